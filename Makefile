@@ -1,0 +1,44 @@
+# Targets that people and CI call; `make setup` needs only Python 3.11+, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := .ci/lock/cpu.txt
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench test test-all soak check lock
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed  ## virtual environment .venv from the hashed lock file
+
+$(VENV)/.installed: $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make setup: Python 3.11 or newer is needed, got $$($(PYTHON) --version 2>&1); set PYTHON=" >&2; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+bench: setup  ## run the quickstart comparison, print it and the path of its report
+	$(BIN)/stratbench run quickstart
+
+test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
+	$(BIN)/python -m pytest --ignore tests/soak $(PYTEST_ARGS)
+
+test-all: setup  ## the whole contract matrix
+	$(BIN)/python -m pytest --ignore tests/soak --all-cases $(PYTEST_ARGS)
+
+soak: setup  ## long calibrations and cycles, outside CI
+	$(BIN)/python -m pytest tests/soak --timeout 0 $(PYTEST_ARGS)
+
+check: setup  ## ruff, mypy strict, import-linter
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock:  ## refresh the lock file (needs uv)
+	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --extra cpu --extra dev pyproject.toml -o $(LOCK)

@@ -1,0 +1,1 @@
+"""The graph that passes rewrite; nothing here imports TensorFlow."""

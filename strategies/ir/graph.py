@@ -1,0 +1,168 @@
+"""Nodes in order, a function library and an index of consumers: a TensorFlow graph as plain values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+
+
+class DType(str):
+    """A TensorFlow type by its proto name without `DT_`, in lower case: `float`, `int64`, `resource`, `float_ref`.
+
+    A class of its own because a plain `str` never is an attribute: TensorFlow's strings are bytes.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A static shape; -1 is an unknown length, `dims` None an unknown rank."""
+
+    dims: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A constant, as the serialized TensorProto that it came as."""
+
+    proto: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRef:
+    """A function of the library, with the attributes bound at this use."""
+
+    name: str
+    attrs: Mapping[str, "Attr"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttrPlaceholder:
+    """An attribute that takes its value from the enclosing function's attribute of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueAttr:
+    """A serialized AttrValue that has no plain form here (dimension names, an unset value)."""
+
+    proto: bytes
+
+
+# A tuple is a list attribute; its items are of one kind.
+Attr: TypeAlias = (
+    "bytes | bool | int | float | DType | Shape | TensorValue | FunctionRef | AttrPlaceholder | OpaqueAttr"
+    " | tuple[Attr, ...]"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operation.
+
+    Attributes:
+        inputs: `name` or `name:k` for tensors (`name:output:k` in a function body), `^name` for control edges,
+            which come last, as TensorFlow requires.
+        attrs: shared between copies and never mutated.
+        extra: the rest of the NodeDef (debug info, full type), serialized; empty almost always.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...] = ()
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    device: str = ""
+    extra: bytes = field(default=b"", repr=False)
+
+    @property
+    def data_inputs(self) -> tuple[str, ...]:
+        """The inputs that are tensors, in order."""
+        return tuple(i for i in self.inputs if not i.startswith("^"))
+
+    @property
+    def control_inputs(self) -> tuple[str, ...]:
+        """Names of the nodes that must run before this one and pass no data."""
+        return tuple(i[1:] for i in self.inputs if i.startswith("^"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arg:
+    """An argument or result of a function; `extra` is the rest of its ArgDef, serialized."""
+
+    name: str
+    dtype: DType | None
+    extra: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function of the library.
+
+    Attributes:
+        results: result name → tensor reference in the body.
+        control_results: control result name → node of the body.
+        arg_attrs: position of an argument → its attributes (handle shapes, user names).
+        extra: the rest of the FunctionDef and its signature, serialized.
+    """
+
+    name: str
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    nodes: tuple[Node, ...]
+    results: Mapping[str, str]
+    control_results: Mapping[str, str] = field(default_factory=dict)
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    arg_attrs: Mapping[int, Mapping[str, Attr]] = field(default_factory=dict)
+    extra: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A graph and its function library. Not slotted: its indices are computed on first use and kept.
+
+    Attributes:
+        extra: the rest of the GraphDef (versions, custom gradients, debug info), serialized.
+    """
+
+    nodes: tuple[Node, ...]
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    extra: bytes = field(default=b"", repr=False)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """Node of each name."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """Nodes that read a node's outputs or wait for it, each once, in graph order; absent when there are none."""
+        found: dict[str, dict[str, Node]] = {}
+        for node in self.nodes:
+            for ref in node.inputs:
+                found.setdefault(producer(ref), {})[node.name] = node
+        return {name: tuple(users.values()) for name, users in found.items()}
+
+    def with_nodes(self, nodes: Iterable[Node]) -> "Graph":
+        """This graph with other nodes and the same library."""
+        return replace(self, nodes=tuple(nodes))
+
+
+def producer(ref: str) -> str:
+    """Name of the node that an input reference (`name`, `name:k`, `^name`) comes from."""
+    if ref[0] == "^":
+        return ref[1:]
+    colon = ref.find(":")
+    return ref if colon < 0 else ref[:colon]
+
+
+def output_index(ref: str) -> int:
+    """Which output of its producer a tensor reference of a graph (not of a function body) names."""
+    _, _, index = ref.partition(":")
+    return int(index) if index else 0
+
+
+def tensor(name: str, index: int = 0) -> str:
+    """The reference to an output of a node, in the form that TensorFlow writes."""
+    return name if index == 0 else f"{name}:{index}"

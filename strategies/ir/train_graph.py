@@ -1,0 +1,160 @@
+"""A training step as passes see it: the graph, and what its parts mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from strategies.ir.graph import DType, Graph, Shape
+
+Kind: TypeAlias = Literal["trainable", "slot", "state"]
+Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedMix:
+    """How a rank's random state differs from rank 0's: one word of it is mixed with (rank, variable name)."""
+
+    rank: int
+    word: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A variable and the nodes through which a session creates, loads and reads it.
+
+    Attributes:
+        name: as its author knows it; copies of a variable in several replicas share it.
+        kind: trainable, slot (anything an optimizer owns) or state (the forward pass's own).
+        group: what its update error is scaled by: `trainable`, or the kind of slot or state.
+        rule: how new values from several replicas become one; None unless kind is state.
+        handle: VarHandleOp node. `placeholder` → `load` assigns it, tensor `read` is its value.
+        rank: the replica that owns this copy; None when all replicas share one.
+        seed_word: position of the seed in a random state, None otherwise.
+    """
+
+    name: str
+    kind: Kind
+    group: str
+    dtype: DType
+    shape: Shape
+    handle: str
+    placeholder: str
+    load: str
+    read: str
+    slot_of: str | None = None
+    rule: Rule | None = None
+    rank: int | None = None
+    seed_word: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one replica (or several, summed already) brings to a boundary.
+
+    Attributes:
+        values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
+        indices: tensor reference of the row ids, None when dense.
+        weight: factor that turns it into its part of the global mean; 1 when it is applied already.
+    """
+
+    rank: int
+    values: str
+    indices: str | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Where one replica's value becomes everybody's: a gradient before its update, or a new forward state.
+
+    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows into it.
+
+    Attributes:
+        role: gradient, or state (the value about to be assigned to a forward state variable).
+        rule: mean, sum or first-replica; gradients are means.
+        rank: the replica whose copy of the variable is updated; None when all share one.
+        contributions: empty before replication.
+    """
+
+    variable: str
+    role: Literal["gradient", "state"]
+    rule: Rule
+    dtype: DType
+    shape: Shape
+    values: str
+    indices: str | None = None
+    rank: int | None = None
+    contributions: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRegion:
+    """The nodes that turn a variable's aggregated gradient into its new value and slots.
+
+    Attributes:
+        nodes: every node of it, in graph order; a node shared by several variables is in each one's region.
+        targets: the assignments, which a step runs.
+    """
+
+    variable: str
+    nodes: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInput:
+    """A placeholder that is fed with examples along axis 0.
+
+    Attributes:
+        path: position in the dataset's structure, `0`, `1/image`…
+        shape: with the batch axis first, -1 where it is free.
+    """
+
+    path: str
+    node: str
+    dtype: DType
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One replica's scalar mean loss and its share of the global batch."""
+
+    tensor: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainGraph:
+    """A training step and what its parts mean; what capture makes and every pass takes and returns.
+
+    Attributes:
+        gradients: name of trainable → its place in the order in which backward makes gradients ready.
+        state_targets: nodes of the forward pass that a step must run (assignments of forward state, summaries).
+        step_targets: further nodes that a step must run and that nothing above names (synchronisation).
+        tables: initializer nodes of lookup tables, run once before the first step.
+        savers: nodes of savers, kept through pruning and never run by a step.
+        notes: what a user should know about this capture or strategy, one sentence each.
+    """
+
+    graph: Graph
+    variables: tuple[Variable, ...]
+    boundaries: tuple[Boundary, ...]
+    regions: tuple[UpdateRegion, ...]
+    batch: tuple[BatchInput, ...]
+    losses: tuple[Loss, ...]
+    state_targets: tuple[str, ...] = ()
+    step_targets: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    savers: tuple[str, ...] = ()
+    readiness: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def gradients(self) -> tuple[Boundary, ...]:
+        """The boundaries that gradients cross."""
+        return tuple(b for b in self.boundaries if b.role == "gradient")
+
+    def targets(self) -> tuple[str, ...]:
+        """Every node that one step runs, each once."""
+        updates = (target for region in self.regions for target in region.targets)
+        return tuple(dict.fromkeys((*self.state_targets, *updates, *self.step_targets)))

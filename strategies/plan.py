@@ -1,0 +1,104 @@
+"""A plan: what a strategy does with every variable, as JSON that can be read, compared, edited and run again."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.topology import Device
+
+StrategyClass = Literal["exact", "bounded", "statistical", "control"]
+Synchronizer = Literal["none", "ps", "all-reduce"]
+
+
+class Frozen(BaseModel):
+    """Base settings of the JSON shapes: no unknown keys, no change after reading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class VariableSummary(Frozen):
+    """What a builder knows of one variable.
+
+    Attributes:
+        shape: -1 is an unknown length.
+        sparse: its gradient comes as rows (IndexedSlices).
+        rows_per_example: upper bound of gradient rows that one example makes; None when dense or unknown.
+        synced: its gradient or its new state crosses replicas.
+        readiness: place in the order in which backward makes gradients ready, None without gradient.
+    """
+
+    name: str
+    kind: Literal["trainable", "slot", "state"]
+    slot_of: str | None = None
+    rule: Literal["mean", "sum", "first-replica", "per-replica"] | None = None
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    sparse: bool = False
+    rows_per_example: float | None = None
+    synced: bool = False
+    readiness: int | None = None
+
+
+class BatchSummary(Frozen):
+    """A fed component of the batch: its path in the dataset's structure, and its shape with the batch axis first."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class StepSummary(Frozen):
+    """A captured step as builders, reports and `plan` see it: no graph, no TensorFlow."""
+
+    workload: str
+    n_nodes: int
+    variables: tuple[VariableSummary, ...]
+    batch: tuple[BatchSummary, ...]
+    sparse_duplicates: Literal["merged"] = "merged"
+    notes: tuple[str, ...] = ()
+
+
+class PlanNode(Frozen):
+    """What happens to one variable.
+
+    Attributes:
+        destination: task that holds a parameter-server variable; None when every replica owns a copy.
+        group: collective bucket, None outside collectives.
+    """
+
+    variable: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    sparse: bool
+    partition: None = None
+    synchronizer: Synchronizer
+    destination: int | None = None
+    group: int | None = None
+
+
+class Plan(Frozen):
+    """A strategy applied to a captured step on a topology.
+
+    Attributes:
+        payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound where
+            gradients are sparse, since the rows of a step are known only when it runs.
+        payload_matrix: [task i][task j] → predicted bytes per step from i to j.
+        server_bytes: task → bytes of variables and slots it serves. worker_bytes: bytes that one replica owns.
+    """
+
+    workload: str
+    strategy: str
+    strategy_params: Mapping[str, bool | int | float | str | None]
+    strategy_class: StrategyClass
+    replicas_per_task: tuple[int, ...]
+    batch_size: int
+    device: Device
+    nodes: tuple[PlanNode, ...]
+    payload_bytes_per_step: int
+    payload_matrix: tuple[tuple[int, ...], ...]
+    server_bytes: tuple[int, ...]
+    worker_bytes: int
+    notes: tuple[str, ...] = ()

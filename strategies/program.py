@@ -1,0 +1,60 @@
+"""One worker's share of a transformed step, ready for a session: the hand-over from strategies to a runner."""
+
+from dataclasses import dataclass
+
+from strategies.ir.train_graph import BatchInput, Kind, Loss, SeedMix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableAccess:
+    """How this worker loads and reads one copy of one variable.
+
+    Attributes:
+        variable: name under which its initial value is stored.
+        rank: replica that owns the copy, None when all replicas of all workers share one.
+        load: node that assigns `placeholder`, None when another worker loads it.
+        read: tensor of its value.
+        seed_mix: change of the stored initial value for this rank, None when it is used as stored.
+    """
+
+    variable: str
+    kind: Kind
+    rank: int | None
+    placeholder: str | None
+    load: str | None
+    read: str
+    seed_mix: SeedMix | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a session needs to run one worker's steps.
+
+    Attributes:
+        graph_def: serialized GraphDef.
+        task: this worker's index in the job `worker`.
+        batch: placeholders in the order of the dataset's flattened structure, fed with `[start, stop)` of each
+            global batch.
+        losses: one per local replica.
+        targets: nodes that a step runs.
+        setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
+        n_devices: logical CPU devices that the worker's server must offer.
+        device_filters: what the session may see.
+        group_leader: leader of the collectives, None without collectives.
+        nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
+    """
+
+    graph_def: bytes
+    task: int
+    batch: tuple[BatchInput, ...]
+    start: int
+    stop: int
+    losses: tuple[Loss, ...]
+    targets: tuple[str, ...]
+    setup: tuple[str, ...]
+    variables: tuple[VariableAccess, ...]
+    n_devices: int
+    device_filters: tuple[str, ...]
+    group_leader: str | None
+    nodes_before: int
+    nodes_after: int
