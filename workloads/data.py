@@ -1,0 +1,162 @@
+"""From a workload's examples to the same sequence of global batches in every process."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.errors import WorkloadError
+from workloads.protocol import Workload
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Component:
+    """One tensor of an example.
+
+    Args:
+        name: its place in the structure, as `0/1` in tuples or by key in dicts.
+        dtype: TensorFlow's name of its type, such as `float32`.
+        shape: without the batch axis.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def element_spec(workload: Workload, *, seed: int = 0) -> list[Component]:
+    """Describe an example's tensors, in the order of `tf.nest.flatten`.
+
+    Raises:
+        WorkloadError: when the dataset is not one of tensors of fixed shapes.
+    """
+    return _components(workload.name, _dataset(workload, seed))
+
+
+def batches(workload: Workload, *, batch_size: int, seed: int) -> Iterator[list[Array]]:
+    """Return the endless sequence of global batches, equal for equal arguments in every process.
+
+    A dataset that ends begins again, so that every batch is full. TensorFlow's global seed is set to
+    `seed`, because operations of a dataset that shuffle or augment mix it into their own.
+
+    Args:
+        workload: whose dataset is read.
+        batch_size: examples in each batch.
+        seed: given to the workload, which decides whether it shuffles.
+
+    Returns:
+        Per batch one array [batch_size, ...] for each component, in the order of `tf.nest.flatten`.
+
+    Raises:
+        WorkloadError: when the dataset is empty or not one of tensors of fixed shapes, or raises later.
+    """
+    import tensorflow as tf
+
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        message = f"batch_size must be a positive whole number, got {batch_size!r}"
+        raise WorkloadError(message, field="batch_size")
+    tf.random.set_seed(seed)
+    dataset = _dataset(workload, seed)
+    _components(workload.name, dataset)
+    options = tf.data.Options()
+    options.deterministic = True
+    whole = dataset.repeat().batch(batch_size, drop_remainder=True).with_options(options)
+    return _iterate(workload.name, whole)
+
+
+def endless(*columns: Array, seed: int) -> "tf.data.Dataset":
+    """Return rows of equally long arrays as examples, without end and in a new order each epoch.
+
+    The order depends on `seed` and the epoch only, not on TensorFlow's global seed.
+    """
+    import tensorflow as tf
+
+    tensors = tuple(tf.constant(column) for column in columns)
+    n_rows = len(columns[0])
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        words = tf.stack([tf.constant(seed, tf.int64), number])
+        order = tf.random.experimental.stateless_shuffle(tf.range(n_rows), seed=words)
+        return tf.data.Dataset.from_tensor_slices(tuple(tf.gather(column, order) for column in tensors))
+
+    return tf.data.Dataset.counter().flat_map(epoch)
+
+
+def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
+    """Read batches; the seed of a lazily started iterator is already fixed in its dataset."""
+    import tensorflow as tf
+
+    rows = iter(dataset)
+    while True:
+        try:
+            batch = next(rows)
+        except StopIteration:
+            message = f"workload {name}: dataset() has no examples; return at least one"
+            raise WorkloadError(message, field="dataset") from None
+        except tf.errors.OpError as error:
+            message = (
+                f"workload {name}: dataset() failed while being read: {' '.join(error.message.split())[:300]}"
+            )
+            raise WorkloadError(message, field="dataset") from error
+        yield [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
+
+
+def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
+    import tensorflow as tf
+
+    dataset = workload.dataset(seed)
+    if not isinstance(dataset, tf.data.Dataset):
+        message = (
+            f"workload {workload.name}: dataset() must return a tf.data.Dataset,"
+            f" got {type(dataset).__name__}; wrap arrays with tf.data.Dataset.from_tensor_slices"
+        )
+        raise WorkloadError(message, field="dataset")
+    if dataset.cardinality() == 0:
+        message = f"workload {workload.name}: dataset() has no examples; return at least one"
+        raise WorkloadError(message, field="dataset")
+    return dataset
+
+
+def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
+    import tensorflow as tf
+
+    leaves = list(_leaves(dataset.element_spec, ()))
+    if not leaves:
+        message = f"workload {name}: an example of dataset() holds no tensor; return tensors, tuples or dicts"
+        raise WorkloadError(message, field="dataset")
+    components = []
+    for path, spec in leaves:
+        place = "/".join(path) or "0"
+        if not isinstance(spec, tf.TensorSpec):
+            message = (
+                f"workload {name}: component {place} of dataset() must be a tensor,"
+                f" got {type(spec).__name__}; convert it to a dense tensor of fixed shape"
+            )
+            raise WorkloadError(message, field="dataset")
+        if not spec.shape.is_fully_defined():
+            message = (
+                f"workload {name}: component {place} of dataset() must have one fixed shape,"
+                f" got {spec.shape}; pad or crop the examples, or state the shape with tf.ensure_shape"
+            )
+            raise WorkloadError(message, field="dataset")
+        components.append(Component(name=place, dtype=spec.dtype.name, shape=tuple(spec.shape.as_list())))
+    return components
+
+
+def _leaves(spec: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Walk a structure as `tf.nest` does: dicts by sorted keys, tuples by position."""
+    if isinstance(spec, Mapping):
+        for key in sorted(spec):
+            yield from _leaves(spec[key], (*path, str(key)))
+    elif isinstance(spec, list | tuple):
+        for position, item in enumerate(spec):
+            yield from _leaves(item, (*path, str(position)))
+    else:
+        yield path, spec

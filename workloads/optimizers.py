@@ -1,0 +1,56 @@
+"""The optimizers that every shipped workload offers."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from workloads.errors import WorkloadError
+from workloads.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import keras
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerChoice:
+    """One row of the table: a class of `keras.optimizers` and how it is called."""
+
+    keras_class: str
+    learning_rate: float
+    arguments: "Mapping[str, float]" = field(default_factory=dict)
+
+
+OPTIMIZERS: "Mapping[str, OptimizerChoice]" = {
+    "sgd": OptimizerChoice(keras_class="SGD", learning_rate=0.05),
+    "momentum": OptimizerChoice(keras_class="SGD", learning_rate=0.01, arguments={"momentum": 0.9}),
+    "adam": OptimizerChoice(keras_class="Adam", learning_rate=0.002),
+    "adamw": OptimizerChoice(keras_class="AdamW", learning_rate=0.002, arguments={"weight_decay": 0.004}),
+    "adagrad": OptimizerChoice(keras_class="Adagrad", learning_rate=0.05),
+    "rmsprop": OptimizerChoice(keras_class="RMSprop", learning_rate=0.001),
+}
+
+
+def build_optimizer(
+    name: str, *, learning_rate: float | None, variables: "Sequence[keras.Variable]"
+) -> "keras.optimizers.Optimizer":
+    """Make an optimizer and create its slots, so that none is created while a step is traced.
+
+    Args:
+        name: a row of `OPTIMIZERS`.
+        learning_rate: None takes the row's default.
+        variables: the trainable variables.
+
+    Raises:
+        WorkloadError: when the name is not in the table.
+    """
+    if name not in OPTIMIZERS:
+        message = f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}"
+        raise WorkloadError(message, field="optimizer")
+    import keras
+
+    row = OPTIMIZERS[name]
+    rate = row.learning_rate if learning_rate is None else learning_rate
+    optimizer = getattr(keras.optimizers, row.keras_class)(learning_rate=rate, **row.arguments)
+    optimizer.build(variables)
+    return optimizer

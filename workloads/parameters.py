@@ -1,0 +1,108 @@
+"""Parameters of the shipped workloads: their types, defaults and limits, checked in one place."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workloads.errors import WorkloadError
+from workloads.suggestion import did_you_mean
+
+Value = int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Param:
+    """One parameter of a workload.
+
+    Args:
+        name: snake_case.
+        type: `int` (at least 1), `float` (above 0, or within `within`) or `str` (one of `choices`).
+        default: None is allowed as a value where it is the default.
+        choices: the values of a `str`.
+        within: lower limit (included) and upper limit (excluded) of a `float`.
+    """
+
+    name: str
+    type: str
+    default: Value
+    choices: tuple[str, ...] = ()
+    within: tuple[float, float] | None = None
+
+    def describe(self) -> dict[str, object]:
+        """Return the row that `list workloads` shows."""
+        return {"name": self.name, "type": self.type, "default": self.default}
+
+    def read(self, value: object) -> Value:
+        """Return the value in its type.
+
+        Numbers may be text, because YAML reads `1e-3` as text.
+
+        Raises:
+            WorkloadError: when it is not of the type or outside the limits.
+        """
+        if value is None and self.default is None:
+            return None
+        if self.type == "str":
+            return self._read_choice(value)
+        number = _whole(value) if self.type == "int" else _real(value)
+        if number is None or not self._allows(number):
+            message = f"{self.name} must be {self._rule()}, got {value!r}; the default is {self.default}"
+            raise WorkloadError(message, field=self.name)
+        return number
+
+    def _read_choice(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            hint = did_you_mean(str(value), self.choices)
+            message = f"{self.name}={value!r} is not known{hint}"
+            raise WorkloadError(message, field=self.name)
+        return value
+
+    def _allows(self, number: float) -> bool:
+        if self.type == "int":
+            return number >= 1
+        if self.within is not None:
+            return self.within[0] <= number < self.within[1]
+        return number > 0
+
+    def _rule(self) -> str:
+        if self.type == "int":
+            return "a positive whole number"
+        if self.within is not None:
+            return f"a number from {self.within[0]:g} up to but not {self.within[1]:g}"
+        return "a positive number"
+
+
+def read_params(workload: str, table: tuple[Param, ...], given: Mapping[str, object]) -> dict[str, Value]:
+    """Fill in the defaults and check what was given, whose names may have `-` for `_`.
+
+    Raises:
+        WorkloadError: for an unknown name or a wrong value.
+    """
+    values = {param.name: param.default for param in table}
+    by_name = {param.name: param for param in table}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name not in by_name:
+            message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"
+            raise WorkloadError(message, field=key)
+        values[name] = by_name[name].read(value)
+    return values
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

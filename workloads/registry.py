@@ -1,0 +1,103 @@
+"""Every workload there is: the shipped ones by name, a user's by path."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from workloads import user_file
+from workloads.errors import WorkloadError
+from workloads.optimizers import OPTIMIZERS
+from workloads.parameters import Param, read_params
+from workloads.protocol import Workload
+from workloads.suggestion import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One row of the table: what `list workloads` shows, and where the class is."""
+
+    summary: str
+    factory: str
+    params: tuple[Param, ...]
+
+
+_OPTIMIZER_PARAMS = (
+    Param(name="optimizer", type="str", default="momentum", choices=tuple(OPTIMIZERS)),
+    Param(name="learning_rate", type="float", default=None),
+    Param(name="clip_global_norm", type="float", default=None),
+)
+
+WORKLOADS: Mapping[str, Entry] = {
+    "wide-mlp": Entry(
+        summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
+        factory="workloads.wide_mlp:WideMlp",
+        params=(
+            Param(name="batch_size", type="int", default=16),
+            Param(name="units", type="int", default=1200),
+            Param(name="layers", type="int", default=4),
+            Param(name="features", type="int", default=64),
+            Param(name="classes", type="int", default=10),
+            Param(name="examples", type="int", default=4096),
+            *_OPTIMIZER_PARAMS,
+        ),
+    ),
+}
+
+
+def describe() -> list[dict[str, object]]:
+    """Return the rows of `list workloads`: name, summary and params, without importing a model."""
+    return [
+        {"name": name, "summary": entry.summary, "params": [param.describe() for param in entry.params]}
+        for name, entry in WORKLOADS.items()
+    ]
+
+
+def check(reference: str, params: Mapping[str, object]) -> str:
+    """Find what is wrong with a reference without running a user's file or importing TensorFlow.
+
+    Args:
+        reference: a registered name, or `path/to/file.py:factory`.
+        params: as for `resolve`.
+
+    Returns:
+        The name as records write it: kebab-case, or the path reference as it was given.
+
+    Raises:
+        WorkloadError: for an unknown name, a missing file, or a wrong parameter of a shipped workload.
+    """
+    if user_file.is_path(reference):
+        user_file.split(reference)
+        user_file.check_batch_size(params)
+        return reference
+    name, entry = _find(reference)
+    read_params(name, entry.params, params)
+    return name
+
+
+def resolve(reference: str, params: Mapping[str, object]) -> Workload:
+    """Make a workload.
+
+    Args:
+        reference: a registered name with `-` or `_`, or `path/to/file.py:factory`, where the factory is a
+            class or a function.
+        params: given to the factory as keyword arguments.
+
+    Raises:
+        WorkloadError: when there is no such workload, or its factory does not make one from `params`.
+    """
+    if user_file.is_path(reference):
+        return user_file.make(reference, params)
+    name, entry = _find(reference)
+    values = read_params(name, entry.params, params)
+    module, _, factory = entry.factory.partition(":")
+    workload: Workload = getattr(import_module(module), factory)(**values)
+    return workload
+
+
+def _find(reference: str) -> tuple[str, Entry]:
+    name = reference.strip().replace("_", "-")
+    if name not in WORKLOADS:
+        hint = did_you_mean(name, WORKLOADS)
+        message = f"workload {reference!r} is not known{hint}; or give your own as path/to/file.py:factory"
+        raise WorkloadError(message, field="name")
+    return name, WORKLOADS[name]

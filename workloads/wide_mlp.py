@@ -1,0 +1,86 @@
+"""A communication-bound perceptron: many parameters, few examples per step, synthetic data."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workloads.data import endless
+from workloads.flops import dense_flops
+from workloads.optimizers import build_optimizer
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_DATA_SEED = 20_240_229
+
+
+@dataclass(kw_only=True, slots=True)
+class WideMlp:
+    """Square hidden layers over Gaussian clusters, one cluster per class.
+
+    With its defaults it has 17.6 MB of float32 parameters for 16 examples, so that two workers move more
+    than a millisecond's worth of gradients per example.
+
+    Args:
+        batch_size: global examples per step.
+        units: width of each hidden layer.
+        layers: hidden layers, at least 1.
+        features: length of an example.
+        classes: number of clusters.
+        examples: size of the data set.
+        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
+        learning_rate: None takes the default of the optimizer.
+        clip_global_norm: None clips nothing.
+    """
+
+    batch_size: int
+    units: int
+    layers: int
+    features: int
+    classes: int
+    examples: int
+    optimizer: str
+    learning_rate: float | None
+    clip_global_norm: float | None
+    name: str = field(default="wide-mlp", init=False)
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        widths = [self.features, *[self.units] * self.layers, self.classes]
+        self.flops_per_example = sum(dense_flops(n_in, n_out) for n_in, n_out in pairwise(widths))
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        hidden = [
+            keras.layers.Dense(self.units, "relu", kernel_initializer="he_normal", name=f"hidden_{i}")
+            for i in range(self.layers)
+        ]
+        model = keras.Sequential(
+            [keras.Input([self.features]), *hidden, keras.layers.Dense(self.classes, name="logits")],
+            name="wide_mlp",
+        )
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            features, labels = batch
+            logits = model(features, training=True)
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+        variables = model.trainable_variables
+        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
+        return TrainStep(
+            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        )
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (features [features] float32, label [] int32), endless, in a new order each epoch."""
+        rng = np.random.default_rng(_DATA_SEED)
+        centres = rng.normal(size=(self.classes, self.features))
+        labels = rng.integers(self.classes, size=self.examples)
+        noise = rng.normal(size=(self.examples, self.features))
+        return endless((centres[labels] + noise).astype(np.float32), labels.astype(np.int32), seed=seed)
