@@ -1,0 +1,13 @@
+"""What strategies raise: one line that names the thing, the rule, what was received and the way out."""
+
+
+class StrategyError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class GraphError(StrategyError):
+    """A graph breaks a rule of graphs; the message names the first node or function that does."""
+
+
+class CaptureError(StrategyError):
+    """A train step that cannot be captured; the message names the variable or node and what it would need."""
