@@ -1,0 +1,1 @@
+"""The harness: from an experiment file to recorded, comparable results."""

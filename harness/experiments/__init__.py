@@ -1,0 +1,1 @@
+"""Ready-made experiment files, found by name."""

@@ -1,0 +1,50 @@
+"""One spelling of every value: canonical JSON, its hash, and folder names made from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+_SLUG_LENGTH = 48
+
+
+def json_value(value: object) -> JsonValue:
+    """Turn plain data into what JSON can say; numbers that are not finite become null.
+
+    Args:
+        value: nested mappings with text keys, sequences, and scalars.
+    Raises:
+        TypeError: for a value JSON has no word for.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form: {value!r:.80}")
+
+
+def canonical_json(value: object) -> str:
+    """Write data as JSON with sorted keys and no spaces, equal for equal data."""
+    return json.dumps(json_value(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_hash(value: object) -> str:
+    """Hash data by its canonical JSON; 64 hex digits (sha256)."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def slug(text: str) -> str:
+    """Reduce text to `[a-z0-9-]`, at most 48 characters, so that it can be a folder name anywhere."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    words = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+    return words[:_SLUG_LENGTH].strip("-") or "x"

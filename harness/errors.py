@@ -1,0 +1,86 @@
+"""Errors of the harness: each says in one line what is wrong, and which exit status it costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_CASE = 1
+EXIT_USAGE = 2
+EXIT_MISSING = 3
+EXIT_REGRESSION = 4
+EXIT_INTERRUPTED = 130
+
+
+class HarnessError(Exception):
+    """Base of everything the harness raises for a reason outside its own code.
+
+    Args:
+        message: one line; names the thing, the rule, what was received, and the way out.
+        field: dotted path of the wrong field or option, or None.
+    """
+
+    exit_status: ClassVar[int] = EXIT_USAGE
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class UsageError(HarnessError):
+    """A command line, a file or a user's own code that cannot be used as it stands."""
+
+
+class StoreError(HarnessError):
+    """A run folder that cannot be read or written as asked."""
+
+
+class MissingError(HarnessError):
+    """Something this machine lacks; the message says what and how to get it."""
+
+    exit_status: ClassVar[int] = EXIT_MISSING
+
+
+class CaseError(HarnessError):
+    """One case that failed; the run goes on and its record carries this error.
+
+    Args:
+        kind: kebab-case type of the failure (`worker-died`, `nan-loss`, …).
+        message: one line.
+        stage: where it happened (`provision`, `capture`, `plan`, `transform`, `run`, `collect`).
+    """
+
+    exit_status: ClassVar[int] = EXIT_CASE
+
+    def __init__(self, kind: str, message: str, *, stage: str, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.kind = kind
+        self.stage = stage
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by their positional arguments; this one crosses process borders.
+        return _case_error, (self.kind, self.message, self.stage, self.field)
+
+
+def _case_error(kind: str, message: str, stage: str, field: str | None) -> CaseError:
+    return CaseError(kind, message, stage=stage, field=field)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant, or which names there are.
+
+    Args:
+        word: what was received.
+        known: the names that would have been accepted.
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "none are known"

@@ -1,0 +1,123 @@
+"""What the command line asks of the pipeline, and what the pipeline answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from harness.canonical import JsonValue
+from harness.errors import EXIT_OK
+from harness.refs import StrategyRef, WorkloadRef
+
+Dtype = Literal["model", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """How to carry out a run; nothing here changes what is measured.
+
+    Args:
+        out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
+        quiet: no progress and no table on stdout (`--json`).
+        live: redraw progress in place; False prints plain lines.
+        environ: the allow-listed part of the process environment, for `environment.json`.
+    """
+
+    out: Path | None = None
+    resume: bool = False
+    dry_run: bool = False
+    fail_fast: bool = False
+    time_budget_s: float | None = None
+    debug: bool = False
+    quiet: bool = False
+    live: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOutcome:
+    """Where a run's results lie and how its cases ended.
+
+    Args:
+        run_dir: None for a dry run, which makes no folder.
+        cases: the ids a dry run would have run, in matrix order; else empty.
+        notes: one line each, for the person.
+    """
+
+    run_dir: Path | None
+    report: Path | None = None
+    n_ok: int = 0
+    n_failed: int = 0
+    n_skipped: int = 0
+    n_implausible: int = 0
+    exit_status: int = EXIT_OK
+    cases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_document(self) -> dict[str, JsonValue]:
+        """The JSON of `run`."""
+        document: dict[str, JsonValue] = {
+            "run_dir": str(self.run_dir) if self.run_dir else None,
+            "report": str(self.report) if self.report else None,
+            "cases": {
+                "ok": self.n_ok,
+                "failed": self.n_failed,
+                "skipped": self.n_skipped,
+                "implausible": self.n_implausible,
+            },
+            "exit_status": self.exit_status,
+        }
+        if self.cases:
+            document["planned"] = list(self.cases)
+        if self.notes:
+            document["notes"] = list(self.notes)
+        return document
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One strategy for one workload on a shape of workers and replicas per worker."""
+
+    workload: WorkloadRef
+    strategy: StrategyRef
+    workers: int = 2
+    replicas: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyRequest:
+    """Compare a strategy with the single-device reference over `steps` steps."""
+
+    target: Target
+    steps: int = 4
+    dtype: Dtype = "float64"
+    shrink: bool = False
+    debug: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest:
+    """Show where a strategy puts each variable and what it will send."""
+
+    target: Target
+    debug: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformRequest:
+    """Apply a strategy's passes for one worker.
+
+    Args:
+        rank: the worker whose graph is made, from 0.
+        graphdef: write the rewritten GraphDef here.
+        text: put the rewritten graph's text form under `text` in the answer.
+    """
+
+    target: Target
+    rank: int = 0
+    graphdef: Path | None = None
+    text: bool = False
+    debug: bool = False

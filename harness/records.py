@@ -1,0 +1,266 @@
+"""One line of `results.jsonl`: what one case did in one repeat, and how far to trust it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from harness.canonical import JsonValue, canonical_hash, json_value
+from harness.errors import StoreError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SCHEMA = 1
+
+Status = Literal["ok", "failed", "skipped", "implausible"]
+StrategyClass = Literal["exact", "bounded", "statistical", "control"]
+Scalar = None | bool | int | float | str
+
+# `class` is a word of Python's; only the JSON form can use it.
+_JSON_NAMES = {"strategy_class": "class"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a case has no result: a kebab-case type, one line, and the stage it happened in."""
+
+    type: str
+    message: str
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSeconds:
+    """Distribution of step times in the timed window; `n` steps, the rest in seconds."""
+
+    n: int
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Equivalence:
+    """Outcome of the check against the single-device reference, made once per case."""
+
+    checked: bool
+    equivalent: bool | None = None
+    max_update_error: float | None = None
+    noise_floor: float | None = None
+    tolerance: float | None = None
+    checked_in_repeat: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """Rate asked of the link between workers and rate measured on it, in Mbit/s."""
+
+    requested_mbit: float | None = None
+    measured_mbit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """How the case was measured: what must be equal for two records to be comparable."""
+
+    seed: int
+    steps: int
+    warmup_rule: str
+    interleave: bool
+    batch_rule: str
+    cores_per_worker: float | None = None
+    memory_per_worker_bytes: int | None = None
+    pinned: bool | None = None
+    sparse_duplicates: str = "merged"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """Facts about the host that do not change between runs."""
+
+    cpu_model: str | None = None
+    n_cores: int | None = None
+    memory_bytes: int | None = None
+    kernel: str | None = None
+    architecture: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """What code produced the record."""
+
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+    lock_hash: str | None = None
+    image_digest: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """One case and repeat. Field names are the contract's; missing is None, never -1 or 0.
+
+    Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
+    task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
+    """
+
+    run: str
+    case: str
+    repeat: int
+    order: int
+    workload: str
+    strategy: str
+    strategy_class: StrategyClass
+    provider: str
+    device: str
+    workers: int
+    replicas: int
+    status: Status
+    schema: int = SCHEMA
+    experiment: str | None = None
+    spec_hash: str | None = None
+    control: bool = False
+    workload_params: Mapping[str, Scalar] = field(default_factory=dict)
+    strategy_params: Mapping[str, Scalar] = field(default_factory=dict)
+    batch_size: int | None = None
+    error: Failure | None = None
+    examples_per_s: float | None = None
+    step_s: StepSeconds | None = None
+    warmup_steps: int | None = None
+    payload_bytes_per_step: float | None = None
+    tcp_bytes_per_step: float | None = None
+    interface_bytes_per_step: float | None = None
+    tcp_matrix: tuple[tuple[float | None, ...], ...] | None = None
+    exposed_comm_s: float | None = None
+    codec_s: float | None = None
+    transform_s: float | None = None
+    import_s: float | None = None
+    provision_s: float | None = None
+    nodes_before: int | None = None
+    nodes_after: int | None = None
+    peak_rss_bytes: tuple[int | None, ...] | None = None
+    loss: tuple[float | None, ...] | None = None
+    equivalence: Equivalence | None = None
+    link: Link | None = None
+    plausibility: str | None = None
+    started_utc: str | None = None
+    wall_s: float | None = None
+    method: Method | None = None
+    machine: Machine | None = None
+    provenance: Provenance | None = None
+    comparison_key: str | None = None
+
+    def to_json(self) -> str:
+        """Write the record as one line of JSON without a newline; what is not finite becomes null."""
+        return json.dumps(to_document(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(line: str | bytes) -> Record:
+        """Read one line; known fields must have their type, unknown ones are passed over.
+
+        Raises:
+            StoreError: for anything that is not a record this version understands.
+        """
+        return from_json(line)
+
+
+def to_document(record: Record) -> dict[str, JsonValue]:
+    """Turn a record into the mapping that JSON, CSV and reports name fields by."""
+    return {
+        _JSON_NAMES.get(item.name, item.name): json_value(_plain(getattr(record, item.name)))
+        for item in dataclasses.fields(record)
+    }
+
+
+def _plain(value: object) -> object:
+    # `dataclasses.asdict` deep-copies through the type of each container, which a read-only mapping refuses.
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value
+
+
+def from_json(line: str | bytes) -> Record:
+    """Read one line of `results.jsonl`; see `Record.from_json`."""
+    from pydantic import ValidationError
+
+    document = _object(line)
+    schema = document.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool):
+        raise StoreError(
+            f"must be a whole number, got {schema!r}; this is not a stratbench record", field="schema"
+        )
+    if schema > SCHEMA:
+        raise StoreError(
+            f"this version reads up to {SCHEMA}, got {schema}; read the folder with a newer stratbench",
+            field="schema",
+        )
+    for python_name, json_name in _JSON_NAMES.items():
+        document[python_name] = document.pop(json_name, None)
+    try:
+        return _adapter().validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(_JSON_NAMES.get(str(piece), piece)) for piece in first["loc"])
+        rule = first["msg"].replace("Input should be", "must be")
+        raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
+
+
+def _object(line: str | bytes) -> dict[str, JsonValue]:
+    try:
+        document = json.loads(line, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise StoreError(f"a line of results.jsonl must be a JSON object: {error}") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"a line of results.jsonl must be a JSON object, got {type(document).__name__}")
+    return document
+
+
+def _refuse_constant(token: str) -> JsonValue:
+    raise ValueError(f"{token} is not JSON; missing numbers are null")
+
+
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    # pydantic costs more to import than all of this package; writing records must not pay for it.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Record)
+
+
+def comparison_key(record: Record) -> str:
+    """Hash what must be equal before two records of different runs may be compared; 16 hex digits.
+
+    It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
+    the code is what such a comparison is made to see.
+    """
+    machine = _plain(record.machine)
+    if isinstance(machine, dict):
+        # A patched kernel is the same machine; a run before and after it should still be lined up.
+        machine.pop("kernel", None)
+    method = _plain(record.method)
+    if isinstance(method, dict):
+        method.pop("seed", None)
+    return canonical_hash(
+        {
+            "workload": record.workload,
+            "workload_params": record.workload_params,
+            "strategy": record.strategy,
+            "strategy_params": record.strategy_params,
+            "provider": record.provider,
+            "device": record.device,
+            "workers": record.workers,
+            "replicas": record.replicas,
+            "batch_size": record.batch_size,
+            "requested_mbit": record.link.requested_mbit if record.link else None,
+            "method": method,
+            "machine": machine,
+        }
+    )[:16]

@@ -1,0 +1,217 @@
+"""References to strategies and workloads as a person writes them: `ps:staleness=2`, `model.py:factory`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.errors import UsageError
+
+Scalar = None | bool | int | float | str
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_CONTINUES = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\s*=")
+_SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyRef:
+    """A strategy's kebab-case name and the parameters given for it (snake_case keys)."""
+
+    name: str
+    params: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return self.name + _params_text(self.params)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadRef:
+    """A workload's reference (registered name or `path.py:factory`) and the parameters given for it."""
+
+    reference: str
+    params: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the reference names a file rather than a shipped workload."""
+        return _is_path(self.reference)
+
+    def __str__(self) -> str:
+        return self.reference + _params_text(self.params)
+
+
+def parse_strategy(text: str, *, field: str) -> StrategyRef:
+    """Read `name` or `name:key=value,key=value`.
+
+    Args:
+        text: what the person wrote.
+        field: dotted path, for the error.
+    Raises:
+        UsageError: when the text is neither.
+    """
+    name, colon, rest = text.strip().partition(":")
+    return StrategyRef(name=_name(name, field), params=_params(rest, field) if colon else {})
+
+
+def parse_workload(text: str, *, field: str) -> WorkloadRef:
+    """Read `name`, `name:key=value,…` or `path/to/file.py:factory`.
+
+    Args:
+        text: what the person wrote.
+        field: dotted path, for the error.
+    Raises:
+        UsageError: when the text is none of these.
+    """
+    text = text.strip()
+    if _is_path(text):
+        path, colon, factory = text.rpartition(":")
+        if not colon or not path.endswith(".py") or not factory.isidentifier():
+            raise UsageError(f"a file must be given as path.py:factory, got {text!r}", field=field)
+        return WorkloadRef(reference=text)
+    name, colon, rest = text.partition(":")
+    return WorkloadRef(reference=_name(name, field), params=_params(rest, field) if colon else {})
+
+
+def strategy_from(value: object, *, field: str) -> StrategyRef:
+    """Read one item of the file's `strategies`: text, or a mapping with `name` and parameters."""
+    if isinstance(value, str):
+        return parse_strategy(value, field=field)
+    name, params = _mapping(value, field)
+    ref = parse_strategy(name, field=f"{field}.name")
+    return StrategyRef(name=ref.name, params={**ref.params, **params})
+
+
+def workload_from(value: object, *, field: str) -> WorkloadRef:
+    """Read one item of the file's `workloads`: text, or a mapping with `name` and parameters."""
+    if isinstance(value, str):
+        return parse_workload(value, field=field)
+    name, params = _mapping(value, field)
+    ref = parse_workload(name, field=f"{field}.name")
+    return WorkloadRef(reference=ref.reference, params={**ref.params, **params})
+
+
+def split_list(text: str, *, field: str) -> tuple[str, ...]:
+    """Split a comma list; a piece `key=value` continues the reference before it.
+
+    `ps:staleness=2,sync=true,all-reduce` is `ps:staleness=2,sync=true` and `all-reduce`.
+
+    Raises:
+        UsageError: when a piece is empty, or a parameter stands before any name.
+    """
+    found: list[str] = []
+    for piece in (part.strip() for part in text.split(",")):
+        if not piece:
+            raise UsageError(f"a comma list must have a name between commas, got {text!r}", field=field)
+        if not _CONTINUES.match(piece):
+            found.append(piece)
+        elif not found:
+            raise UsageError(
+                f"a parameter must follow a name, got {piece!r} first; write name:{piece}", field=field
+            )
+        else:
+            found[-1] += ("," if ":" in found[-1] else ":") + piece
+    return tuple(found)
+
+
+def kebab(name: str) -> str:
+    """Spell a name as records do: `wide_mlp` and `wide-mlp` are one."""
+    return name.strip().lower().replace("_", "-")
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith(".py") or ".py:" in text
+
+
+def _name(text: str, field: str) -> str:
+    if not _NAME.fullmatch(text.strip()):
+        raise UsageError(f"a name must be letters, digits and dashes, got {text!r}", field=field)
+    return kebab(text)
+
+
+def _params(text: str, field: str) -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    for piece in text.split(","):
+        key, equals, value = piece.partition("=")
+        if not equals or not _KEY.fullmatch(key.strip()) or not value.strip():
+            raise UsageError(
+                f"parameters must be key=value, got {piece!r}; write name:key=value,key=value", field=field
+            )
+        _add(found, key, parse_scalar(value), field)
+    return found
+
+
+def _add(found: dict[str, Scalar], key: str, value: Scalar, field: str) -> None:
+    key = key.strip().replace("-", "_")
+    if key in found:
+        raise UsageError(f"parameter {key!r} must be given once, got it twice", field=field)
+    found[key] = value
+
+
+def _mapping(value: object, field: str) -> tuple[str, dict[str, Scalar]]:
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise UsageError(
+            f"must be a name, name:key=value or a mapping with name, got {value!r} ({kind})", field=field
+        )
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise UsageError(f"a mapping must have a text under name, got {name!r}", field=f"{field}.name")
+    params: dict[str, Scalar] = {}
+    for key, item in value.items():
+        if key == "name":
+            continue
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise UsageError(f"a parameter's name must be a word, got {key!r}", field=field)
+        if not (item is None or isinstance(item, bool | int | float | str)):
+            kind = type(item).__name__
+            raise UsageError(
+                f"must be a number, text, true, false or null, got {kind}", field=f"{field}.{key}"
+            )
+        _add(params, key, item, field)
+    return name, params
+
+
+def parse_scalar(text: str) -> Scalar:
+    """Read a value from the command line: true, false, null, a whole number, a number, or text.
+
+    Text in double quotes is JSON, so that `"true"` can be given as a word.
+    """
+    text = text.strip()
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if text.startswith('"'):
+        try:
+            quoted = json.loads(text)
+        except ValueError:
+            return text
+        return quoted if isinstance(quoted, str) else text
+    if re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text):
+        return float(text)
+    return text
+
+
+def scalar_text(value: Scalar) -> str:
+    """Write a value so that `parse_scalar` reads the same value of the same type again."""
+    if isinstance(value, str):
+        plain = _SAFE_TEXT.fullmatch(value) and value.lower() not in _WORDS
+        # A comma or an equals sign would end the parameter; their JSON escapes do not.
+        return value if plain else json.dumps(value).replace(",", "\\u002c").replace("=", "\\u003d")
+    return json.dumps(value)
+
+
+def _params_text(params: Mapping[str, Scalar]) -> str:
+    if not params:
+        return ""
+    return ":" + ",".join(f"{key}={scalar_text(params[key])}" for key in sorted(params))
+
+
+def join_list(refs: Sequence[StrategyRef | WorkloadRef]) -> str:
+    """Write references as the comma list that `split_list` takes apart."""
+    return ",".join(str(ref) for ref in refs)

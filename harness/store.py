@@ -1,0 +1,493 @@
+"""The run folder: created, locked, appended to, repaired after a kill, and read back."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from harness.canonical import JsonValue, canonical_hash, json_value, slug
+from harness.errors import StoreError, UsageError
+from harness.records import Record, from_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+RUN_SCHEMA = 1
+
+_LOCK = ".lock"
+_RUN = "run.json"
+_RESULTS = "results.jsonl"
+_TORN = "results.jsonl.torn"
+_EXPERIMENT = "experiment.yaml"
+_ENVIRONMENT = "environment.json"
+_REPORT = "report.html"
+_STEPS = "steps.parquet"
+_PLAN = "plan.json"
+# Only these count as results; a case that failed or never started is tried again on resume.
+_DONE = ("ok", "implausible")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """Every step of every worker in one repeat; arrays of one length, one entry per worker and step.
+
+    Args:
+        worker: rank of the worker.
+        step: index from 0, warm-up included.
+        start_s: monotonic seconds, comparable within a worker only.
+        end_s: monotonic seconds.
+        loss: the worker's mean loss; NaN where it was not read.
+        warmup: whether the step lies before the timed window.
+    """
+
+    worker: npt.NDArray[np.int32]
+    step: npt.NDArray[np.int32]
+    start_s: npt.NDArray[np.float64]
+    end_s: npt.NDArray[np.float64]
+    loss: npt.NDArray[np.float64]
+    warmup: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRun:
+    """A run folder as read back.
+
+    Args:
+        experiment: the resolved experiment.
+        records: the newest record of each case and repeat, in the order they were first written.
+        n_superseded: older records of the same case and repeat, left out of `records`.
+        torn: whether the last line was incomplete (a run killed while writing) and left out.
+    """
+
+    path: Path
+    run: str
+    spec_hash: str
+    created_utc: str
+    experiment: Mapping[str, JsonValue]
+    environment: Mapping[str, JsonValue]
+    records: tuple[Record, ...]
+    n_superseded: int
+    torn: bool
+
+    def repeat_dir(self, record: Record) -> Path:
+        """Folder of one record's plan, steps and logs."""
+        return self.path / "cases" / record.case / str(record.repeat)
+
+    def steps(self, record: Record) -> Steps | None:
+        """Steps of one record, or None where none were stored."""
+        path = self.repeat_dir(record) / _STEPS
+        return read_steps(path) if path.is_file() else None
+
+
+class RunFolder:
+    """A run folder held by this process alone, open for appending. Use as a context manager."""
+
+    def __init__(self, path: Path, *, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+        self._results = -1
+        self.run = ""
+        self.records: tuple[Record, ...] = ()
+
+    @property
+    def done(self) -> frozenset[tuple[str, int]]:
+        """Case ids and repeats that have a result and need no further run."""
+        return frozenset((record.case, record.repeat) for record in self.records if record.status in _DONE)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the run's own HTML report goes."""
+        return self.path / _REPORT
+
+    def repeat_dir(self, case: str, repeat: int) -> Path:
+        """Make and name the folder of one case and repeat."""
+        path = self.path / "cases" / case / str(repeat)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def worker_log(self, case: str, repeat: int, rank: int) -> Path:
+        """Name the log file of one worker in one case and repeat."""
+        return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
+
+    def append(self, record: Record) -> None:
+        """Add one line to `results.jsonl`; it is on disk when this returns."""
+        line = record.to_json().encode() + b"\n"
+        while line:
+            line = line[os.write(self._results, line) :]
+        os.fsync(self._results)
+        self.records = _newest((*self.records, record))
+
+    def write_plan(self, case: str, repeat: int, plan: object) -> Path:
+        """Store the plan that a case ran by."""
+        return write_json(self.repeat_dir(case, repeat) / _PLAN, plan)
+
+    def write_steps(self, case: str, repeat: int, steps: Steps) -> Path:
+        """Store the steps of one case and repeat."""
+        return write_steps(self.repeat_dir(case, repeat) / _STEPS, steps)
+
+    def write_report(self, html: str) -> Path:
+        """Store the run's HTML report."""
+        return write_text(self.report_path, html)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._results >= 0:
+            os.close(self._results)
+            self._results = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_results(self) -> None:
+        path = self.path / _RESULTS
+        repair(path)
+        self._results = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        _sync_directory(self.path)
+
+
+def open_run(
+    out: Path | None,
+    *,
+    experiment: Mapping[str, JsonValue],
+    environment: Mapping[str, JsonValue],
+    resume: bool = False,
+    runs: Path = Path("runs"),
+) -> RunFolder:
+    """Create a run folder, or take up an earlier one.
+
+    Args:
+        out: the folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        experiment: the resolved experiment, with its `name`; a resumed run must have the same.
+        environment: facts for `environment.json`.
+        resume: take up the run that lies in `out`; an absent or empty folder starts a new one.
+        runs: parent of folders that are named here.
+    Returns:
+        The folder, locked; close it.
+    Raises:
+        UsageError: not empty without `resume`, another spec, in use, or not writable.
+        StoreError: `results.jsonl` is damaged other than at its end.
+    """
+    now = datetime.now(UTC)
+    name = slug(str(experiment["name"]))
+    run = f"{name}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+    path = out if out is not None else runs / run
+    spec_hash = canonical_hash(experiment)
+    folder = RunFolder(path, lock=_take(path))
+    try:
+        if not _is_empty(path):
+            _check_resumable(path, spec_hash=spec_hash, resume=resume)
+        if (path / _RUN).is_file():
+            folder.run = str(_read_mapping(path / _RUN)["run"])
+        else:
+            folder.run = run
+            _describe(
+                path, run=run, now=now, spec_hash=spec_hash, experiment=experiment, environment=environment
+            )
+        folder._open_results()  # noqa: SLF001 - the other half of this constructor
+        folder.records, _, _ = _read_results(path / _RESULTS)
+    except OSError as error:
+        folder.close()
+        raise _unwritable(path, error) from None
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def load_run(path: Path) -> StoredRun:
+    """Read a run folder without changing it; also while its run goes on.
+
+    Raises:
+        StoreError: not a run folder, or damaged other than in the last line.
+    """
+    if not (path / _RUN).is_file():
+        why = f"no {_RUN} in it" if path.is_dir() else "no such folder"
+        raise StoreError(
+            f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
+        )
+    head = _read_mapping(path / _RUN)
+    records, n_superseded, torn = _read_results(path / _RESULTS)
+    environment = path / _ENVIRONMENT
+    return StoredRun(
+        path=path,
+        run=str(head.get("run")),
+        spec_hash=str(head.get("spec_hash")),
+        created_utc=str(head.get("created_utc")),
+        experiment=_read_yaml(path / _EXPERIMENT),
+        environment=_read_mapping(environment) if environment.is_file() else {},
+        records=records,
+        n_superseded=n_superseded,
+        torn=torn,
+    )
+
+
+def repair(path: Path) -> bool:
+    """Make `results.jsonl` end in a whole line; what was torn is kept in `results.jsonl.torn`.
+
+    Returns:
+        Whether a torn line was put aside.
+    """
+    if not path.is_file():
+        return False
+    data = path.read_bytes()
+    whole, tail = _split_tail(data)
+    if not tail:
+        return False
+    if _is_record(tail):
+        # All of the record arrived and only its newline is missing.
+        with path.open("ab") as stream:
+            stream.write(b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        return False
+    with path.with_name(_TORN).open("ab") as stream:
+        stream.write(tail + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.truncate(path, len(whole))
+    return True
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file so that a reader sees all of it or what was there before."""
+    return _write_bytes(path, text.encode())
+
+
+def write_json(path: Path, document: object) -> Path:
+    """Write a JSON file, atomically; numbers that are not finite become null."""
+    return write_text(path, json.dumps(json_value(document), indent=2, allow_nan=False) + "\n")
+
+
+def write_steps(path: Path, steps: Steps) -> Path:
+    """Write `steps.parquet`, atomically."""
+    # pyarrow is slow to import and only a run's end needs it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "worker": pa.array(steps.worker, type=pa.int32()),
+        "step": pa.array(steps.step, type=pa.int32()),
+        "start_s": pa.array(steps.start_s, type=pa.float64()),
+        "end_s": pa.array(steps.end_s, type=pa.float64()),
+        "loss": pa.array(steps.loss, type=pa.float64(), from_pandas=True),
+        "warmup": pa.array(steps.warmup, type=pa.bool_()),
+    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return _write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def read_steps(path: Path) -> Steps:
+    """Read `steps.parquet`.
+
+    Raises:
+        StoreError: not a file of steps.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        columns = {
+            name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
+        }
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        raise StoreError(
+            f"{path} must hold steps written by stratbench: {str(error).splitlines()[0]}"
+        ) from None
+    return Steps(
+        worker=np.asarray(columns["worker"], dtype=np.int32),
+        step=np.asarray(columns["step"], dtype=np.int32),
+        start_s=np.asarray(columns["start_s"], dtype=np.float64),
+        end_s=np.asarray(columns["end_s"], dtype=np.float64),
+        loss=np.asarray(columns["loss"], dtype=np.float64),
+        warmup=np.asarray(columns["warmup"], dtype=np.bool_),
+    )
+
+
+def _take(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(
+            f"{path} is in use by another run; wait for it or name another folder", field="out"
+        ) from None
+    return lock
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"the run folder must be writable, got {error.strerror or error} for {path}; "
+        "choose another with --out",
+        field="out",
+    )
+
+
+def _is_empty(path: Path) -> bool:
+    return all(item.name == _LOCK for item in path.iterdir())
+
+
+def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
+    if not resume:
+        raise UsageError(
+            f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
+        )
+    if not (path / _RUN).is_file():
+        if _started_only(path):
+            return
+        raise UsageError(
+            f"{path} is not a run folder (no {_RUN}); name another folder with --out", field="out"
+        )
+    stored = _read_mapping(path / _RUN).get("spec_hash")
+    if stored != spec_hash:
+        raise UsageError(
+            f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
+            f"{str(stored)[:12]}; use its own {path / _EXPERIMENT} or name another folder",
+            field="out",
+        )
+
+
+def _started_only(path: Path) -> bool:
+    # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
+    ours = {_LOCK, _EXPERIMENT, _ENVIRONMENT}
+    return all(item.name in ours or re.fullmatch(r"\.[\w.]+\.tmp", item.name) for item in path.iterdir())
+
+
+def _describe(
+    path: Path,
+    *,
+    head: Mapping[str, str],
+    experiment: Mapping[str, JsonValue],
+    environment: Mapping[str, JsonValue],
+) -> None:
+    import yaml
+
+    write_text(
+        path / _EXPERIMENT, yaml.safe_dump(json_value(experiment), sort_keys=False, allow_unicode=True)
+    )
+    write_json(path / _ENVIRONMENT, environment)
+    # Last: a folder with this file is complete.
+    write_json(path / _RUN, {"schema": RUN_SCHEMA, **head})
+
+
+def _read_mapping(path: Path) -> dict[str, JsonValue]:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} must be a JSON file written by stratbench: {error}") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path} must hold a JSON object, got {type(document).__name__}")
+    return document
+
+
+def _read_yaml(path: Path) -> dict[str, JsonValue]:
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise StoreError(
+            f"{path} must be a YAML file written by stratbench: {str(error).splitlines()[0]}"
+        ) from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path} must hold a mapping, got {type(document).__name__}")
+    return document
+
+
+def _read_results(path: Path) -> tuple[tuple[Record, ...], int, bool]:
+    data = path.read_bytes() if path.is_file() else b""
+    whole, tail = _split_tail(data)
+    torn = bool(tail) and not _is_record(tail)
+    lines = [*whole.splitlines(), *([tail] if tail and not torn else [])]
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(from_json(line))
+        except StoreError as error:
+            raise StoreError(f"{path} line {number}: {error}; move that line elsewhere to go on") from None
+    newest = _newest(found)
+    return newest, len(found) - len(newest), torn
+
+
+def _newest(records: Sequence[Record]) -> tuple[Record, ...]:
+    found: dict[tuple[str, int], Record] = {}
+    for record in records:
+        found[record.case, record.repeat] = record
+    return tuple(found.values())
+
+
+def _split_tail(data: bytes) -> tuple[bytes, bytes]:
+    """Split into lines that are whole and a last one that may not be."""
+    if data.endswith(b"\n"):
+        start = data.rfind(b"\n", 0, len(data) - 1) + 1
+        last = data[start:-1]
+        # A machine that lost power can leave a block of zeros, newline included by a later write.
+        return (data, b"") if _is_object(last) else (data[:start], last)
+    start = data.rfind(b"\n") + 1
+    return data[:start], data[start:]
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        from_json(line)
+    except StoreError:
+        return False
+    return True
+
+
+def _write_bytes(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+    return path
+
+
+def _sync_directory(path: Path) -> None:
+    # A rename survives a power failure only once its folder is on disk.
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
