@@ -198,9 +198,8 @@ def open_run(
             folder.run = str(_read_mapping(path / _RUN)["run"])
         else:
             folder.run = run
-            _describe(
-                path, run=run, now=now, spec_hash=spec_hash, experiment=experiment, environment=environment
-            )
+            head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
+            _describe(path, head=head, experiment=experiment, environment=environment)
         folder._open_results()  # noqa: SLF001 - the other half of this constructor
         folder.records, _, _ = _read_results(path / _RESULTS)
     except OSError as error:
