@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from workloads.errors import WorkloadError
 from workloads.protocol import Workload
+from workloads.user_file import describe_failure
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -89,6 +90,14 @@ def endless(*columns: Array, seed: int) -> "tf.data.Dataset":
     return tf.data.Dataset.counter().flat_map(epoch)
 
 
+def digits() -> tuple[Array, Array]:
+    """Load scikit-learn's 1,797 handwritten digits: images [n, 8, 8] float32 in 0..1, labels [n] int32."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return (bunch.images / 16.0).astype(np.float32), bunch.target.astype(np.int32)
+
+
 def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
     """Read batches; the seed of a lazily started iterator is already fixed in its dataset."""
     import tensorflow as tf
@@ -101,9 +110,8 @@ def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
             message = f"workload {name}: dataset() has no examples; return at least one"
             raise WorkloadError(message, field="dataset") from None
         except tf.errors.OpError as error:
-            message = (
-                f"workload {name}: dataset() failed while being read: {' '.join(error.message.split())[:300]}"
-            )
+            cause = error.message.strip().partition("\n")[0]
+            message = f"workload {name}: dataset() failed while being read: {cause}"
             raise WorkloadError(message, field="dataset") from error
         yield [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
 
@@ -111,7 +119,12 @@ def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
 def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
     import tensorflow as tf
 
-    dataset = workload.dataset(seed)
+    try:
+        dataset = workload.dataset(seed)
+    except WorkloadError:
+        raise
+    except Exception as error:
+        raise WorkloadError(describe_failure(error, type(workload)), field="dataset") from error
     if not isinstance(dataset, tf.data.Dataset):
         message = (
             f"workload {workload.name}: dataset() must return a tf.data.Dataset,"

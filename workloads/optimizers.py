@@ -23,7 +23,7 @@ class OptimizerChoice:
 
 OPTIMIZERS: "Mapping[str, OptimizerChoice]" = {
     "sgd": OptimizerChoice(keras_class="SGD", learning_rate=0.05),
-    "momentum": OptimizerChoice(keras_class="SGD", learning_rate=0.01, arguments={"momentum": 0.9}),
+    "momentum": OptimizerChoice(keras_class="SGD", learning_rate=0.02, arguments={"momentum": 0.9}),
     "adam": OptimizerChoice(keras_class="Adam", learning_rate=0.002),
     "adamw": OptimizerChoice(keras_class="AdamW", learning_rate=0.002, arguments={"weight_decay": 0.004}),
     "adagrad": OptimizerChoice(keras_class="Adagrad", learning_rate=0.05),

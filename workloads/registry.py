@@ -21,13 +21,47 @@ class Entry:
     params: tuple[Param, ...]
 
 
-_OPTIMIZER_PARAMS = (
-    Param(name="optimizer", type="str", default="momentum", choices=tuple(OPTIMIZERS)),
-    Param(name="learning_rate", type="float", default=None),
-    Param(name="clip_global_norm", type="float", default=None),
-)
+def _optimizer(default: str) -> tuple[Param, ...]:
+    return (
+        Param(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
+        Param(name="learning_rate", type="float", default=None),
+        Param(name="clip_global_norm", type="float", default=None),
+    )
+
 
 WORKLOADS: Mapping[str, Entry] = {
+    "digits-mlp": Entry(
+        summary="Perceptron on scikit-learn's 1,797 handwritten digits",
+        factory="workloads.digits_mlp:DigitsMlp",
+        params=(
+            Param(name="batch_size", type="int", default=64),
+            Param(name="units", type="int", default=256),
+            *_optimizer("momentum"),
+        ),
+    ),
+    "digits-cnn": Entry(
+        summary="Convolutions with batch normalisation and dropout on the same handwritten digits",
+        factory="workloads.digits_cnn:DigitsCnn",
+        params=(
+            Param(name="batch_size", type="int", default=64),
+            Param(name="filters", type="int", default=16),
+            Param(name="units", type="int", default=64),
+            Param(name="dropout", type="float", default=0.25, within=(0.0, 1.0)),
+            *_optimizer("momentum"),
+        ),
+    ),
+    "word-lm": Entry(
+        summary="Embedding and LSTM language model on Python's help texts, with sparse gradients",
+        factory="workloads.word_lm:WordLm",
+        params=(
+            Param(name="batch_size", type="int", default=32),
+            Param(name="vocabulary", type="int", default=2500),
+            Param(name="sequence_length", type="int", default=16),
+            Param(name="embedding", type="int", default=64),
+            Param(name="units", type="int", default=64),
+            *_optimizer("adam"),
+        ),
+    ),
     "wide-mlp": Entry(
         summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
         factory="workloads.wide_mlp:WideMlp",
@@ -38,7 +72,7 @@ WORKLOADS: Mapping[str, Entry] = {
             Param(name="features", type="int", default=64),
             Param(name="classes", type="int", default=10),
             Param(name="examples", type="int", default=4096),
-            *_OPTIMIZER_PARAMS,
+            *_optimizer("momentum"),
         ),
     ),
 }

@@ -112,13 +112,14 @@ def check_batch_size(params: Mapping[str, object]) -> None:
             raise WorkloadError(message, field="batch_size")
 
 
-def describe_failure(error: BaseException, path: Path) -> str:
+def describe_failure(error: BaseException, source: Path | type) -> str:
     """Return one line for an exception of the user's code: file, line, type and text.
 
     Args:
         error: what was raised.
-        path: the user's file; the innermost line in it is named.
+        source: the user's file, or the class of the workload; the innermost line in its file is named.
     """
+    path = source if isinstance(source, Path) else Path(inspect.getfile(source))
     line = error.lineno if isinstance(error, SyntaxError) else None
     for frame in traceback.extract_tb(error.__traceback__):
         if line is None or not isinstance(error, SyntaxError):

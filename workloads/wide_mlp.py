@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _DATA_SEED = 20_240_229
+# Clusters overlap a little, so that the loss stays above zero.
+_SPREAD = 0.5
 
 
 @dataclass(kw_only=True, slots=True)
@@ -80,7 +82,7 @@ class WideMlp:
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (features [features] float32, label [] int32), endless, in a new order each epoch."""
         rng = np.random.default_rng(_DATA_SEED)
-        centres = rng.normal(size=(self.classes, self.features))
+        centres = _SPREAD * rng.normal(size=(self.classes, self.features))
         labels = rng.integers(self.classes, size=self.examples)
         noise = rng.normal(size=(self.examples, self.features))
         return endless((centres[labels] + noise).astype(np.float32), labels.astype(np.int32), seed=seed)

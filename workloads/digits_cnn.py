@@ -1,0 +1,93 @@
+"""A small convolutional network over real handwritten digits, with forward state and random state."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from workloads.data import digits, endless
+from workloads.flops import dense_flops
+from workloads.optimizers import build_optimizer
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_CLASSES = 10
+_SIDE = 8
+_KERNEL = 3
+
+
+@dataclass(kw_only=True, slots=True)
+class DigitsCnn:
+    """Two convolutions with batch normalisation, then dropout, over scikit-learn's 1,797 digits.
+
+    Args:
+        batch_size: global examples per step.
+        filters: channels of the first convolution; the second has twice as many.
+        units: width of the dense layer before the logits.
+        dropout: share of the features that are dropped before the logits.
+        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
+        learning_rate: None takes the default of the optimizer.
+        clip_global_norm: None clips nothing.
+    """
+
+    batch_size: int
+    filters: int
+    units: int
+    dropout: float
+    optimizer: str
+    learning_rate: float | None
+    clip_global_norm: float | None
+    name: str = field(default="digits-cnn", init=False)
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        patch = _KERNEL * _KERNEL
+        pixels = _SIDE * _SIDE
+        pooled = 2 * self.filters * pixels // 4
+        self.flops_per_example = (
+            dense_flops(patch, self.filters, positions=pixels)
+            + dense_flops(patch * self.filters, 2 * self.filters, positions=pixels)
+            + dense_flops(pooled, self.units)
+            + dense_flops(self.units, _CLASSES)
+        )
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                keras.Input([_SIDE, _SIDE]),
+                layers.Reshape([_SIDE, _SIDE, 1], name="channel"),
+                # The normalisation's own offset makes a bias before it useless.
+                layers.Conv2D(self.filters, _KERNEL, padding="same", use_bias=False, name="conv_0"),
+                layers.BatchNormalization(name="norm_0"),
+                layers.ReLU(name="relu_0"),
+                layers.Conv2D(2 * self.filters, _KERNEL, padding="same", use_bias=False, name="conv_1"),
+                layers.BatchNormalization(name="norm_1"),
+                layers.ReLU(name="relu_1"),
+                layers.MaxPooling2D(name="pool"),
+                layers.Flatten(name="flat"),
+                layers.Dense(self.units, "relu", name="hidden"),
+                layers.Dropout(self.dropout, name="dropout"),
+                layers.Dense(_CLASSES, name="logits"),
+            ],
+            name="digits_cnn",
+        )
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            images, labels = batch
+            logits = model(images, training=True)
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+        variables = model.trainable_variables
+        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
+        return TrainStep(
+            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        )
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (image [8, 8] float32 in 0..1, label [] int32), endless, in a new order each epoch."""
+        return endless(*digits(), seed=seed)

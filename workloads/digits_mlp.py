@@ -1,0 +1,74 @@
+"""A small perceptron over real handwritten digits."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from workloads.data import digits, endless
+from workloads.flops import dense_flops
+from workloads.optimizers import build_optimizer
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_PIXELS = 64
+_CLASSES = 10
+
+
+@dataclass(kw_only=True, slots=True)
+class DigitsMlp:
+    """Two hidden layers over scikit-learn's 1,797 digits of 8 x 8 pixels.
+
+    Args:
+        batch_size: global examples per step.
+        units: width of the first hidden layer; the second is as wide.
+        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
+        learning_rate: None takes the default of the optimizer.
+        clip_global_norm: None clips nothing.
+    """
+
+    batch_size: int
+    units: int
+    optimizer: str
+    learning_rate: float | None
+    clip_global_norm: float | None
+    name: str = field(default="digits-mlp", init=False)
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flops_per_example = (
+            dense_flops(_PIXELS, self.units)
+            + dense_flops(self.units, self.units)
+            + dense_flops(self.units, _CLASSES)
+        )
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        model = keras.Sequential(
+            [
+                keras.Input([8, 8]),
+                keras.layers.Flatten(name="pixels"),
+                keras.layers.Dense(self.units, "relu", name="hidden_0"),
+                keras.layers.Dense(self.units, "relu", name="hidden_1"),
+                keras.layers.Dense(_CLASSES, name="logits"),
+            ],
+            name="digits_mlp",
+        )
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            images, labels = batch
+            logits = model(images, training=True)
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+        variables = model.trainable_variables
+        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
+        return TrainStep(
+            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        )
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (image [8, 8] float32 in 0..1, label [] int32), endless, in a new order each epoch."""
+        return endless(*digits(), seed=seed)

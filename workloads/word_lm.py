@@ -1,0 +1,139 @@
+"""A word-level language model over English prose, whose embedding has sparse gradients."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.data import endless
+from workloads.errors import WorkloadError
+from workloads.flops import dense_flops, lstm_flops
+from workloads.optimizers import build_optimizer
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+_UNKNOWN = 0
+# A softmax over thousands of words spreads each gradient thin: plain steps must be longer than for digits.
+_LEARNING_RATES: Mapping[str, float] = {
+    "sgd": 4.0,
+    "momentum": 0.4,
+    "adam": 0.005,
+    "adamw": 0.005,
+    "adagrad": 0.2,
+    "rmsprop": 0.003,
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class WordLm:
+    """Embedding, LSTM and a dense softmax that predict the next word of Python's own help texts.
+
+    Args:
+        batch_size: global examples per step.
+        vocabulary: most frequent words kept, the place of all others included.
+        sequence_length: words in an example.
+        embedding: length of a word's vector.
+        units: width of the LSTM.
+        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
+        learning_rate: None takes the default of the optimizer.
+        clip_global_norm: None clips nothing.
+    """
+
+    batch_size: int
+    vocabulary: int
+    sequence_length: int
+    embedding: int
+    units: int
+    optimizer: str
+    learning_rate: float | None
+    clip_global_norm: float | None
+    name: str = field(default="word-lm", init=False)
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The look-up moves rows and multiplies nothing.
+        self.flops_per_example = lstm_flops(
+            self.embedding, self.units, steps=self.sequence_length
+        ) + dense_flops(self.units, self.vocabulary, positions=self.sequence_length)
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        table = keras.layers.Embedding(self.vocabulary, self.embedding, name="embedding")
+        table.build()
+        model = keras.Sequential(
+            [
+                keras.Input([self.sequence_length, self.embedding]),
+                keras.layers.LSTM(self.units, return_sequences=True, name="lstm"),
+                keras.layers.Dense(self.vocabulary, name="logits"),
+            ],
+            name="word_lm",
+        )
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            words, following = batch
+            # Called as a layer, Keras reads the whole table before it looks rows up; from the variable itself
+            # TensorFlow gathers single rows, which is what makes a remote table cheap.
+            vectors = tf.nn.embedding_lookup(table.embeddings.value, words)
+            logits = model(vectors, training=True)
+            # Examples are equally long, so the mean over all words is the mean over examples.
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits))
+
+        variables = [*table.trainable_variables, *model.trainable_variables]
+        rate = _LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
+        optimizer = build_optimizer(self.optimizer, learning_rate=rate, variables=variables)
+        return TrainStep(
+            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        )
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (words [sequence_length] int32, their successors), endless, in a new order each epoch."""
+        ids = word_ids(prose(), vocabulary=self.vocabulary)
+        n_rows = (len(ids) - 1) // self.sequence_length
+        if n_rows < 1:
+            message = f"sequence_length must be below the text's {len(ids)} words, got {self.sequence_length}"
+            raise WorkloadError(message, field="sequence_length")
+        used = n_rows * self.sequence_length
+        words = ids[:used].reshape(n_rows, self.sequence_length)
+        following = ids[1 : used + 1].reshape(n_rows, self.sequence_length)
+        return endless(words, following, seed=seed)
+
+
+def word_ids(words: list[str], *, vocabulary: int) -> npt.NDArray[np.int32]:
+    """Number words by frequency, from 1; words beyond the vocabulary are all 0.
+
+    Args:
+        words: the text.
+        vocabulary: numbers in use, 0 included.
+    """
+    by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    numbers = {word: number for number, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}
+    return np.array([numbers.get(word, _UNKNOWN) for word in words], np.int32)
+
+
+@cache
+def prose() -> list[str]:
+    """Return the words of Python's help texts in lower case, topic after topic.
+
+    Raises:
+        WorkloadError: when this Python was installed without them.
+    """
+    try:
+        topics: dict[str, str] = import_module("pydoc_data.topics").topics
+    except ImportError:
+        message = (
+            "word-lm needs Python's help texts, module pydoc_data.topics; install the full standard library"
+        )
+        raise WorkloadError(message, field="name") from None
+    return [word for _, text in sorted(topics.items()) for word in _WORD.findall(text.lower())]
