@@ -1,0 +1,256 @@
+"""Walks over a graph and copies of its parts, each linear in the nodes and edges that it meets."""
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import replace
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node, producer
+
+COLOCATION_ATTR = "_class"
+COLOCATION_PREFIX = b"loc:@"
+_MERGES = frozenset({"Merge", "RefMerge"})
+_NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+_ENTERS = frozenset({"Enter", "RefEnter"})
+
+
+def ancestors(
+    graph: Graph, names: Iterable[str], *, stop: Container[str] = (), control: bool = True
+) -> set[str]:
+    """The named nodes and all that they need.
+
+    Args:
+        stop: nodes that the walk does not enter; they are not in the result, nor is what only they need.
+        control: follow control edges too.
+    Raises:
+        GraphError: when a node that is needed is not in the graph.
+    """
+    by_name = graph.by_name
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in stop:
+            continue
+        found.add(name)
+        try:
+            inputs = by_name[name].inputs
+        except KeyError:
+            raise GraphError(
+                f"node {name!r} is needed but not in the graph; keep it or redirect its users"
+            ) from None
+        waiting += [producer(ref) for ref in inputs if control or ref[0] != "^"]
+    return found
+
+
+def descendants(
+    graph: Graph, names: Iterable[str], *, stop: Container[str] = (), control: bool = True
+) -> set[str]:
+    """The named nodes and all that needs them.
+
+    Args:
+        stop: nodes that the walk does not enter; they are not in the result.
+        control: follow control edges too.
+    """
+    consumers = graph.consumers
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in stop:
+            continue
+        found.add(name)
+        users = consumers.get(name, ())
+        waiting += [user.name for user in users if control or name in map(producer, user.data_inputs)]
+    return found
+
+
+def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
+    """The nodes with every one after its inputs; nodes that are in such an order already keep it.
+
+    The way back of a loop, NextIteration into Merge, is no edge here. Inputs from other nodes are ignored.
+
+    Raises:
+        GraphError: when nodes need each other without a loop's NextIteration between them.
+    """
+    by_name = {node.name: node for node in nodes}
+    ordered: dict[str, Node] = {}
+    open_names: set[str] = set()
+    for root in nodes:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node.name in ordered:
+                stack.pop()
+                continue
+            open_names.add(node.name)
+            needed = [by_name[name] for name in _needs(node, by_name) if name not in ordered]
+            if not needed:
+                ordered[node.name] = stack.pop()
+                continue
+            for other in needed:
+                if other.name in open_names and other.name not in ordered:
+                    raise GraphError(
+                        f"node {node.name!r}: {other.name!r}, which it needs, needs it too; "
+                        "only NextIteration may close a cycle, into a Merge"
+                    )
+            stack += reversed(needed)
+    return tuple(ordered.values())
+
+
+def _needs(node: Node, by_name: Mapping[str, Node]) -> list[str]:
+    names = [name for name in map(producer, node.inputs) if name in by_name]
+    if node.op in _MERGES:
+        return [name for name in names if by_name[name].op not in _NEXT_ITERATIONS]
+    return names
+
+
+class _Renames(dict[str, str]):
+    """New form of every reference: prefixed where its producer is copied, unchanged elsewhere."""
+
+    def __init__(self, prefix: str, copied: Container[str]) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._copied = copied
+
+    def __missing__(self, ref: str) -> str:
+        if producer(ref) not in self._copied:
+            renamed = ref
+        elif ref[0] == "^":
+            renamed = f"^{self._prefix}{ref[1:]}"
+        else:
+            renamed = self._prefix + ref
+        self[ref] = renamed
+        return renamed
+
+
+def copy_nodes(
+    nodes: Iterable[Node],
+    prefix: str,
+    *,
+    keep: Container[str] = (),
+    device: Callable[[Node], str] | None = None,
+) -> tuple[Node, ...]:
+    """A copy of each node under a prefixed name; references among the copied ones lead to the copies.
+
+    Colocations follow the copies, and Enter nodes get a frame of the copy's own. Attributes in which nothing
+    changes are shared with the original.
+
+    Args:
+        prefix: put before names as it is (`replica_1/`).
+        keep: names among `nodes` that are not copied, so that all copies share them.
+        device: device of the copy of a node; by default the node's own.
+    """
+    chosen = [node for node in nodes if node.name not in keep]
+    copied = {node.name for node in chosen}
+    renames = _Renames(prefix, copied)
+    renamed = renames.__getitem__
+    copies = []
+    for node in chosen:
+        attrs = node.attrs
+        if COLOCATION_ATTR in attrs or node.op in _ENTERS:
+            attrs = _copied_attrs(node, prefix, copied)
+        copies.append(
+            Node(
+                name=prefix + node.name,
+                op=node.op,
+                inputs=tuple(map(renamed, node.inputs)),
+                attrs=attrs,
+                device=node.device if device is None else device(node),
+                extra=node.extra,
+            )
+        )
+    return tuple(copies)
+
+
+def _copied_attrs(node: Node, prefix: str, copied: Container[str]) -> Mapping[str, Attr]:
+    attrs = dict(node.attrs)
+    frame = attrs.get("frame_name")
+    if node.op in _ENTERS and isinstance(frame, bytes):
+        attrs["frame_name"] = prefix.encode() + frame
+    names = colocations(node)
+    if any(name in copied for name in names):
+        renamed = tuple(prefix + name if name in copied else name for name in names)
+        attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in renamed)
+    return attrs
+
+
+def colocations(node: Node) -> tuple[str, ...]:
+    """Names of the nodes whose device this one must share."""
+    groups = node.attrs.get(COLOCATION_ATTR, ())
+    if not isinstance(groups, tuple):
+        return ()
+    return tuple(
+        group.removeprefix(COLOCATION_PREFIX).decode()
+        for group in groups
+        if isinstance(group, bytes) and group.startswith(COLOCATION_PREFIX)
+    )
+
+
+def prune(graph: Graph, roots: Iterable[str]) -> Graph:
+    """The graph without nodes that the roots do not need, and without functions that then nobody calls.
+
+    Colocations with nodes that are gone go too: TensorFlow refuses to import them.
+
+    Returns:
+        The same object when every node and function is needed.
+    Raises:
+        GraphError: when a root or what it needs is not in the graph.
+    """
+    needed = ancestors(graph, roots)
+    if len(needed) == len(graph.nodes):
+        return drop_unreachable_functions(graph)
+    nodes = (_without_lost_colocations(node, needed) for node in graph.nodes if node.name in needed)
+    return drop_unreachable_functions(graph.with_nodes(nodes))
+
+
+def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
+    if COLOCATION_ATTR not in node.attrs:
+        return node
+    names = colocations(node)
+    kept = tuple(name for name in names if name in present)
+    if len(kept) == len(names):
+        return node
+    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
+    if kept:
+        attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in kept)
+    return replace(node, attrs=attrs)
+
+
+def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
+    """Names of the functions that attributes refer to, in lists and in bound attributes as well."""
+    found: set[str] = set()
+    waiting = list(attrs.values())
+    while waiting:
+        attr = waiting.pop()
+        if isinstance(attr, tuple):
+            waiting += attr
+        elif isinstance(attr, FunctionRef):
+            found.add(attr.name)
+            waiting += attr.attrs.values()
+    return found
+
+
+def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]) -> set[str]:
+    """Names of the functions that nodes call, as their op or by attribute, directly or through others."""
+    found: set[str] = set()
+    waiting = [nodes]
+    seen: set[int] = set()
+    while waiting:
+        for node in waiting.pop():
+            called = {node.op}
+            if id(node.attrs) not in seen:
+                seen.add(id(node.attrs))
+                called |= called_functions(node.attrs)
+            for name in called:
+                if name in functions and name not in found:
+                    found.add(name)
+                    waiting.append(functions[name].nodes)
+    return found
+
+
+def drop_unreachable_functions(graph: Graph) -> Graph:
+    """The graph without functions that no node calls; the same object when all are called."""
+    reachable = reachable_functions(graph.nodes, graph.functions)
+    if len(reachable) == len(graph.functions):
+        return graph
+    return replace(graph, functions={name: f for name, f in graph.functions.items() if name in reachable})
