@@ -1,0 +1,84 @@
+"""The metrics that stratbench exports: one table of names, types, help and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "stratbench_"
+
+# Bounded: what an experiment file lists. A run id here would make a new series for every run.
+LABELS = ("experiment", "workload", "strategy", "provider")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric; its name carries the prefix and the base unit.
+
+    Args:
+        labels: names of the labels, in order.
+        buckets: upper bounds of a histogram's buckets, in the metric's unit; empty for other types.
+    """
+
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = LABELS
+    buckets: tuple[float, ...] = ()
+
+
+_STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="stratbench_step_seconds",
+        type="histogram",
+        help="Time of one timed step on one worker.",
+        buckets=_STEP_BUCKETS_S,
+    ),
+    Metric(
+        name="stratbench_throughput_examples_per_second",
+        type="gauge",
+        help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
+    ),
+    Metric(
+        name="stratbench_payload_bytes_per_step",
+        type="gauge",
+        help="Bytes that the plan says all workers send in one step.",
+    ),
+    Metric(
+        name="stratbench_tcp_bytes_per_step",
+        type="gauge",
+        help="Acknowledged TCP bytes between workers' sockets in one step, all workers together.",
+    ),
+    Metric(
+        name="stratbench_exposed_communication_seconds",
+        type="gauge",
+        help="Step time beyond that of the same step without communication.",
+    ),
+    Metric(
+        name="stratbench_update_error_ratio",
+        type="gauge",
+        help="Largest difference from the single-device reference, relative to the update.",
+    ),
+    Metric(
+        name="stratbench_peak_resident_bytes",
+        type="gauge",
+        help="Largest resident memory of any worker in the newest repeat.",
+    ),
+    Metric(
+        name="stratbench_repeats_total",
+        type="counter",
+        help="Repeats ended, by how they ended (ok, failed, skipped, implausible).",
+        labels=(*LABELS, "status"),
+    ),
+)
+
+
+def metric(name: str) -> Metric:
+    """Find a metric by its full name.
+
+    Raises:
+        KeyError: no such metric.
+    """
+    return {item.name: item for item in METRICS}[name]

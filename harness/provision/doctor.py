@@ -1,0 +1,217 @@
+"""Checks of this machine: what is there, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from harness.environment import n_usable_cores
+
+_MIN_PYTHON = (3, 11)
+_MIN_CORES = 2
+_MIN_MEMORY_BYTES = 4 * 2**30
+_MIN_DISK_BYTES = 2 * 2**30
+_MIN_SHM_BYTES = 64 * 2**20
+_GIB = 2**30
+
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER = 0x10000000
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST_DUMP = 0x301
+_NLMSG_ERROR = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One fact about this machine.
+
+    Args:
+        detail: what was found.
+        way_out: what to do when not ok; empty when ok.
+        required: whether runs are impossible without it.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    way_out: str = ""
+    required: bool = True
+
+
+def checks(folder: Path = Path()) -> Sequence[Check]:
+    """Look at everything that a run here needs.
+
+    Args:
+        folder: where run folders would be made.
+    """
+    return (
+        _python(),
+        _distribution("tensorflow", ("tensorflow-cpu", "tensorflow")),
+        _distribution("ray", ("ray",)),
+        _cores(),
+        _memory(),
+        _shared_memory(Path("/dev/shm")),  # noqa: S108 - asked about, not written to
+        _disk(folder),
+        _namespaces(),
+        _inet_diag(),
+    )
+
+
+def _python() -> Check:
+    ok = sys.version_info[:2] >= _MIN_PYTHON
+    wanted = ".".join(map(str, _MIN_PYTHON))
+    return Check(
+        name="python",
+        ok=ok,
+        detail=".".join(map(str, sys.version_info[:3])),
+        way_out="" if ok else f"install Python {wanted} or newer and run `make setup PYTHON=python{wanted}`",
+    )
+
+
+def _distribution(name: str, candidates: Sequence[str]) -> Check:
+    # Only the metadata: importing TensorFlow takes seconds and starts threads.
+    for candidate in candidates:
+        try:
+            return Check(name=name, ok=True, detail=f"{candidate} {metadata.version(candidate)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return Check(name=name, ok=False, detail="not installed", way_out="run `make setup`")
+
+
+def _cores() -> Check:
+    n_cores = n_usable_cores()
+    ok = n_cores >= _MIN_CORES
+    return Check(
+        name="cores",
+        ok=ok,
+        detail=f"{n_cores} usable",
+        way_out=""
+        if ok
+        else f"allow {_MIN_CORES} cores; with fewer, workers share one and timings mean little",
+        required=False,
+    )
+
+
+def _memory() -> Check:
+    n_bytes = _available_memory_bytes()
+    ok = n_bytes is None or n_bytes >= _MIN_MEMORY_BYTES
+    detail = "unknown" if n_bytes is None else f"{n_bytes / _GIB:.1f} GiB available"
+    return Check(
+        name="memory",
+        ok=ok,
+        detail=detail,
+        way_out=""
+        if ok
+        else f"free memory up to {_MIN_MEMORY_BYTES / _GIB:.0f} GiB, or lower cluster.workers",
+        required=False,
+    )
+
+
+def _available_memory_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _shared_memory(path: Path) -> Check:
+    if not path.is_dir():
+        return Check(
+            name="shared-memory",
+            ok=False,
+            detail=f"no {path}",
+            way_out="mount it: Ray keeps its object store there",
+            required=False,
+        )
+    n_bytes = shutil.disk_usage(path).free
+    ok = n_bytes >= _MIN_SHM_BYTES
+    way_out = "give the container more (docker: --shm-size=1g); Ray falls back to slow files in /tmp"
+    return Check(
+        name="shared-memory",
+        ok=ok,
+        detail=f"{n_bytes / 2**20:.0f} MiB free in {path}",
+        way_out="" if ok else way_out,
+        required=False,
+    )
+
+
+def _disk(folder: Path) -> Check:
+    n_bytes = shutil.disk_usage(folder.resolve()).free
+    ok = n_bytes >= _MIN_DISK_BYTES
+    return Check(
+        name="disk",
+        ok=ok,
+        detail=f"{n_bytes / _GIB:.1f} GiB free here",
+        way_out="" if ok else "free some, or put runs elsewhere with --out",
+    )
+
+
+def _namespaces() -> Check:
+    """Whether servers can be put into a network namespace of their own, tried in a child that ends at once."""
+    way_out = (
+        "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) or run as root; "
+        "without, TensorFlow's unauthenticated servers listen on this host's own addresses"
+    )
+    child = os.fork()
+    if child == 0:
+        flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
+        failed = 1
+        try:
+            failed = int(ctypes.CDLL(None, use_errno=True).unshare(flags) != 0)
+        finally:
+            # Never return into the caller's code in the child.
+            os._exit(failed)
+    _, status = os.waitpid(child, 0)
+    ok = os.waitstatus_to_exitcode(status) == 0
+    return Check(
+        name="network-namespaces",
+        ok=ok,
+        detail="can be made" if ok else "refused by the kernel",
+        way_out="" if ok else way_out,
+        required=False,
+    )
+
+
+def _inet_diag() -> Check:
+    """Whether the kernel tells the bytes of each TCP connection (inet_diag)."""
+    problem = _inet_diag_problem()
+    return Check(
+        name="inet-diag",
+        ok=problem is None,
+        detail="answers" if problem is None else problem,
+        way_out=""
+        if problem is None
+        else "load the kernel modules tcp_diag and inet_diag; else TCP bytes are null",
+        required=False,
+    )
+
+
+def _inet_diag_problem() -> str | None:
+    # inet_diag_req_v2: family, protocol, extensions, pad, states, then a socket id of zeros (match all).
+    body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
+    header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+            link.settimeout(2.0)
+            link.sendto(header + body, (0, 0))
+            answer = link.recv(65536)
+    except (AttributeError, OSError) as error:
+        return f"not available ({getattr(error, 'strerror', None) or error})"
+    kind = struct.unpack_from("=IH", answer)[1]
+    if kind == _NLMSG_ERROR:
+        code = -struct.unpack_from("=i", answer, 16)[0]
+        return f"refused ({os.strerror(code)})" if code else None
+    return None

@@ -1,0 +1,290 @@
+"""An experiment as frozen values: what to run, where, and how to measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from harness.canonical import JsonValue, canonical_hash
+from harness.errors import UsageError
+from harness.refs import StrategyRef, WorkloadRef, strategy_from, workload_from
+
+if TYPE_CHECKING:
+    from harness.spec_model import ClusterSection, ExperimentModel, FilterSection
+
+BatchRule = Literal["global", "per-replica"]
+
+_T = TypeVar("_T")
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """Where cases run and their shapes; every value is a sweep of one or more."""
+
+    provider: tuple[str, ...]
+    workers: tuple[int, ...]
+    replicas_per_worker: tuple[int, ...]
+    device: tuple[str, ...]
+    cores_per_worker: tuple[int, ...]
+    memory_per_worker_bytes: tuple[int, ...]
+    rate_mbit: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """How each case is timed; `warmup_steps` None means detected."""
+
+    warmup_steps: int | None
+    steps: int
+    repeats: int
+    interleave: bool
+    seed: int
+    batch: BatchRule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseFilter:
+    """What a case must have to match; None matches all, parameters given must be among the case's."""
+
+    workload: WorkloadRef | None = None
+    strategy: StrategyRef | None = None
+    provider: str | None = None
+    workers: int | None = None
+    replicas_per_worker: int | None = None
+    device: str | None = None
+    cores_per_worker: int | None = None
+    memory_per_worker_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentSpec:
+    """A resolved experiment.
+
+    Args:
+        baseline: the strategy that others are compared with; one of `strategies`.
+        notes: one line each, what resolving changed and the person should know; not part of the experiment.
+    """
+
+    name: str
+    workloads: tuple[WorkloadRef, ...]
+    strategies: tuple[StrategyRef, ...]
+    cluster: Cluster
+    measure: Measure
+    include: tuple[CaseFilter, ...]
+    exclude: tuple[CaseFilter, ...]
+    baseline: StrategyRef
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spec_hash(self) -> str:
+        """Canonical hash of the resolved experiment; 64 hex digits, equal for equal experiments."""
+        return canonical_hash(self.to_document())
+
+    def to_document(self) -> dict[str, JsonValue]:
+        """Write the experiment as a file that resolves to the same experiment."""
+        return {
+            "name": self.name,
+            "workloads": [_ref_document(ref.reference, ref.params) for ref in self.workloads],
+            "strategies": [_ref_document(ref.name, ref.params) for ref in self.strategies],
+            "cluster": {
+                "provider": _sweep_document(self.cluster.provider),
+                "workers": _sweep_document(self.cluster.workers),
+                "replicas_per_worker": _sweep_document(self.cluster.replicas_per_worker),
+                "device": _sweep_document(self.cluster.device),
+                "cores_per_worker": _sweep_document(self.cluster.cores_per_worker),
+                "memory_per_worker": _sweep_document(
+                    tuple(_size_text(size) for size in self.cluster.memory_per_worker_bytes)
+                ),
+                "link": {"rate_mbit": _sweep_document(self.cluster.rate_mbit)},
+            },
+            "measure": {
+                "warmup_steps": "auto" if self.measure.warmup_steps is None else self.measure.warmup_steps,
+                "steps": self.measure.steps,
+                "repeats": self.measure.repeats,
+                "interleave": self.measure.interleave,
+                "seed": self.measure.seed,
+                "batch": self.measure.batch,
+            },
+            "matrix": {
+                "include": [_filter_document(item) for item in self.include],
+                "exclude": [_filter_document(item) for item in self.exclude],
+            },
+            "compare": {"baseline": str(self.baseline)},
+        }
+
+
+def load_experiment(
+    experiment: str,
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+) -> ExperimentSpec:
+    """Find, read, override and resolve an experiment.
+
+    Args:
+        experiment: a path, or the name of a shipped file.
+        settings: `dotted.path=value` each, as given with --set; laid over the file.
+        overrides: dotted path → value from other options; laid over the settings.
+    Raises:
+        UsageError: for anything wrong in the file or the options, with the path of the field.
+    """
+    # YAML and pydantic are only needed once a file is read.
+    from harness import experiment_file
+
+    document = experiment_file.read(experiment_file.find(experiment))
+    values = dict(experiment_file.parse_setting(text) for text in settings)
+    values.update(overrides or {})
+    document = experiment_file.overlay(document, values)
+    return resolve(document, strategies_replaced=any(path.split(".")[0] == "strategies" for path in values))
+
+
+def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> ExperimentSpec:
+    """Resolve an experiment document.
+
+    Args:
+        document: the file's content.
+        strategies_replaced: whether the file's own list was replaced, so that its baseline may be gone.
+    Raises:
+        UsageError: for the first thing wrong, with its dotted path.
+    """
+    from harness.spec_model import validate
+
+    model = validate(document)
+    strategies = _unique(
+        [strategy_from(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)]
+    )
+    baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
+    return ExperimentSpec(
+        name=model.name,
+        workloads=_unique(_workloads(model.workloads)),
+        strategies=strategies,
+        cluster=_cluster(model.cluster),
+        measure=Measure(
+            warmup_steps=None if model.measure.warmup_steps == "auto" else model.measure.warmup_steps,
+            steps=model.measure.steps,
+            repeats=model.measure.repeats,
+            interleave=model.measure.interleave,
+            seed=model.measure.seed,
+            batch=model.measure.batch,
+        ),
+        include=_filters(model.matrix.include, "matrix.include"),
+        exclude=_filters(model.matrix.exclude, "matrix.exclude"),
+        baseline=baseline,
+        notes=notes,
+    )
+
+
+def _workloads(items: Sequence[object]) -> list[WorkloadRef]:
+    found = []
+    for index, item in enumerate(items):
+        ref = workload_from(item, field=f"workloads[{index}]")
+        batch_size = ref.params.get("batch_size", 1)
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise UsageError(
+                f"must be a whole number of examples, at least 1, got {batch_size!r}",
+                field=f"workloads[{index}].batch_size",
+            )
+        found.append(ref)
+    return found
+
+
+def _cluster(section: ClusterSection) -> Cluster:
+    return Cluster(
+        provider=_unique(section.provider),
+        workers=_unique(section.workers),
+        replicas_per_worker=_unique(section.replicas_per_worker),
+        device=_unique(section.device),
+        cores_per_worker=_unique(section.cores_per_worker),
+        memory_per_worker_bytes=_unique(section.memory_per_worker),
+        rate_mbit=_unique(section.link.rate_mbit),
+    )
+
+
+def _baseline(
+    model: ExperimentModel, strategies: tuple[StrategyRef, ...], *, replaced: bool
+) -> tuple[StrategyRef, tuple[str, ...]]:
+    wanted = model.compare.baseline
+    if wanted is None:
+        singles = [ref for ref in strategies if ref.name == "single"]
+        return (singles or strategies)[0], ()
+    ref = strategy_from(wanted, field="compare.baseline")
+    if ref in strategies:
+        return ref, ()
+    if not replaced:
+        names = ", ".join(str(item) for item in strategies)
+        raise UsageError(
+            f"must be one of the strategies ({names}), got {str(ref)!r}", field="compare.baseline"
+        )
+    note = f"baseline {ref} is not among the strategies given; comparing with {strategies[0]} instead"
+    return strategies[0], (note,)
+
+
+def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter, ...]:
+    found = []
+    for index, item in enumerate(sections):
+        path = f"{field}[{index}]"
+        if not item.model_fields_set:
+            raise UsageError("must have at least one key, got an empty mapping; drop it", field=path)
+        found.append(
+            CaseFilter(
+                workload=None
+                if item.workload is None
+                else workload_from(item.workload, field=f"{path}.workload"),
+                strategy=None
+                if item.strategy is None
+                else strategy_from(item.strategy, field=f"{path}.strategy"),
+                provider=item.provider,
+                workers=item.workers,
+                replicas_per_worker=item.replicas_per_worker,
+                device=item.device,
+                cores_per_worker=item.cores_per_worker,
+                memory_per_worker_bytes=item.memory_per_worker,
+            )
+        )
+    return tuple(found)
+
+
+def _unique(items: Sequence[_T]) -> tuple[_T, ...]:
+    # Not a set: a parameter mapping can be compared but not hashed.
+    found: list[_T] = []
+    for item in items:
+        if item not in found:
+            found.append(item)
+    return tuple(found)
+
+
+def _ref_document(name: str, params: Mapping[str, bool | int | float | str | None]) -> JsonValue:
+    return {"name": name, **{key: params[key] for key in sorted(params)}} if params else name
+
+
+def _sweep_document(values: Sequence[int | float | str | None]) -> JsonValue:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _filter_document(item: CaseFilter) -> JsonValue:
+    document: dict[str, JsonValue] = {
+        "workload": None
+        if item.workload is None
+        else _ref_document(item.workload.reference, item.workload.params),
+        "strategy": None
+        if item.strategy is None
+        else _ref_document(item.strategy.name, item.strategy.params),
+        "provider": item.provider,
+        "workers": item.workers,
+        "replicas_per_worker": item.replicas_per_worker,
+        "device": item.device,
+        "cores_per_worker": item.cores_per_worker,
+        "memory_per_worker": None
+        if item.memory_per_worker_bytes is None
+        else _size_text(item.memory_per_worker_bytes),
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _size_text(size_bytes: int) -> int | str:
+    for unit, scale in _UNITS:
+        if size_bytes % scale == 0:
+            return f"{size_bytes // scale}{unit}"
+    return size_bytes

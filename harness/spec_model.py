@@ -1,0 +1,202 @@
+"""The experiment file as a person writes it: its keys, their types, and errors that name the wrong one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from harness.errors import UsageError, suggestion
+
+_UNITS = {
+    "": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+_MIN_MEMORY_BYTES = 64 * 2**20
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _memory(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    else:
+        match = (
+            re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?", value.strip()) if isinstance(value, str) else None
+        )
+        if not match or (match[2] or "") not in _UNITS:
+            raise PydanticCustomError("memory", "must be bytes or a size such as 4GiB or 512MiB")
+        found = int(float(match[1]) * _UNITS[match[2] or ""])
+    if found < _MIN_MEMORY_BYTES:
+        raise PydanticCustomError("memory", "must be at least 64MiB; write a unit, such as 4GiB")
+    return found
+
+
+def _unshaped(value: object) -> None:
+    if value is not None:
+        raise PydanticCustomError("link", "must be null, because the local provider cannot shape links")
+
+
+_T = TypeVar("_T")
+_Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
+_Count: TypeAlias = Annotated[int, Field(ge=1)]
+_Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
+_Provider: TypeAlias = Literal["local"]
+_Device: TypeAlias = Literal["cpu"]
+_Text: TypeAlias = Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LinkSection(_Section):
+    """`cluster.link`: the rate between workers."""
+
+    rate_mbit: Annotated[list[Annotated[None, BeforeValidator(_unshaped)]], BeforeValidator(_as_list)] = [
+        None
+    ]
+
+
+class ClusterSection(_Section):
+    """`cluster`: where cases run and their shape; a list is a sweep."""
+
+    provider: _Sweep[_Provider] = ["local"]
+    workers: _Sweep[_Count] = [2]
+    replicas_per_worker: _Sweep[_Count] = [1]
+    device: _Sweep[_Device] = ["cpu"]
+    cores_per_worker: _Sweep[_Count] = [1]
+    memory_per_worker: _Sweep[_Memory] = [4 * 2**30]
+    link: LinkSection = LinkSection()
+
+
+class MeasureSection(_Section):
+    """`measure`: how each case is timed."""
+
+    warmup_steps: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    steps: _Count = 50
+    repeats: _Count = 3
+    interleave: bool = True
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    batch: Literal["global", "per-replica"] = "global"
+
+
+class FilterSection(_Section):
+    """One item of `matrix.include` or `matrix.exclude`: what a case must have to match."""
+
+    workload: object = None
+    strategy: object = None
+    provider: _Provider | None = None
+    workers: _Count | None = None
+    replicas_per_worker: _Count | None = None
+    device: _Device | None = None
+    cores_per_worker: _Count | None = None
+    memory_per_worker: _Memory | None = None
+
+
+class MatrixSection(_Section):
+    """`matrix`: which of all combinations are run."""
+
+    include: list[FilterSection] = []
+    exclude: list[FilterSection] = []
+
+
+class CompareSection(_Section):
+    """`compare`: what the others are compared with."""
+
+    baseline: object = None
+
+
+class ExperimentModel(_Section):
+    """The whole file."""
+
+    name: _Text
+    workloads: Annotated[list[object], BeforeValidator(_as_list), Field(min_length=1)]
+    strategies: Annotated[list[object], BeforeValidator(_as_list), Field(min_length=1)]
+    cluster: ClusterSection = ClusterSection()
+    measure: MeasureSection = MeasureSection()
+    matrix: MatrixSection = MatrixSection()
+    compare: CompareSection = CompareSection()
+
+
+_SECTIONS: dict[tuple[str, ...], type[_Section]] = {
+    (): ExperimentModel,
+    ("cluster",): ClusterSection,
+    ("cluster", "link"): LinkSection,
+    ("measure",): MeasureSection,
+    ("matrix",): MatrixSection,
+    ("matrix", "include"): FilterSection,
+    ("matrix", "exclude"): FilterSection,
+    ("compare",): CompareSection,
+}
+
+
+def validate(document: Mapping[str, object]) -> ExperimentModel:
+    """Check a document against the file's keys and types.
+
+    Raises:
+        UsageError: for the first thing wrong, with its dotted path.
+    """
+    try:
+        return ExperimentModel.model_validate(document)
+    except ValidationError as error:
+        raise _usage_error(error.errors(include_url=False), document) from None
+
+
+def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
+    # A misspelt key often leaves a required one missing: the misspelling is what the person must hear of.
+    first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
+    location = first["loc"]
+    if first["type"] == "extra_forbidden":
+        known = _SECTIONS[
+            tuple(str(piece) for piece in location[:-1] if not isinstance(piece, int))
+        ].model_fields
+        key = str(location[-1])
+        return UsageError(f"unknown key, {suggestion(key, known)}", field=_path(location, document))
+    if first["type"] == "missing":
+        return UsageError(
+            "must be given, got nothing; see the quickstart experiment", field=_path(location, document)
+        )
+    path = _path(location, document)
+    if first["type"] == "model_type":
+        rule = "must be a mapping"
+    else:
+        # A value that may be one of two kinds gives one error for each.
+        rules = [_rule(item["msg"]) for item in errors if _path(item["loc"], document) == path]
+        rule = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
+    received = first["input"]
+    kind = "" if received is None else f" ({type(received).__name__})"
+    return UsageError(f"{rule}, got {'null' if received is None else repr(received)[:80]}{kind}", field=path)
+
+
+def _rule(message: str) -> str:
+    return re.sub(r"^(Input|List|String|Value) should", "must", message).removesuffix(
+        " after validation, not 0"
+    )
+
+
+def _path(location: tuple[int | str, ...], document: object) -> str:
+    """Spell a location as the person would, leaving out steps that only the model has."""
+    path = ""
+    here = document
+    for position, piece in enumerate(location):
+        last = position == len(location) - 1
+        if isinstance(piece, int):
+            if isinstance(here, list):
+                path += f"[{piece}]"
+                here = here[piece] if piece < len(here) else None
+        elif isinstance(here, Mapping) and (piece in here or last):
+            path += f".{piece}" if path else piece
+            here = here.get(piece)
+    return path
