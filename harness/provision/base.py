@@ -1,0 +1,100 @@
+"""What every provider offers: workers that serve all cases of a run, and fresh processes for each of them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from harness.worker.actor import WorkerFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterShape:
+    """What a run needs of its workers.
+
+    Attributes:
+        workers: the largest count of any case.
+        cores_per_worker, memory_bytes: of each worker; None leaves the choice to the provider.
+    """
+
+    workers: int
+    replicas_per_worker: int = 1
+    device: Literal["cpu", "gpu"] = "cpu"
+    cores_per_worker: int = 1
+    memory_bytes: int | None = None
+
+
+class ProcessSet(Protocol):
+    """One fresh process on each of the first workers of a cluster. After a failure it is of no more use."""
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Process ids in worker order, as the worker's host counts them."""
+
+    def call(
+        self, function: str, per_worker_args: Sequence[tuple[object, ...]], *, timeout_s: float, stage: str = "run"
+    ) -> list[object]:
+        """Run `package.module:function(state, *args)` in all processes at the same time.
+
+        Args:
+            per_worker_args: one tuple for each process.
+            stage: where a failure is said to have happened.
+        Returns:
+            One result for each process.
+        Raises:
+            WorkerDied, WorkerUnresponsive, JobFailed, CaseError: the most telling failure; every process of the set
+                has been killed by then, since the peers of a dead worker may wait for it for ever.
+        """
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        """Run a job in one process; errors as for `call`."""
+
+
+class Cluster(Protocol):
+    """Workers that are kept for every case of a run.
+
+    Attributes:
+        pinned: whether each worker has cores of its own.
+        notes: what a record or report should say about these workers.
+    """
+
+    pinned: bool
+    notes: Sequence[str]
+
+    @property
+    def provision_s(self) -> float | None:
+        """Seconds from the start to the last worker's first readiness; None before that."""
+
+    def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
+        """Wait until the first `n_workers` can fork; dead workers are replaced.
+
+        Raises:
+            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+        """
+
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> AbstractContextManager[ProcessSet]:
+        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends.
+
+        Args:
+            log_paths: one for each process, for its output.
+        Raises:
+            WorkerDied, WorkerUnresponsive: as `wait_ready`.
+        """
+
+
+class Provider(Protocol):
+    """A place where workers can be had."""
+
+    name: str
+
+    def start(self, shape: ClusterShape, run_id: str, log_dir: Path) -> AbstractContextManager[Cluster]:
+        """Bring up workers; nothing of them is left when the context ends.
+
+        The thread that calls this must live as long as the context: the kernel ends the workers with it.
+
+        Raises:
+            ProvisionError: they cannot be had here.
+        """

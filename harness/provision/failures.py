@@ -1,0 +1,97 @@
+"""How workers fail a case, each with its own type, and how a run fails before it has workers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from signal import Signals
+
+from harness.errors import EXIT_MISSING, CaseError, HarnessError
+from harness.worker.replies import Died, JobError, Silent
+
+N_LOG_LINES = 20
+_LOG_TAIL_BYTES = 16384
+
+
+class ProvisionError(HarnessError):
+    """Workers cannot be had here; the message says what was missing."""
+
+    exit_status = EXIT_MISSING
+
+
+class WorkerDied(CaseError):  # noqa: N818  named as the record names it
+    """A process of a worker ended while its case ran."""
+
+
+class WorkerUnresponsive(CaseError):  # noqa: N818
+    """A process of a worker lives and did not answer in time."""
+
+
+class JobFailed(CaseError):  # noqa: N818
+    """A job raised; its traceback is a note."""
+
+
+def worker_died(
+    worker: int, died: Died, *, awaited: str, waited_s: float, log: Path | None, stage: str
+) -> WorkerDied:
+    """Describe a death, with the last lines of the log."""
+    error = WorkerDied(
+        "worker-died",
+        f"worker {worker}: its {died.what} {_ending(died.exit_code)} {waited_s:.1f} s into {awaited}; "
+        f"see {log.name if log else 'its log'}, then repeat the case with --resume",
+        stage=stage,
+    )
+    _add_log(error, log)
+    return error
+
+
+def worker_unresponsive(
+    worker: int, silent: Silent, *, awaited: str, log: Path | None, stage: str
+) -> WorkerUnresponsive:
+    """Describe a silence, with the last lines of the log; they hold the stacks of its threads."""
+    error = WorkerUnresponsive(
+        "unresponsive",
+        f"worker {worker}: no answer from {awaited} within {silent.waited_s:.1f} s; "
+        f"see the stacks at the end of {log.name if log else 'its log'}, or allow it more time",
+        stage=stage,
+    )
+    _add_log(error, log)
+    return error
+
+
+def job_failed(worker: int, failed: JobError, *, awaited: str, stage: str) -> CaseError:
+    """Turn a job's error into a failure of the case; a `CaseError` keeps its kind, stage and words."""
+    if failed.kind is not None:
+        error: CaseError = CaseError(failed.kind, failed.message, stage=failed.stage or stage)
+    else:
+        first_line = next(iter(failed.message.strip().splitlines()), "no message")
+        error = JobFailed(
+            "worker-error", f"worker {worker}: {awaited} raised {failed.type}: {first_line[:300]}", stage=stage
+        )
+    error.add_note(f"traceback of worker {worker}:\n{failed.traceback.rstrip()}")
+    return error
+
+
+def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:
+    """Read the last lines of a log; none when it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-n_lines:]
+    except OSError:
+        return ()
+
+
+def _add_log(error: CaseError, log: Path | None) -> None:
+    lines = log_tail(log) if log else ()
+    if log and lines:
+        error.add_note(f"last lines of {log}:\n" + "\n".join(lines))
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "ended"
+    if exit_code >= 0:
+        return f"ended with exit status {exit_code}"
+    try:
+        return f"was killed by {Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"

@@ -1,0 +1,218 @@
+"""Workers that are Ray actors: what every provider does once a Ray instance is there."""
+
+import contextlib
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from harness.errors import CaseError
+from harness.provision import failures
+from harness.worker.actor import Worker, WorkerFacts
+from harness.worker.replies import Answer, Died, JobError, Silent, pack_job, unpack_answer
+
+_MARGIN_S = 5.0  # between an actor's own deadline and the driver's
+_GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
+_CONCURRENT_CALLS = 8
+
+
+class ActorHandle(Protocol):
+    """A Ray handle of `Worker`; Ray makes its methods at run time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorOptions:
+    """How to start the actor of one worker.
+
+    Attributes:
+        resources: arguments of Ray's `options` that place it.
+        arguments: of `Worker`.
+    """
+
+    resources: dict[str, object]
+    arguments: dict[str, object]
+
+
+class RayCluster:
+    """Workers as actors of the Ray instance that this process is connected to.
+
+    Args:
+        options: one for each worker.
+        preload_s: how long a worker may take to be ready.
+    """
+
+    def __init__(
+        self, options: Sequence[ActorOptions], *, pinned: bool, notes: Sequence[str], started_s: float, preload_s: float
+    ) -> None:
+        self.pinned = pinned
+        self.notes = tuple(notes)
+        self._options = tuple(options)
+        self._started_s = started_s
+        self._preload_s = preload_s
+        self._provision_s: float | None = None
+        self._actors = [_start_actor(option) for option in self._options]
+
+    @property
+    def provision_s(self) -> float | None:
+        """Seconds from the start to the last worker's first readiness; None before that."""
+        return self._provision_s
+
+    def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
+        """Wait until the first `n_workers` can fork; dead workers are replaced."""
+        replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
+        lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
+        if lost:
+            for worker in lost:
+                ray.kill(self._actors[worker], no_restart=True)
+                self._actors[worker] = _start_actor(self._options[worker])
+            replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
+        facts = [reply for worker, reply in enumerate(replies) if self._is_up(worker, reply)]
+        if self._provision_s is None and n_workers == len(self._actors):
+            self._provision_s = time.monotonic() - self._started_s
+        return facts
+
+    @contextlib.contextmanager
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["RayProcessSet"]:
+        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends."""
+        if not 1 <= n_workers <= len(self._actors) or len(log_paths) != n_workers:
+            raise ValueError(f"{n_workers} workers of {len(self._actors)} with {len(log_paths)} logs")
+        self.wait_ready(n_workers)
+        for path in log_paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            pids: dict[int, int] = {}
+            stack.callback(_kill_processes, self._actors, pids)
+            logs = [str(path.absolute()) for path in log_paths]
+            replies = self._ask(n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s)
+            pids.update({worker: reply for worker, reply in enumerate(replies) if isinstance(reply, int)})
+            for worker, reply in enumerate(replies):
+                if not isinstance(reply, int):
+                    raise _failure(worker, reply, awaited="the fork of a process", waited_s=0.0, log=None, stage="run")
+            yield RayProcessSet(self._actors[:n_workers], pids, log_paths)
+
+    def stop(self) -> None:
+        """Kill the actors, and with them their zygotes and processes."""
+        for actor in self._actors:
+            with contextlib.suppress(RayError):
+                ray.kill(actor, no_restart=True)
+
+    def _is_up(self, worker: int, reply: object) -> bool:
+        if not isinstance(reply, WorkerFacts):
+            log = Path(str(self._options[worker].arguments["log_path"]))
+            raise _failure(
+                worker, reply, awaited="its start", waited_s=self._preload_s, log=log, stage="provision"
+            )
+        return True
+
+    def _ask(
+        self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
+    ) -> list[object]:
+        references = [ask(self._actors[worker], worker) for worker in range(n_workers)]
+        ready, _ = ray.wait(references, num_returns=n_workers, timeout=timeout_s + _MARGIN_S)
+        return [_fetch(ref) if ref in ready else Silent(waited_s=timeout_s) for ref in references]
+
+
+class RayProcessSet:
+    """Fresh processes, one on each worker; made by `RayCluster.open_session`."""
+
+    def __init__(self, actors: Sequence[ActorHandle], pids: dict[int, int], log_paths: Sequence[Path]) -> None:
+        self._actors = list(actors)
+        self._pids = pids
+        self._log_paths = tuple(log_paths)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids in worker order, as the worker's host counts them."""
+        return tuple(self._pids[worker] for worker in range(len(self._actors)))
+
+    def call(
+        self, function: str, per_worker_args: Sequence[tuple[object, ...]], *, timeout_s: float, stage: str = "run"
+    ) -> list[object]:
+        """Run `package.module:function(state, *args)` in all processes at the same time; see `ProcessSet.call`."""
+        if len(per_worker_args) != len(self._actors):
+            raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
+        return self._run(function, dict(enumerate(per_worker_args)), timeout_s, stage)
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        """Run a job in one process; see `ProcessSet.call_one`."""
+        return self._run(function, {worker: args}, timeout_s, stage)[0]
+
+    def _run(self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str) -> list[object]:
+        awaited = function.rpartition(":")[2]
+        started_s = time.monotonic()
+        pending = {
+            self._actors[worker].call.remote(self._pids[worker], pack_job(function, arguments), timeout_s): worker  # type: ignore[attr-defined]
+            for worker, arguments in args.items()
+        }
+        results: dict[int, object] = {}
+        failed: dict[int, object] = {}
+        limit_s = started_s + timeout_s + _MARGIN_S
+        while pending and time.monotonic() < limit_s:
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=max(0.0, limit_s - time.monotonic()))
+            for reference in ready:
+                worker = pending.pop(reference)
+                reply = _fetch(reference)
+                value = unpack_answer(reply.payload) if isinstance(reply, Answer) else reply
+                if isinstance(value, JobError | Died | Silent):
+                    failed[worker] = value
+                    limit_s = min(limit_s, time.monotonic() + _GRACE_S)
+                else:
+                    results[worker] = value
+            if any(_is_a_cause(value) for value in failed.values()):
+                break
+        if not failed and not pending:
+            return [results[worker] for worker in args]
+        failed = failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
+        _kill_processes(self._actors, self._pids)
+        worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
+        waited_s = time.monotonic() - started_s
+        raise _failure(worker, value, awaited=awaited, waited_s=waited_s, log=self._log_paths[worker], stage=stage)
+
+
+def _start_actor(options: ActorOptions) -> ActorHandle:
+    remote = ray.remote(Worker).options(
+        max_concurrency=_CONCURRENT_CALLS, max_restarts=0, max_task_retries=0, **options.resources
+    )
+    handle: ActorHandle = remote.remote(**options.arguments)
+    return handle
+
+
+def _fetch(reference: ray.ObjectRef) -> object:
+    try:
+        return ray.get(reference)
+    except RayActorError:
+        return Died(what="actor", exit_code=None)
+    except RayError as error:
+        return JobError.of(error)
+
+
+def _is_a_cause(value: object) -> bool:
+    """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
+    return isinstance(value, Died) or (isinstance(value, JobError) and value.kind is not None)
+
+
+def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int]) -> None:
+    references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]  # type: ignore[attr-defined]
+    if references:
+        ray.wait(references, num_returns=len(references), timeout=_MARGIN_S)
+
+
+def _failure(
+    worker: int, value: object, *, awaited: str, waited_s: float, log: Path | None, stage: str
+) -> CaseError:
+    match value:
+        case Died():
+            return failures.worker_died(worker, value, awaited=awaited, waited_s=waited_s, log=log, stage=stage)
+        case Silent():
+            return failures.worker_unresponsive(worker, value, awaited=awaited, log=log, stage=stage)
+        case JobError():
+            return failures.job_failed(worker, value, awaited=awaited, stage=stage)
+    raise pickle.UnpicklingError(f"worker {worker} answered {awaited} with {type(value).__name__}")

@@ -1,0 +1,120 @@
+"""Folders of runs under the temporary directory, and the removal of what dead runs have left in them and running."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# In the environment of every process of a run; its value is the run's folder.
+RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
+
+_OWNER = "owner.json"
+_UNOWNED_AGE_S = 60.0
+# Ray appends some 65 characters for its sockets; Unix allows 107 in all.
+_LONGEST_BASE = 24
+
+
+@contextmanager
+def run_folder(base: Path | None = None) -> Iterator[Path]:
+    """Make a private folder that this process owns; at the end, end what still runs in its name and remove it.
+
+    Args:
+        base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
+    """
+    parent = base or _short_temporary_directory()
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
+    try:
+        owner = {"pid": os.getpid(), "started": start_time(os.getpid()), "boot": _boot_id()}
+        (folder / _OWNER).write_text(json.dumps(owner))
+        yield folder
+    finally:
+        end_processes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def reap(base: Path | None = None) -> tuple[Path, ...]:
+    """Remove the folders of dead runs of this user, and end the processes that they left; return those folders."""
+    dead = [
+        folder
+        for folder in sorted((base or _short_temporary_directory()).glob(f"{_prefix()}*"))
+        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid() and _is_dead(folder)
+    ]
+    for folder in dead:
+        end_processes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return tuple(dead)
+
+
+def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
+    """Kill every process that carries the folder in its environment; return the ids of those found."""
+    found = processes_of(folder)
+    for pid in found:
+        _kill(pid)
+    limit_s = time.monotonic() + deadline_s
+    while time.monotonic() < limit_s and (left := processes_of(folder)):
+        for pid in left:
+            _kill(pid)
+        time.sleep(0.02)
+    return found
+
+
+def processes_of(folder: Path) -> tuple[int, ...]:
+    """Find the processes, other than this one, that were started in the name of a run folder."""
+    wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+        if wanted in environment.split(b"\0"):
+            found.append(int(entry.name))
+    return tuple(found)
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when there is none. With its id it is unique."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        owner = json.loads((folder / _OWNER).read_text())
+        return bool(owner["boot"] != _boot_id() or start_time(owner["pid"]) != owner["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # Perhaps its owner is about to write this file.
+        try:
+            return time.time() - folder.stat().st_mtime > _UNOWNED_AGE_S
+        except OSError:
+            return False
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _prefix() -> str:
+    return f"stratbench-{os.getuid()}-"
+
+
+def _short_temporary_directory() -> Path:
+    usual = Path(tempfile.gettempdir())
+    return usual if len(str(usual)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108  mkdtemp makes it private
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return

@@ -1,0 +1,37 @@
+"""What Linux offers to tie the life of one process to another's."""
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel to kill this process when the *thread* that started it ends.
+
+    Args:
+        parent_pid: the process that is expected to be the parent still.
+    Raises:
+        OSError: the kernel refused.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent_pid:
+        # The parent ended before the request was in place; nobody would send the signal any more.
+        os._exit(1)
+
+
+def n_threads() -> int:
+    """Threads of this process, those of native libraries included."""
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+def close_other_descriptors(keep: set[int]) -> None:
+    """Close every file descriptor above standard error that is not in `keep`."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            # The descriptor of the listing itself is gone by now.
+            os.closerange(descriptor, descriptor + 1)

@@ -1,0 +1,83 @@
+"""What crosses between driver, actor and worker process: jobs, and every way in which one can end."""
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from harness.errors import CaseError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobError:
+    """An exception of a job as plain text, so that its reader needs none of the job's packages.
+
+    Attributes:
+        type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
+    """
+
+    type: str
+    message: str
+    traceback: str
+    kind: str | None = None
+    stage: str | None = None
+
+    @staticmethod
+    def of(error: BaseException) -> "JobError":
+        """Describe an exception."""
+        text = "".join(traceback.format_exception(error))
+        kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
+        return JobError(type=type(error).__name__, message=str(error), traceback=text, kind=kind, stage=stage)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The process answered: a pickled `JobError` or result, see `unpack_answer`."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Died:
+    """The process ended before it answered.
+
+    Attributes:
+        exit_code: −n for signal n, as in `subprocess`; None when nobody could learn it.
+    """
+
+    what: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Silent:
+    """The process lives and did not answer in time."""
+
+    waited_s: float
+
+
+Reply: TypeAlias = Answer | Died | Silent
+
+
+def pack_job(function: str, args: tuple[object, ...]) -> bytes:
+    """Make the message that asks a worker process to run `package.module:function` with `args`."""
+    return pickle.dumps((function, args), protocol=5)
+
+
+def unpack_job(message: bytes | bytearray) -> tuple[str, tuple[object, ...]]:
+    """Read a job; both ends run the same trusted code."""
+    function, args = pickle.loads(message)  # noqa: S301
+    return function, args
+
+
+def pack_answer(value: object) -> bytes:
+    """Make the message that carries a result or a `JobError`; a result that cannot travel becomes an error."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception as error:  # noqa: BLE001  pickling runs the code of any class
+        return pickle.dumps(JobError.of(error), protocol=5)
+
+
+def unpack_answer(payload: bytes) -> object:
+    """Read a result or a `JobError`."""
+    return pickle.loads(payload)  # noqa: S301
