@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from workloads.errors import WorkloadError
 from workloads.protocol import Workload
-from workloads.user_file import describe_failure
+from workloads.user_file import describe_failure, source_file
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -124,7 +124,7 @@ def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
     except WorkloadError:
         raise
     except Exception as error:
-        raise WorkloadError(describe_failure(error, type(workload)), field="dataset") from error
+        raise WorkloadError(describe_failure(error, path=source_file(workload)), field="dataset") from error
     if not isinstance(dataset, tf.data.Dataset):
         message = (
             f"workload {workload.name}: dataset() must return a tf.data.Dataset,"
@@ -140,12 +140,8 @@ def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
 def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
     import tensorflow as tf
 
-    leaves = list(_leaves(dataset.element_spec, ()))
-    if not leaves:
-        message = f"workload {name}: an example of dataset() holds no tensor; return tensors, tuples or dicts"
-        raise WorkloadError(message, field="dataset")
     components = []
-    for path, spec in leaves:
+    for path, spec in _leaves(dataset.element_spec, ()):
         place = "/".join(path) or "0"
         if not isinstance(spec, tf.TensorSpec):
             message = (

@@ -56,7 +56,7 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     try:
         made = factory(**values)
     except (Exception, SystemExit) as error:
-        raise WorkloadError(describe_failure(error, path), field="name") from error
+        raise WorkloadError(describe_failure(error, path=path), field="name") from error
     return check_workload(made, where=f"{path}:{name}")
 
 
@@ -112,21 +112,34 @@ def check_batch_size(params: Mapping[str, object]) -> None:
             raise WorkloadError(message, field="batch_size")
 
 
-def describe_failure(error: BaseException, source: Path | type) -> str:
+def describe_failure(error: BaseException, *, path: Path | None) -> str:
     """Return one line for an exception of the user's code: file, line, type and text.
 
     Args:
         error: what was raised.
-        source: the user's file, or the class of the workload; the innermost line in its file is named.
+        path: the user's file, whose innermost line is named; None names the innermost line of all.
     """
-    path = source if isinstance(source, Path) else Path(inspect.getfile(source))
-    line = error.lineno if isinstance(error, SyntaxError) else None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if line is None or not isinstance(error, SyntaxError):
-            line = frame.lineno if Path(frame.filename) == path.resolve() else line
-    place = f"{path}:{line}" if line is not None else str(path)
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{place}: {type(error).__name__}: {_one_line(text)}; run python {path} to see it whole"
+    if isinstance(error, SyntaxError) and error.filename:
+        place, text = f"{error.filename}:{error.lineno}", error.msg
+    else:
+        place, text = _place(error, path), str(error)
+    return f"{place}: {type(error).__name__}: {_one_line(text)}; --debug shows the traceback"
+
+
+def source_file(workload: object) -> Path | None:
+    """Return the file that a workload's class was written in, None if there is none."""
+    try:
+        return Path(inspect.getfile(type(workload)))
+    except (TypeError, OSError):
+        return None
+
+
+def _place(error: BaseException, path: Path | None) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if path is not None and Path(frame.filename) == path.resolve()]
+    if own:
+        return f"{path}:{own[-1].lineno}"
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(path)
 
 
 def _load(path: Path) -> ModuleType:
@@ -147,7 +160,7 @@ def _load(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise WorkloadError(describe_failure(error, path), field="name") from error
+        raise WorkloadError(describe_failure(error, path=path), field="name") from error
     return module
 
 

@@ -1,0 +1,109 @@
+"""What `list workloads` and a misspelt experiment file rest on, without TensorFlow."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workloads import Workload, WorkloadError
+from workloads.optimizers import OPTIMIZERS, build_optimizer
+from workloads.registry import WORKLOADS, check, describe, resolve
+
+SHIPPED = ["digits-mlp", "digits-cnn", "word-lm", "wide-mlp"]
+
+
+def test_describe_is_json_and_lists_every_shipped_workload() -> None:
+    rows = json.loads(json.dumps(describe()))
+    assert [row["name"] for row in rows] == SHIPPED
+    for row in rows:
+        assert row["summary"]
+        assert {"batch_size", "optimizer", "learning_rate", "clip_global_norm"} <= {
+            p["name"] for p in row["params"]
+        }
+        assert all(set(param) == {"name", "type", "default"} for param in row["params"])
+
+
+def test_neither_listing_nor_resolving_imports_tensorflow() -> None:
+    program = (
+        "import sys\n"
+        "from workloads import TrainStep, Workload\n"
+        "from workloads.registry import WORKLOADS, describe, resolve\n"
+        "describe()\n"
+        "[resolve(name, {}) for name in WORKLOADS]\n"
+        "print([m for m in ('tensorflow', 'keras', 'sklearn') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_default_passes_its_own_rule_and_makes_a_workload(name: str) -> None:
+    defaults = {param.name: param.default for param in WORKLOADS[name].params}
+    workload = resolve(name.replace("-", "_"), defaults)
+    assert isinstance(workload, Workload)
+    assert workload.name == name
+    assert workload.batch_size == defaults["batch_size"]
+    assert workload.flops_per_example is not None
+    assert workload.flops_per_example > 0
+
+
+def test_flops_follow_the_weights() -> None:
+    workload = resolve("digits-mlp", {"units": 2})
+    assert workload.flops_per_example == 6 * (64 * 2 + 2 * 2 + 2 * 10)
+
+
+def test_parameters_are_read_with_either_dash_and_from_text() -> None:
+    workload = resolve("wide-mlp", {"batch-size": "8", "learning_rate": "1e-3", "clip_global_norm": None})
+    assert workload.batch_size == 8
+    assert workload.learning_rate == 0.001  # type: ignore[attr-defined]
+
+
+def test_check_returns_the_name_that_records_write() -> None:
+    assert check("digits_cnn", {"batch_size": 4}) == "digits-cnn"
+
+
+@pytest.mark.parametrize(
+    ("reference", "params", "field", "parts"),
+    [
+        ("digit-cnn", {}, "name", ["'digit-cnn'", "did you mean 'digits-cnn'?", "path/to/file.py:factory"]),
+        ("xyzzy", {}, "name", ["'xyzzy'", "known: digits-cnn, digits-mlp, wide-mlp, word-lm"]),
+        ("wide-mlp", {"unit": 4}, "unit", ["'unit'", "did you mean 'units'?"]),
+        ("wide-mlp", {"batch_size": 0}, "batch_size", ["positive whole number", "got 0", "default is 16"]),
+        ("wide-mlp", {"batch_size": True}, "batch_size", ["got True"]),
+        ("wide-mlp", {"batch_size": 2.5}, "batch_size", ["got 2.5"]),
+        ("wide-mlp", {"batch_size": "many"}, "batch_size", ["got 'many'"]),
+        ("wide-mlp", {"batch_size": None}, "batch_size", ["got None"]),
+        ("wide-mlp", {"learning_rate": 0}, "learning_rate", ["positive number", "got 0"]),
+        ("wide-mlp", {"learning_rate": float("nan")}, "learning_rate", ["got nan"]),
+        ("wide-mlp", {"clip_global_norm": [1]}, "clip_global_norm", ["got [1]"]),
+        ("digits-cnn", {"dropout": 1.0}, "dropout", ["from 0 up to but not 1", "got 1.0"]),
+        ("wide-mlp", {"optimizer": "adamm"}, "optimizer", ["'adamm'", "did you mean"]),
+        ("wide-mlp", {"optimizer": 3}, "optimizer", ["optimizer=3", "known: adagrad, adam"]),
+    ],
+)
+@pytest.mark.parametrize("entrance", [check, resolve])
+def test_mistakes_cost_one_line_with_the_way_out(
+    entrance: object, reference: str, params: dict[str, object], field: str, parts: list[str]
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        entrance(reference, params)  # type: ignore[operator]
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_unknown_optimizer_is_refused_before_keras_is_needed() -> None:
+    with pytest.raises(WorkloadError, match="did you mean 'sgd'"):
+        build_optimizer("sgdd", learning_rate=None, variables=[])
+    assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop"}
+
+
+def test_an_unknown_export_is_named() -> None:
+    import workloads
+
+    with pytest.raises(AttributeError, match="'Workloads'"):
+        _ = workloads.Workloads
