@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node, producer
@@ -128,6 +129,7 @@ def copy_nodes(
     prefix: str,
     *,
     keep: Container[str] = (),
+    rewire: Mapping[str, str] = MappingProxyType({}),
     device: Callable[[Node], str] | None = None,
 ) -> tuple[Node, ...]:
     """A copy of each node under a prefixed name; references among the copied ones lead to the copies.
@@ -138,11 +140,13 @@ def copy_nodes(
     Args:
         prefix: put before names as it is (`replica_1/`).
         keep: names among `nodes` that are not copied, so that all copies share them.
+        rewire: reference as the originals write it (`name`, `name:1`, `^name`) → what copies read instead.
         device: device of the copy of a node; by default the node's own.
     """
     chosen = [node for node in nodes if node.name not in keep]
     copied = {node.name for node in chosen}
     renames = _Renames(prefix, copied)
+    renames.update(rewire)
     renamed = renames.__getitem__
     copies = []
     for node in chosen:

@@ -120,6 +120,13 @@ def test_copies_refer_to_copies_and_share_the_rest():
     assert copy_nodes([a], "r1/")[0].device == "/cpu:0"
 
 
+def test_copies_can_be_rewired():
+    originals = [node("a", "in", "in:1", "^in"), node("b", "a")]
+    copies = copy_nodes(originals, "r/", rewire={"in": "feed:3", "^in": "^feed"})
+    assert copies[0].inputs == ("feed:3", "in:1", "^feed")
+    assert copies[1].inputs == ("r/a",)
+
+
 def test_colocations_follow_copies_only():
     original = node("b", "a", _class=(b"loc:@a", b"loc:@outside"), T=1)
     copied = copy_nodes([node("a"), original], "r/")[1]

@@ -1,0 +1,155 @@
+"""New arithmetic for passes: an ordinary TensorFlow function, traced once, spliced in many times."""
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import tensorflow as tf
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import DType, Node, Shape, producer, tensor
+from strategies.ir.traversal import copy_nodes
+from strategies.tf_bridge.attrs import dtype_number
+from strategies.tf_bridge.graphdef import graph_from_graphdef
+
+# Control flow v1 or v2 is a setting of the process, not of a graph.
+_tracing = threading.Lock()
+_UNKNOWN = Shape(None)
+
+
+class SnippetError(StrategyError):
+    """A function cannot be traced into a snippet, or a snippet is spliced with the wrong inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Type and static shape of an input; the shape is unknown unless given."""
+
+    dtype: DType
+    shape: Shape = _UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snippet:
+    """A traced function.
+
+    Attributes:
+        name: of the function, for messages.
+        nodes: without the placeholders that stood for the inputs.
+        inputs: names of those placeholders, in order.
+        outputs: tensor references, flat; `^node` where the function returned an operation.
+        sources: names of the nodes that take nothing from other nodes of the snippet.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sources: frozenset[str]
+
+    def splice(
+        self, prefix: str, inputs: Sequence[str], *, device: str = "", control: Sequence[str] = ()
+    ) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+        """The snippet's nodes under a prefix, reading these inputs.
+
+        Args:
+            prefix: put before names as it is (`sync/bucket_0/`).
+            inputs: tensor references, one per placeholder.
+            device: of the nodes that the function itself put on no device.
+            control: nodes that run before every node of the snippet. An input that the function returns
+                unchanged is no node of the snippet: it waits for nothing.
+        Returns:
+            The nodes, and the references of the outputs.
+        Raises:
+            SnippetError: when the number of inputs differs from the function's.
+        """
+        if len(inputs) != len(self.inputs):
+            raise SnippetError(
+                f"snippet {self.name}: takes {len(self.inputs)} inputs, got {len(inputs)}; "
+                "pass one reference for each"
+            )
+        rewire = dict(zip(self.inputs, inputs, strict=True))
+        rewire |= {f"^{name}": f"^{producer(ref)}" for name, ref in rewire.items()}
+        nodes = copy_nodes(self.nodes, prefix, rewire=rewire, device=lambda node: node.device or device)
+        if control:
+            waits = tuple(f"^{name}" for name in control)
+            nodes = tuple(
+                replace(copy, inputs=copy.inputs + waits) if original.name in self.sources else copy
+                for original, copy in zip(self.nodes, nodes, strict=True)
+            )
+        return nodes, tuple(rewire.get(ref) or _prefixed(prefix, ref) for ref in self.outputs)
+
+
+def _prefixed(prefix: str, ref: str) -> str:
+    return f"^{prefix}{ref[1:]}" if ref[0] == "^" else prefix + ref
+
+
+def trace(fn: Callable[..., object], specs: tuple[TensorSpec, ...], **static: Hashable) -> Snippet:
+    """The nodes of a TensorFlow function of tensors, traced once per function, specs and static arguments.
+
+    Tracing takes place in a plain graph with control flow of the first kind: functions of the library, which
+    the second kind is made of, start TensorFlow's eager context, and a worker must have none before its
+    server starts.
+
+    Args:
+        fn: takes a tensor for each spec, and the static arguments by name; returns tensors or operations in
+            any structure. A function defined anew for each call is traced anew.
+        static: hashable values, the same for all uses of the snippet.
+    Raises:
+        SnippetError: when the function makes library functions (`tf.function`) or returns other values.
+    """
+    # Types are part of the key because 1, 1.0 and True are equal.
+    return _trace(fn, specs, tuple((name, type(static[name]), static[name]) for name in sorted(static)))
+
+
+@lru_cache(maxsize=4096)
+def _trace(
+    fn: Callable[..., object], specs: tuple[TensorSpec, ...], static: tuple[tuple[str, type, Hashable], ...]
+) -> Snippet:
+    name = getattr(fn, "__qualname__", repr(fn))
+    with tf.Graph().as_default() as built, _first_control_flow():
+        placeholders = [_placeholder(f"input_{i}", spec) for i, spec in enumerate(specs)]
+        results = tf.nest.flatten(fn(*placeholders, **{key: value for key, _, value in static}))
+        outputs = tuple(_output(name, result) for result in results)
+    graph = graph_from_graphdef(built.as_graph_def())
+    if graph.functions:
+        raise SnippetError(
+            f"snippet {name}: is one flat graph, got library function {min(graph.functions)!r}; "
+            "call plain Python functions instead of tf.function"
+        )
+    inputs = tuple(placeholder.op.name for placeholder in placeholders)
+    nodes = tuple(node for node in graph.nodes if node.name not in inputs)
+    own = {node.name for node in nodes}
+    sources = frozenset(node.name for node in nodes if own.isdisjoint(map(producer, node.inputs)))
+    return Snippet(name=name, nodes=nodes, inputs=inputs, outputs=outputs, sources=sources)
+
+
+def _placeholder(name: str, spec: TensorSpec) -> tf.Tensor:
+    dims = spec.shape.dims
+    shape = None if dims is None else [None if size < 0 else size for size in dims]
+    return tf.compat.v1.placeholder(tf.as_dtype(dtype_number(spec.dtype)), shape, name)
+
+
+@contextmanager
+def _first_control_flow() -> Iterator[None]:
+    with _tracing:
+        enabled = tf.compat.v1.control_flow_v2_enabled()
+        tf.compat.v1.disable_control_flow_v2()
+        try:
+            yield
+        finally:
+            if enabled:
+                tf.compat.v1.enable_control_flow_v2()
+
+
+def _output(name: str, result: object) -> str:
+    if isinstance(result, tf.Operation):
+        return f"^{result.name}"
+    if isinstance(result, tf.Tensor) and result.graph is tf.compat.v1.get_default_graph():
+        return tensor(result.op.name, result.value_index)
+    raise SnippetError(
+        f"snippet {name}: returns tensors or operations of its own graph, got {type(result).__name__}; "
+        "convert values with tf.constant"
+    )
