@@ -160,10 +160,10 @@ def _disk(folder: Path) -> Check:
 
 
 def _namespaces() -> Check:
-    """Whether servers can be put into a network namespace of their own, tried in a child that ends at once."""
+    """Whether servers can have a network namespace of their own, tried in a child that ends at once."""
     way_out = (
-        "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) or run as root; "
-        "without, TensorFlow's unauthenticated servers listen on this host's own addresses"
+        "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) "
+        "or run as root; without, TensorFlow's unauthenticated servers listen on this host's own addresses"
     )
     child = os.fork()
     if child == 0:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from harness.provision.ray_cluster import RayCluster
 
 _OBJECT_STORE_BYTES = 256 * 2**20
-_IMPORTS = ("tensorflow", "keras")
+_IMPORTS = ("tensorflow", "keras", "harness.worker.tcp_counters")
 
 
 class LocalProvider:
@@ -102,8 +103,14 @@ def _write_token(folder: Path) -> Path:
     path = folder / "token"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+        file.write(_token())
     return path
+
+
+@cache
+def _token() -> str:
+    # One for each driver process: Ray's native half reads it once and would refuse a second instance's.
+    return secrets.token_hex(32)
 
 
 def _ray_variables(folder: Path, token: Path) -> dict[str, str | None]:

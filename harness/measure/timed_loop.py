@@ -1,0 +1,57 @@
+"""The timed loop inside a worker: a prepared callable, batches that lie ready, and one timestamp for each step."""
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTimes:
+    """What the loop saw of some consecutive steps.
+
+    Attributes:
+        start_s, end_s: [n_steps], monotonic; a step starts when the one before it ends.
+        losses: [n_steps, n_losses], one for each local replica.
+    """
+
+    start_s: npt.NDArray[np.float64]
+    end_s: npt.NDArray[np.float64]
+    losses: npt.NDArray[np.float64]
+
+
+def run_steps(
+    step: Callable[[Sequence[npt.NDArray[np.generic]]], Sequence[np.generic | float]],
+    feeds: Sequence[Sequence[npt.NDArray[np.generic]]],
+    *,
+    n_steps: int,
+    first: int,
+    n_losses: int,
+) -> StepTimes:
+    """Run steps back to back, with the collector of garbage off.
+
+    Args:
+        step: runs one step on the arrays of one batch; returns its `n_losses` losses.
+        feeds: batches, taken in turn and again from the start.
+        first: number of the first step; step s gets batch s modulo their count.
+    """
+    stamps = np.empty(n_steps + 1, np.float64)
+    losses = np.empty((n_steps, n_losses), np.float64)
+    turn = itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
+    clock = time.monotonic
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        stamps[0] = clock()
+        for index, batch in zip(range(n_steps), turn, strict=False):
+            losses[index] = step(batch)
+            stamps[index + 1] = clock()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)

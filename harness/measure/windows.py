@@ -1,0 +1,81 @@
+"""When warm-up is over, and the figures of the steps after it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.records import StepSeconds
+
+Seconds: TypeAlias = npt.NDArray[np.float64]
+WarmUp: TypeAlias = int | Literal["auto"]
+
+CHUNK_STEPS = 10
+MAX_CHUNKS = 5
+_OUTLIER_DEVIATIONS = 3.0
+_MAD_TO_DEVIATION = 1.4826
+_SMALLEST_DEVIATION = 1e-3  # of the median: below this, differences are the clock's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowFigures:
+    """Figures of one timed window.
+
+    Attributes:
+        examples_per_s: examples of the global batch per second, by the wall time of the slowest worker.
+        step_s: distribution of the slowest worker's time in each step.
+    """
+
+    examples_per_s: float
+    step_s: StepSeconds
+
+
+def transient_steps(step_s: Seconds) -> int:
+    """Find how many of the first steps are still warming up.
+
+    The count d ≤ n/2 that minimises the marginal standard error of the steps after it, sum (x - mean)² / (n - d)².
+    Times are first clipped to three deviations (by the median absolute deviation of the later half) above the median of
+    the later half, so that one late interruption does not pass for an end of warm-up. The smallest d wins a tie.
+
+    Args:
+        step_s: [n_steps], seconds of each step.
+    Source:
+        White 1997, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69 (6),
+        the MSER rule.
+    """
+    n_steps = len(step_s)
+    if n_steps < 2:
+        return 0
+    later = step_s[n_steps // 2 :]
+    middle = float(np.median(later))
+    spread = _MAD_TO_DEVIATION * float(np.median(np.abs(later - middle)))
+    deviation = max(spread, _SMALLEST_DEVIATION * middle)
+    clipped = np.minimum(step_s, middle + _OUTLIER_DEVIATIONS * deviation)
+    errors = [float(np.var(clipped[d:])) / (n_steps - d) for d in range(n_steps // 2 + 1)]
+    return int(np.argmin(errors))
+
+
+def is_settled(step_s: Seconds) -> bool:
+    """Whether the steps so far show the end of the warm-up, and not only a series that still falls.
+
+    A truncation at the limit of the rule, half the series, is no finding.
+    """
+    return len(step_s) >= CHUNK_STEPS and transient_steps(step_s) < len(step_s) // 2
+
+
+def window_figures(start_s: Seconds, end_s: Seconds, *, batch_size: int) -> WindowFigures:
+    """Describe one window.
+
+    Args:
+        start_s, end_s: [n_workers, n_steps], on each worker's own monotonic clock.
+        batch_size: examples of the global batch.
+    """
+    wall_s = float(np.max(end_s[:, -1] - start_s[:, 0]))
+    slowest_s = np.max(end_s - start_s, axis=0)
+    n_steps = slowest_s.shape[0]
+    p50, p90, p99 = (float(value) for value in np.percentile(slowest_s, (50, 90, 99)))
+    return WindowFigures(
+        examples_per_s=batch_size * n_steps / wall_s,
+        step_s=StepSeconds(n=n_steps, mean=float(np.mean(slowest_s)), p50=p50, p90=p90, p99=p99),
+    )

@@ -1,0 +1,181 @@
+"""Bytes per TCP connection, as the kernel counts them, and which worker sent them to which.
+
+A worker reads its own connections with `read_connections` while no step is in flight; the driver, which needs no netlink
+for it, turns two such readings of all workers into a matrix with `merge`.
+"""
+
+import ipaddress
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyroute2 import DiagSocket
+
+Address: TypeAlias = tuple[str, int]
+
+_ESTABLISHED = 1
+_WITH_TCP_INFO = 1 << 1  # INET_DIAG_INFO is extension 2, of which bit 1 asks
+_SETTLE_S = 0.2
+_SETTLE_POLL_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """One end of an established TCP connection.
+
+    Attributes:
+        inode: tells two connections apart that use the same addresses one after the other.
+        acked_bytes: bytes sent that the other end has acknowledged, each counted once.
+        retransmitted_bytes: bytes that were sent again.
+    """
+
+    inode: int
+    local: Address
+    remote: Address
+    acked_bytes: int
+    retransmitted_bytes: int
+
+
+Reading: TypeAlias = tuple[Connection, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TcpTraffic:
+    """Traffic between workers in a number of steps.
+
+    Attributes:
+        matrix: [i][j] → bytes per step that worker i sent to worker j; 0 on the diagonal.
+        retransmitted_bytes_per_step: sum over all connections between workers.
+        n_closed: connections between workers that were there at first and not at the end; what they moved is unknown.
+    """
+
+    matrix: tuple[tuple[float, ...], ...]
+    retransmitted_bytes_per_step: float
+    n_closed: int
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Bytes that all workers together sent in a step."""
+        return sum(map(sum, self.matrix))
+
+
+def read_connections() -> Reading | None:
+    """Read the counters of this process's established connections, sorted by addresses.
+
+    It waits a moment for the last bytes to be acknowledged; None where the kernel does not offer these counters.
+    """
+    deadline_s = time.monotonic() + _SETTLE_S
+    try:
+        with DiagSocket() as diag:
+            while True:
+                connections, n_in_flight = _read(diag)
+                if n_in_flight == 0 or time.monotonic() > deadline_s:
+                    return connections
+                time.sleep(_SETTLE_POLL_S)
+    except Exception:  # noqa: BLE001  whatever pyroute2 or a sandboxed kernel answer, the result is the same: unknown
+        return None
+
+
+def merge(
+    before: Sequence[Reading | None], after: Sequence[Reading | None], *, n_steps: int
+) -> TcpTraffic | None:
+    """Find the bytes that workers sent each other between two readings.
+
+    A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that appeared
+    in between counts from zero.
+
+    Args:
+        before, after: one reading for each worker.
+        n_steps: made in between.
+    Returns:
+        None if any reading is missing.
+    """
+    first, last = _complete(before), _complete(after)
+    if first is None or last is None or n_steps < 1:
+        return None
+    n_workers = len(last)
+    owners, old_owners = _owners(last), _owners(first)
+    base = {_identity(i, connection): connection for i, reading in enumerate(first) for connection in reading}
+    matrix = [[0.0] * n_workers for _ in range(n_workers)]
+    retransmitted_bytes = 0
+    for i, reading in enumerate(last):
+        for connection in reading:
+            j = owners.get((connection.remote, connection.local))
+            if j is None or j == i:
+                continue
+            old = base.get(_identity(i, connection))
+            matrix[i][j] += connection.acked_bytes - (old.acked_bytes if old else 0)
+            retransmitted_bytes += connection.retransmitted_bytes - (old.retransmitted_bytes if old else 0)
+    now = {_identity(i, connection) for i, reading in enumerate(last) for connection in reading}
+    closed = [
+        key for key, old in base.items() if key not in now and old_owners.get((old.remote, old.local), key[0]) != key[0]
+    ]
+    return TcpTraffic(
+        matrix=tuple(tuple(sent / n_steps for sent in row) for row in matrix),
+        retransmitted_bytes_per_step=retransmitted_bytes / n_steps,
+        n_closed=len(closed),
+    )
+
+
+def _complete(readings: Sequence[Reading | None]) -> list[Reading] | None:
+    present = [reading for reading in readings if reading is not None]
+    return present if len(present) == len(readings) else None
+
+
+def _owners(readings: Sequence[Reading]) -> dict[tuple[Address, Address], int]:
+    return {
+        (connection.local, connection.remote): worker
+        for worker, reading in enumerate(readings)
+        for connection in reading
+    }
+
+
+def _identity(worker: int, connection: Connection) -> tuple[int, int, Address, Address]:
+    return worker, connection.inode, connection.local, connection.remote
+
+
+def _read(diag: DiagSocket) -> tuple[Reading, int]:
+    own = _own_inodes()
+    connections: list[Connection] = []
+    n_in_flight = 0
+    # gRPC's sockets are of the IPv6 family even where they carry IPv4.
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for message in diag.get_sock_stats(family=family, states=1 << _ESTABLISHED, extensions=_WITH_TCP_INFO):
+            info = message.get_attr("INET_DIAG_INFO")
+            if info is None or message["idiag_inode"] not in own:
+                continue
+            connections.append(_connection(message, info))
+            n_in_flight += bool(info["tcpi_unacked"] or info["tcpi_notsent_bytes"])
+    return tuple(sorted(connections, key=lambda found: (found.local, found.remote))), n_in_flight
+
+
+def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> Connection:
+    return Connection(
+        inode=int(str(message["idiag_inode"])),
+        local=(plain_address(str(message["idiag_src"])), int(str(message["idiag_sport"]))),
+        remote=(plain_address(str(message["idiag_dst"])), int(str(message["idiag_dport"]))),
+        acked_bytes=info["tcpi_bytes_acked"],
+        retransmitted_bytes=info["tcpi_bytes_retrans"],
+    )
+
+
+def plain_address(text: str) -> str:
+    """Write an IP address the same way whatever family of socket it came from: `::ffff:10.0.0.1` is `10.0.0.1`."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def _own_inodes() -> set[int]:
+    found: set[int] = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+        except OSError:
+            continue  # the descriptor of the listing, or one that another thread closed meanwhile
+        if target.startswith("socket:["):
+            found.add(int(target[len("socket:[") : -1]))
+    return found
