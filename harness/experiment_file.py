@@ -64,7 +64,9 @@ def read(path: Path) -> Document:
             f"{where}: must be YAML: {error.problem or 'cannot be read'}", field="experiment"
         ) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"{path} must be a readable text file: {error}", field="experiment") from None
+        raise UsageError(
+            f"{path} must be a readable text file: {str(error).splitlines()[0]}", field="experiment"
+        ) from None
     if not isinstance(document, dict):
         raise UsageError(
             f"{path} must hold a mapping with workloads and strategies, got {type(document).__name__}",

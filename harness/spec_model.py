@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
+from harness.provision.registry import PROVIDERS
 
 _UNITS = {
     "": 1,
@@ -43,18 +44,32 @@ def _memory(value: object) -> int:
     return found
 
 
-def _unshaped(value: object) -> None:
-    if value is not None:
+def _provider(value: object) -> object:
+    if value not in list(PROVIDERS):
+        raise PydanticCustomError("provider", "must be {names}", {"names": " or ".join(map(repr, PROVIDERS))})
+    return value
+
+
+def _device(value: object) -> object:
+    known = {device: None for provider in PROVIDERS.values() for device in provider.devices}
+    if value not in list(known):
+        raise PydanticCustomError("device", "must be {names}", {"names": " or ".join(map(repr, known))})
+    return value
+
+
+def _unshaped(value: object) -> object:
+    if value is not None and not any(provider.shapes_links for provider in PROVIDERS.values()):
         raise PydanticCustomError("link", "must be null, because the local provider cannot shape links")
+    return value
 
 
 _T = TypeVar("_T")
 _Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
 _Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
-_Provider: TypeAlias = Literal["local"]
-_Device: TypeAlias = Literal["cpu"]
-_Text: TypeAlias = Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
+_Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
+_Device: TypeAlias = Annotated[str, BeforeValidator(_device)]
+_Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class _Section(BaseModel):
@@ -64,9 +79,9 @@ class _Section(BaseModel):
 class LinkSection(_Section):
     """`cluster.link`: the rate between workers."""
 
-    rate_mbit: Annotated[list[Annotated[None, BeforeValidator(_unshaped)]], BeforeValidator(_as_list)] = [
-        None
-    ]
+    rate_mbit: Annotated[
+        list[Annotated[float | None, BeforeValidator(_unshaped)]], BeforeValidator(_as_list)
+    ] = [None]
 
 
 class ClusterSection(_Section):

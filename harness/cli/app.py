@@ -1,0 +1,181 @@
+"""The `stratbench` command: its table of subcommands, and one line for every mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+import typer
+
+from harness.cli import doctor, listing, output, plan, report, run, transform, verify
+from harness.cli.answer import Answer
+from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
+
+_COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
+    ("run", run.run, run.EXAMPLE),
+    ("report", report.report, report.EXAMPLE),
+    ("verify", verify.verify, verify.EXAMPLE),
+    ("plan", plan.plan, plan.EXAMPLE),
+    ("transform", transform.transform, transform.EXAMPLE),
+    ("list", listing.listing, listing.EXAMPLE),
+    ("doctor", doctor.doctor, doctor.EXAMPLE),
+)
+_PACKAGES = ("harness", "strategies", "workloads", "reports")
+# Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.
+_CLICK_ERROR = cast(
+    "type[typer.BadParameter]",
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    """An error as a person and a program are told of it."""
+
+    type: str
+    message: str
+    field: str | None
+    exit_status: int
+
+    @property
+    def line(self) -> str:
+        """The one line on stderr."""
+        return f"stratbench: {self.field}: {self.message}" if self.field else f"stratbench: {self.message}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None for those of this process.
+    Returns:
+        The exit status.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    as_json = "--json" in given
+    try:
+        with _signals_interrupt():
+            return _answer(given, as_json=as_json)
+    except BrokenPipeError:
+        # The reader has left (`| head`); at exit Python would flush into the pipe once more and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_OK
+    except (KeyboardInterrupt, typer.Abort):
+        failure = _Failure(
+            type="interrupted", message="interrupted", field=None, exit_status=EXIT_INTERRUPTED
+        )
+    except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
+        if "--debug" in given:
+            traceback.print_exc()
+        failure = _describe(error)
+    if as_json:
+        error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
+        output.emit_json({"error": error_document})
+    output.warn(failure.line)
+    return failure.exit_status
+
+
+def _answer(given: list[str], *, as_json: bool) -> int:
+    # With --json, stdout holds one document: what a user's workload prints must not get into it.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        answer = _app()(args=given, prog_name="stratbench", standalone_mode=False)
+    if not isinstance(answer, Answer):
+        # --help, which has printed already, or an exit asked for.
+        return answer if isinstance(answer, int) else EXIT_OK
+    if as_json:
+        output.emit_json(answer.document)
+    else:
+        answer.show()
+    sys.stdout.flush()
+    return answer.exit_status
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(
+        help="Compare distribution strategies for TensorFlow training: speed, communication, and proof that "
+        "each computes the right thing.",
+        epilog="Example: stratbench run quickstart",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        # Drawing help with rich would double the time that --help takes.
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    # A callback keeps this a group of commands, and would stay one with a single command.
+    app.callback()(_group)
+    for name, command, example in _COMMANDS:
+        app.command(name, epilog=f"Example: {example}")(command)
+    return app
+
+
+def _group() -> None:
+    """Compare distribution strategies for TensorFlow training."""
+
+
+def _describe(error: Exception) -> _Failure:
+    if isinstance(error, HarnessError):
+        return _Failure(
+            type=getattr(error, "kind", type(error).__name__),
+            message=error.message,
+            field=error.field,
+            exit_status=error.exit_status,
+        )
+    if isinstance(error, _CLICK_ERROR):
+        return _Failure(
+            type="UsageError",
+            message=f"{error.format_message().rstrip('.')}; see `stratbench --help`",
+            field=None,
+            exit_status=EXIT_USAGE,
+        )
+    if _is_ours(error):
+        return _Failure(
+            type=type(error).__name__,
+            message=str(error),
+            field=getattr(error, "field", None),
+            exit_status=getattr(error, "exit_status", EXIT_USAGE),
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return _Failure(
+            type="MissingError",
+            message=f"the Python module {error.name!r} is not installed; run `make setup`",
+            field=None,
+            exit_status=EXIT_MISSING,
+        )
+    return _Failure(
+        type=type(error).__name__,
+        message=f"unexpected {type(error).__name__}: {error}; report the traceback that --debug shows",
+        field=None,
+        exit_status=EXIT_CASE,
+    )
+
+
+def _is_ours(error: Exception) -> bool:
+    # The bases live in packages that the command may never have imported, so they are told by their modules.
+    homes = {kind.__module__ for kind in type(error).__mro__}
+    return any(home.partition(".")[0] in _PACKAGES for home in homes)
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let a termination unwind as Ctrl-C does, so that everything started is stopped."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    # A signal that the caller ignores (nohup) stays ignored.
+    numbers = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

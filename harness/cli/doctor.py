@@ -1,0 +1,57 @@
+"""`stratbench doctor`: what this machine lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json
+from harness.errors import EXIT_MISSING, EXIT_OK
+
+if TYPE_CHECKING:
+    from harness.provision.doctor import Check
+
+EXAMPLE = "stratbench doctor"
+
+
+def doctor(
+    *,
+    json: Json = False,  # noqa: ARG001 - read by main
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Check this machine: what is there, what is missing, and how to get it."""
+    from harness.provision.doctor import checks
+
+    found = checks()
+    ok = all(check.ok for check in found if check.required)
+    rows = [
+        {
+            "name": check.name,
+            "ok": check.ok,
+            "required": check.required,
+            "detail": check.detail,
+            "way_out": check.way_out or None,
+        }
+        for check in found
+    ]
+    return Answer(
+        document={"ok": ok, "checks": rows},
+        show=partial(_show, found),
+        exit_status=EXIT_OK if ok else EXIT_MISSING,
+    )
+
+
+def _show(found: Sequence[Check]) -> None:
+    output.table(
+        ["check", "", "found", "way out"],
+        [[item.name, _mark(item), item.detail, item.way_out] for item in found],
+    )
+
+
+def _mark(check: Check) -> str:
+    if check.ok:
+        return "ok"
+    return "missing" if check.required else "limited"

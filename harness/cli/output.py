@@ -1,0 +1,84 @@
+"""What a person or a program reads: tables, one JSON document, one line for an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from harness.canonical import json_value
+
+Row = Sequence[str]
+
+
+def plain(text: str) -> str:
+    """Make text safe for a terminal: one line, no control characters that move the cursor or colour it."""
+    words = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in words)
+
+
+def emit_json(document: object, *, stream: TextIO | None = None) -> None:
+    """Print one JSON document; numbers that are not finite become null."""
+    print(json.dumps(json_value(document), indent=2, ensure_ascii=False), file=stream or sys.stdout)
+
+
+def say(line: str = "") -> None:
+    """Print one line to a person."""
+    print(plain(line))  # noqa: T201 - this is the one place that prints
+
+
+def say_text(text: str) -> None:
+    """Print text of our own making as it stands, with a newline at its end."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def warn(line: str) -> None:
+    """Print one line about the command itself, apart from its result."""
+    print(plain(line), file=sys.stderr)  # noqa: T201 - this is the one place that prints
+
+
+def table(headers: Row, rows: Sequence[Row]) -> None:
+    """Print a table: drawn by rich on a terminal, aligned text elsewhere."""
+    safe = [[plain(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(headers, safe)
+    else:
+        _text_table(headers, safe)
+
+
+def _text_table(headers: Row, rows: Sequence[Row]) -> None:
+    widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
+    for row in (headers, *rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        say_text(line.rstrip())
+
+
+def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
+    # rich costs 50 ms to import, which a pipe need not pay.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        drawn.add_column(header, overflow="fold")
+    for row in rows:
+        # Text, not str: brackets in a name would be read as markup.
+        drawn.add_row(*(Text(cell) for cell in row))
+    Console().print(drawn)
+
+
+def n_bytes(value: object) -> str:
+    """Write a number of bytes for a person, in powers of ten as networks count."""
+    if not isinstance(value, int | float):
+        return "-"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def number(value: object) -> str:
+    """Write a number of any size for a person; what is missing is a dash."""
+    return f"{value:.3g}" if isinstance(value, int | float) else "-"

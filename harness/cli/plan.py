@@ -1,0 +1,68 @@
+"""`stratbench plan`: where a strategy puts each variable, and what it will send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.options import PlanRequest
+
+EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
+
+
+def plan(  # noqa: PLR0913 - one parameter for each option
+    workload: options.WorkloadArgument,
+    *,
+    strategy: options.StrategyOption,
+    workers: options.Workers = 2,
+    replicas: options.Replicas = 1,
+    json: options.Json = False,  # noqa: ARG001 - read by main
+    debug: options.Debug = False,
+) -> Answer:
+    """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
+    request = PlanRequest(target=options.target(workload, strategy, workers, replicas), debug=debug)
+    from harness import pipeline
+
+    document = pipeline.plan(request)
+    return Answer(document=document, show=partial(_show, document))
+
+
+def _show(document: Mapping[str, object]) -> None:
+    nodes = document["nodes"]
+    rows = [item for item in nodes if isinstance(item, Mapping)] if isinstance(nodes, Sequence) else []
+    output.table(
+        ["variable", "shape", "bytes", "partition", "synchronizer", "destination", "group"],
+        [
+            [
+                str(item["variable"]),
+                _shape(item["shape"]),
+                output.n_bytes(item["bytes"]),
+                *(_text(item[key]) for key in ("partition", "synchronizer", "destination", "group")),
+            ]
+            for item in rows
+        ],
+    )
+    output.say()
+    output.say(
+        f"payload, all workers together: {output.n_bytes(document['payload_bytes_per_step'])} per step"
+    )
+    for key in ("server_bytes", "worker_bytes"):
+        output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
+
+
+def _shape(shape: object) -> str:
+    return "x".join(map(str, shape)) or "scalar" if isinstance(shape, Sequence) else _text(shape)
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _bytes(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {output.n_bytes(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(f"{index}: {output.n_bytes(item)}" for index, item in enumerate(value)) or "none"
+    return output.n_bytes(value)

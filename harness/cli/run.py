@@ -1,0 +1,126 @@
+"""`stratbench run`: an experiment, from its file to its report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json, duration_s
+from harness.errors import UsageError
+from harness.options import RunOptions, RunOutcome
+from harness.refs import parse_scalar, split_list
+
+EXAMPLE = "stratbench run quickstart --strategies single,none,ps:staleness=0,all-reduce --steps 20"
+
+
+def run(  # noqa: PLR0913 - one parameter for each option
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
+    ],
+    *,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="P", help="Where workers run.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Worker processes.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="R", help="Replicas in each worker.")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", metavar="A,B", help="Replace the experiment's workloads.")
+    ] = None,
+    strategies: Annotated[
+        str | None, typer.Option("--strategies", metavar="A,B", help="Replace the experiment's strategies.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat.")
+    ] = None,
+    warmup: Annotated[
+        str | None, typer.Option("--warmup", metavar="N", help="Steps before timing; auto detects.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", metavar="N", help="Fresh process sets for each case.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder itself.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cases and stop.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop at the first case that fails.")
+    ] = False,
+    time_budget: Annotated[
+        str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> Answer:
+    """Run an experiment: every case on fresh workers, checked, timed, recorded and reported."""
+    if resume and out is None:
+        raise UsageError("must be used with --out, which names the run to go on with", field="resume")
+    overrides: dict[str, object] = {
+        "cluster.provider": provider,
+        "cluster.workers": workers,
+        "cluster.replicas_per_worker": replicas,
+        "workloads": None if workloads is None else list(split_list(workloads, field="workloads")),
+        "strategies": None if strategies is None else list(split_list(strategies, field="strategies")),
+        "measure.steps": steps,
+        "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
+        "measure.repeats": repeats,
+    }
+    from harness.environment import allowed
+    from harness.names import check_experiment
+    from harness.spec import load_experiment
+
+    spec = load_experiment(
+        experiment,
+        settings=settings or (),
+        overrides={path: value for path, value in overrides.items() if value is not None},
+    )
+    check_experiment(spec)
+    for note in spec.notes:
+        output.warn(note)
+    run_options = RunOptions(
+        out=out,
+        resume=resume,
+        dry_run=dry_run,
+        fail_fast=fail_fast,
+        time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
+        debug=debug,
+        quiet=json,
+        live=not json and sys.stdout.isatty(),
+        environ=allowed(os.environ),
+    )
+    from harness import pipeline
+
+    outcome = pipeline.run(spec, run_options)
+    return Answer(
+        document=outcome.to_document(), show=partial(_show, outcome), exit_status=outcome.exit_status
+    )
+
+
+def _show(outcome: RunOutcome) -> None:
+    for note in outcome.notes:
+        output.say(note)
+    for case in outcome.cases:
+        output.say(case)
+    if outcome.run_dir is None:
+        return
+    counts = (
+        (outcome.n_ok, "ok"),
+        (outcome.n_failed, "failed"),
+        (outcome.n_skipped, "skipped"),
+        (outcome.n_implausible, "implausible"),
+    )
+    output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
+    output.say(f"run folder: {outcome.run_dir}")
+    if outcome.report is not None:
+        output.say(f"report: {outcome.report}")

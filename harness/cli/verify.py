@@ -1,0 +1,96 @@
+"""`stratbench verify`: does a strategy compute what one device computes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Literal, cast
+
+import typer
+
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.errors import EXIT_CASE, EXIT_OK
+from harness.options import VerifyRequest
+
+EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
+
+_N_WORST = 5
+
+
+class Precision(StrEnum):
+    """In which numbers to compute."""
+
+    MODEL = "model"
+    FLOAT64 = "float64"
+
+
+def verify(  # noqa: PLR0913 - one parameter for each option
+    workload: options.WorkloadArgument,
+    *,
+    strategy: options.StrategyOption,
+    workers: options.Workers = 2,
+    replicas: options.Replicas = 1,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
+    ] = 4,
+    dtype: Annotated[Precision, typer.Option("--dtype", help="Numbers to compute in.")] = Precision.FLOAT64,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
+    ] = False,
+    json: options.Json = False,  # noqa: ARG001 - read by main
+    debug: options.Debug = False,
+) -> Answer:
+    """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
+    request = VerifyRequest(
+        target=options.target(workload, strategy, workers, replicas),
+        steps=steps,
+        dtype=cast("Literal['model', 'float64']", dtype.value),
+        shrink=shrink,
+        debug=debug,
+    )
+    from harness import pipeline
+
+    document = pipeline.verify(request)
+    return Answer(
+        document=document,
+        show=partial(_show, document),
+        exit_status=EXIT_CASE if document["equivalent"] is False else EXIT_OK,
+    )
+
+
+def _show(document: Mapping[str, object]) -> None:
+    variables = document.get("variables")
+    rows = (
+        [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
+    )
+    output.say(_verdict(document))
+    worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
+    if worst:
+        output.say()
+        output.table(
+            ["worst variables", "kind", "update error"],
+            [[str(item["name"]), str(item["kind"]), output.number(item["update_error"])] for item in worst],
+        )
+    diverged = document.get("shrink")
+    if isinstance(diverged, Mapping):
+        output.say()
+        output.say(", ".join(f"first {key} that diverges: {value}" for key, value in diverged.items()))
+
+
+def _verdict(document: Mapping[str, object]) -> str:
+    words = {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "NOT COMPARED"}
+    verdict = words[cast("bool | None", document["equivalent"])]
+    shape = f"{document['workers']} workers x {document['replicas']} replicas"
+    what = f"{document['strategy']} ({document['class']}) on {document['workload']}, {shape}"
+    error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
+    floor = output.number(document["noise_floor"])
+    figures = f"largest update error {error}, tolerance {tolerance}, noise floor {floor}"
+    return f"{verdict}: {what}, {document['steps']} steps in {document['dtype']}: {figures}"
+
+
+def _badness(item: Mapping[str, object]) -> float:
+    error = item["update_error"]
+    # Missing means not finite, which is as wrong as it gets.
+    return float(error) if isinstance(error, int | float) else float("inf")

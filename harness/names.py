@@ -1,0 +1,50 @@
+"""Check the names and parameters of an experiment against the registries, before anything is started."""
+
+from __future__ import annotations
+
+from harness.errors import UsageError
+from harness.options import Target
+from harness.refs import StrategyRef, WorkloadRef
+from harness.spec import ExperimentSpec
+
+
+def check_experiment(spec: ExperimentSpec) -> None:
+    """Check every workload and strategy of an experiment.
+
+    Raises:
+        UsageError: for the first that is not known or has a wrong parameter, with its place in the list.
+    """
+    for index, workload in enumerate(spec.workloads):
+        _check_workload(workload, field=f"workloads[{index}]")
+    for index, strategy in enumerate(spec.strategies):
+        _check_strategy(strategy, field=f"strategies[{index}]")
+
+
+def check_target(target: Target) -> None:
+    """Check the workload and strategy of one command.
+
+    Raises:
+        UsageError: when one is not known or has a wrong parameter.
+    """
+    _check_workload(target.workload, field="workload")
+    _check_strategy(target.strategy, field="strategy")
+
+
+def _check_workload(ref: WorkloadRef, *, field: str) -> None:
+    from workloads import registry
+    from workloads.errors import WorkloadError
+
+    try:
+        registry.check(ref.reference, ref.params)
+    except WorkloadError as error:
+        raise UsageError(str(error), field=field) from None
+
+
+def _check_strategy(ref: StrategyRef, *, field: str) -> None:
+    from strategies import registry
+    from strategies.errors import StrategyError
+
+    try:
+        registry.resolve(ref.name, ref.params)
+    except StrategyError as error:
+        raise UsageError(str(error), field=field) from None

@@ -1,0 +1,136 @@
+"""Options and markers of all tests: what a test needs, and what its absence means."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+# Before any test imports TensorFlow: its start-up notices would bury a failing test's own output.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_PROBE_TIMEOUT_S = 10.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("stratbench")
+    group.addoption(
+        "--require",
+        metavar="A,B",
+        default="",
+        help="of docker, browser, gpu: fail, instead of skip, the tests that need one that is not there",
+    )
+    group.addoption(
+        "--all-cases", action="store_true", help="run the whole contract matrix, not the chosen cases alone"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = sorted(_required(config) - set(_PROBES))
+    if unknown:
+        known = ", ".join(sorted(_PROBES))
+        raise pytest.UsageError(f"--require: must be of {known}, got {', '.join(unknown)}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    required = _required(config)
+    for item in items:
+        for need in _PROBES:
+            if item.get_closest_marker(need) is None or need in required:
+                continue
+            absent = _absence(need)
+            if absent:
+                item.add_marker(pytest.mark.skip(reason=absent))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for need in _required(item.config):
+        if item.get_closest_marker(need) is not None:
+            absent = _absence(need)
+            if absent:
+                pytest.fail(f"--require {need}: {absent}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def all_cases(request: pytest.FixtureRequest) -> bool:
+    """Whether the whole contract matrix was asked for."""
+    return bool(request.config.getoption("--all-cases"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Path:
+    """The headless browser's program; for tests marked `browser`."""
+    found = _find_browser()
+    assert found is not None, "a test that uses this fixture must be marked browser"
+    return found
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for what tests make once and read many times: captures, references."""
+    return tmp_path_factory.mktemp("shared")
+
+
+def _required(config: pytest.Config) -> set[str]:
+    return {need.strip() for need in str(config.getoption("--require")).split(",") if need.strip()}
+
+
+@cache
+def _absence(need: str) -> str | None:
+    return _PROBES[need]()
+
+
+def _find_browser() -> Path | None:
+    found = next((path for path in map(shutil.which, _BROWSERS) if path), None)
+    return Path(found) if found else None
+
+
+def _browser_absence() -> str | None:
+    return None if _find_browser() else f"no browser: install one of {', '.join(_BROWSERS)}"
+
+
+def _docker_absence() -> str | None:
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env(timeout=int(_PROBE_TIMEOUT_S))
+    except DockerException:
+        return "no Docker engine answers here"
+    try:
+        client.ping()
+    except (DockerException, OSError):
+        return "the Docker engine does not answer"
+    finally:
+        client.close()
+    return None
+
+
+def _gpu_absence() -> str | None:
+    try:
+        metadata.version("tensorflow-cpu")
+    except metadata.PackageNotFoundError:
+        pass
+    else:
+        return "TensorFlow is installed without GPU support (extra `gpu`)"
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "no GPU: nvidia-smi is not installed"
+    listed = subprocess.run(
+        [program, "-L"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+    )
+    return None if "GPU 0" in listed.stdout else "nvidia-smi lists no GPU"
+
+
+_PROBES: Mapping[str, Callable[[], str | None]] = {
+    "browser": _browser_absence,
+    "docker": _docker_absence,
+    "gpu": _gpu_absence,
+}

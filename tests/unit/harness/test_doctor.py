@@ -1,0 +1,43 @@
+from collections.abc import Sequence
+from importlib import metadata
+
+import pytest
+
+from harness.provision import doctor
+
+
+def test_every_check_that_fails_says_the_way_out() -> None:
+    found = doctor.checks()
+    assert len({check.name for check in found}) == len(found)
+    assert all(check.ok or check.way_out for check in found)
+    assert all(check.detail for check in found)
+
+
+def test_a_missing_package_is_required_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", absent)
+    missing = {check.name: check for check in doctor.checks() if not check.ok and check.required}
+    assert set(missing) == {"tensorflow", "ray"}
+    assert missing["ray"].way_out == "run `make setup`"
+
+
+def test_one_core_is_told_and_does_not_forbid_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "n_usable_cores", lambda: 1)
+    (cores,) = _named(doctor.checks(), "cores")
+    assert (cores.ok, cores.required) == (False, False)
+
+
+def test_without_netlink_bytes_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(93, "Protocol not supported")
+
+    monkeypatch.setattr(doctor.socket, "socket", refuse)
+    (diag,) = _named(doctor.checks(), "inet-diag")
+    assert not diag.ok
+    assert "Protocol not supported" in diag.detail
+
+
+def _named(checks: Sequence[doctor.Check], name: str) -> list[doctor.Check]:
+    return [check for check in checks if check.name == name]

@@ -1,0 +1,159 @@
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.matrix import Case, expand, global_batch, schedule
+from harness.spec import resolve
+
+
+def _cases(**changes: Any) -> tuple[Case, ...]:
+    document = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "none", "ps", "all-reduce"]}
+    return expand(resolve(document | changes))
+
+
+def _is_control(case: Case) -> bool:
+    return case.strategy.name == "none"
+
+
+def test_single_runs_alone_and_once_whatever_the_sweep() -> None:
+    cases = _cases(cluster={"workers": [2, 4], "replicas_per_worker": [1, 2]})
+    assert [(case.workers, case.replicas) for case in cases if case.strategy.name == "single"] == [(1, 1)]
+    assert len(cases) == 1 + 3 * 4
+
+
+def test_ids_are_folder_names_and_do_not_depend_on_the_experiment() -> None:
+    cases = _cases()
+    others = _cases(name="other", strategies=["all-reduce", "ps"], compare={}, measure={"steps": 3})
+    assert all(re.fullmatch(r"[a-z0-9-]+-[0-9a-f]{8}", case.id) for case in cases)
+    assert {case.id for case in others} < {case.id for case in cases}
+    assert cases[2].id.startswith("wide-mlp-ps-2x1-")
+
+
+def test_ids_tell_cases_apart_that_look_alike() -> None:
+    cases = _cases(
+        workloads=["wide-mlp", {"name": "wide-mlp", "batch_size": 8}, "a/m.py:f", "b/m.py:f"],
+        strategies=["ps", "ps:staleness=1", "ps:staleness=1.0"],
+    )
+    # 1 and 1.0 are one value, and so one strategy.
+    assert len({case.id for case in cases}) == len(cases) == 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ({"exclude": [{"strategy": "ps"}]}, {"single", "none", "all-reduce"}),
+        ({"exclude": [{"strategy": "ps", "workers": 2}]}, {"single", "none", "all-reduce", "ps"}),
+        ({"exclude": [{"workers": 2}, {"workers": 3}]}, {"single"}),
+        ({"include": [{"strategy": "ps"}, {"strategy": "none"}]}, {"ps", "none"}),
+        ({"include": [{"strategy": "ps"}], "exclude": [{"workers": 3}]}, {"ps"}),
+    ],
+)
+def test_filters_keep_and_drop_what_they_match(matrix: dict[str, Any], expected: set[str]) -> None:
+    found = _cases(cluster={"workers": [2, 3]}, matrix=matrix)
+    assert {case.strategy.name for case in found} == expected
+
+
+def test_a_filter_matches_by_a_part_of_the_parameters() -> None:
+    strategies = ["single", "ps", "ps:staleness=2", "ps:staleness=2,backup=1"]
+    found = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})
+    assert [str(case.strategy) for case in found] == ["single", "ps"]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ({"exclude": [{"workers": 9}]}, r"matrix\.exclude\[0\]: must match at least one case"),
+        (
+            {"include": [{"strategy": "ps"}, {"strategy": "pss"}]},
+            r"matrix\.include\[1\]: must match at least one",
+        ),
+        (
+            {"include": [{"strategy": "ps"}], "exclude": [{"strategy": "ps"}]},
+            "matrix: must leave at least one case",
+        ),
+    ],
+)
+def test_filters_that_say_nothing_are_errors(matrix: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        _cases(matrix=matrix)
+
+
+@pytest.mark.parametrize(
+    ("batch", "params", "expected"),
+    [
+        ("global", {}, 64),
+        ("global", {"batch_size": 10}, 10),
+        ("per-replica", {}, 64 * 6),
+        ("per-replica", {"batch_size": 1}, 6),
+    ],
+)
+def test_the_batch_follows_its_rule(batch: str, params: dict[str, int], expected: int) -> None:
+    (case,) = _cases(
+        workloads=[{"name": "wide-mlp", **params}],
+        strategies=["ps"],
+        cluster={"workers": 3, "replicas_per_worker": 2},
+        measure={"batch": batch},
+    )
+    assert global_batch(case, default=64) == expected
+
+
+def test_fewer_examples_than_replicas_is_an_error() -> None:
+    (case,) = _cases(strategies=["ps"], cluster={"workers": 3})
+    with pytest.raises(
+        UsageError, match=r"wide-mlp\.batch_size: must give each of 3 replicas an example, got 2"
+    ):
+        global_batch(case, default=2)
+
+
+_COUNTS = st.integers(1, 5)
+
+
+@given(_COUNTS, st.integers(0, 2**31 - 1), st.booleans())
+def test_a_schedule_has_every_repeat_of_every_case_once(repeats: int, seed: int, interleave: bool) -> None:
+    cases = _cases(cluster={"workers": [2, 3]})
+    slots = schedule(cases, repeats=repeats, seed=seed, interleave=interleave, is_control=_is_control)
+    assert [slot.order for slot in slots] == list(range(len(slots)))
+    assert sorted((slot.case.id, slot.repeat) for slot in slots) == sorted(
+        (case.id, repeat) for case in cases for repeat in range(repeats)
+    )
+    assert slots == schedule(cases, repeats=repeats, seed=seed, interleave=interleave, is_control=_is_control)
+
+
+@given(_COUNTS, st.integers(0, 1000))
+def test_interleaved_rounds_follow_each_other_and_begin_with_the_controls(repeats: int, seed: int) -> None:
+    cases = _cases(cluster={"workers": [2, 3]})
+    slots = schedule(cases, repeats=repeats, seed=seed, interleave=True, is_control=_is_control)
+    for repeat in range(repeats):
+        turns = slots[repeat * len(cases) : (repeat + 1) * len(cases)]
+        assert {slot.repeat for slot in turns} == {repeat}
+        assert [_is_control(slot.case) for slot in turns] == [True, True] + [False] * (len(cases) - 2)
+
+
+def test_without_interleaving_a_case_is_finished_before_the_next() -> None:
+    slots = schedule(_cases(), repeats=3, seed=0, interleave=False, is_control=_is_control)
+    assert [slot.repeat for slot in slots] == [0, 1, 2] * 4
+    assert _is_control(slots[0].case)
+
+
+def test_rounds_and_seeds_differ_in_order() -> None:
+    cases = _cases(cluster={"workers": [2, 3, 4]})
+    orders = {
+        tuple(
+            slot.case.id
+            for slot in schedule(cases, repeats=3, seed=seed, interleave=True, is_control=_is_control)
+        )[start : start + len(cases)]
+        for seed in (0, 1)
+        for start in (0, len(cases), 2 * len(cases))
+    }
+    assert len(orders) == 6
+
+
+def test_the_shape_is_what_workers_can_be_kept_for() -> None:
+    single, none, ps, _ = _cases()
+    assert none.shape == ps.shape != single.shape
+    assert dataclasses.replace(ps, batch_size=3).shape == ps.shape

@@ -1,0 +1,200 @@
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import StoreError
+from harness.records import (
+    Equivalence,
+    Failure,
+    Link,
+    Machine,
+    Method,
+    Provenance,
+    Record,
+    StepSeconds,
+    comparison_key,
+    to_document,
+)
+
+# CONTRACT, "results.jsonl".
+_CONTRACT = set(
+    [
+        "schema",
+        "run",
+        "case",
+        "repeat",
+        "order",
+        "workload",
+        "strategy",
+        "strategy_params",
+        "class",
+        "provider",
+        "device",
+        "workers",
+        "replicas",
+        "batch_size",
+        "status",
+        "error",
+        "examples_per_s",
+        "step_s",
+        "warmup_steps",
+        "payload_bytes_per_step",
+        "tcp_bytes_per_step",
+        "interface_bytes_per_step",
+        "tcp_matrix",
+        "exposed_comm_s",
+        "codec_s",
+        "transform_s",
+        "import_s",
+        "provision_s",
+        "nodes_before",
+        "nodes_after",
+        "peak_rss_bytes",
+        "loss",
+        "equivalence",
+        "link",
+    ]
+)
+
+_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_COUNTS = st.integers(min_value=0, max_value=2**60)
+_SCALARS = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | _FLOATS | st.text()
+
+
+def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+_RECORDS = st.builds(
+    Record,
+    run=st.text(),
+    case=st.text(),
+    repeat=_COUNTS,
+    order=_COUNTS,
+    workload=st.text(),
+    strategy=st.text(),
+    strategy_class=st.sampled_from(["exact", "bounded", "statistical", "control"]),
+    provider=st.text(),
+    device=st.text(),
+    workers=_COUNTS,
+    replicas=_COUNTS,
+    status=st.sampled_from(["ok", "failed", "skipped", "implausible"]),
+    control=st.booleans(),
+    strategy_params=st.dictionaries(st.text(), _SCALARS, max_size=3),
+    batch_size=_maybe(_COUNTS),
+    error=_maybe(st.builds(Failure, type=st.text(), message=st.text(), stage=st.text())),
+    examples_per_s=_maybe(_FLOATS),
+    step_s=_maybe(st.builds(StepSeconds, n=_COUNTS, mean=_maybe(_FLOATS), p99=_maybe(_FLOATS))),
+    tcp_matrix=_maybe(st.tuples(st.tuples(_maybe(_FLOATS), _FLOATS), st.tuples(_FLOATS, _FLOATS))),
+    peak_rss_bytes=_maybe(st.tuples(_COUNTS, _maybe(_COUNTS))),
+    loss=_maybe(st.tuples(_FLOATS, _maybe(_FLOATS))),
+    equivalence=_maybe(st.builds(Equivalence, checked=st.booleans(), equivalent=_maybe(st.booleans()))),
+    link=_maybe(st.builds(Link, requested_mbit=_maybe(_FLOATS))),
+    provenance=_maybe(st.builds(Provenance, versions=st.dictionaries(st.text(), st.text(), max_size=2))),
+)
+
+
+def _record(**changes: Any) -> Record:
+    record = Record(
+        run="r",
+        case="c-1",
+        repeat=0,
+        order=0,
+        workload="w",
+        strategy="ps",
+        strategy_class="exact",
+        provider="local",
+        device="cpu",
+        workers=2,
+        replicas=1,
+        status="ok",
+    )
+    return dataclasses.replace(record, **changes)
+
+
+@given(_RECORDS)
+def test_a_record_survives_its_line(record: Record) -> None:
+    line = record.to_json()
+    assert "\n" not in line
+    assert Record.from_json(line) == record
+
+
+def test_every_field_of_the_contract_is_at_the_top_level() -> None:
+    assert set(json.loads(_record().to_json())) >= _CONTRACT
+
+
+def test_class_is_spelt_as_the_contract_says() -> None:
+    document = to_document(_record(strategy_class="control"))
+    assert document["class"] == "control"
+    assert "strategy_class" not in document
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_written_as_null(value: float) -> None:
+    record = _record(examples_per_s=value, loss=(1.0, value), tcp_matrix=((0.0, value), (1.0, 0.0)))
+    document = json.loads(record.to_json(), parse_constant=pytest.fail)
+    assert (document["examples_per_s"], document["loss"], document["tcp_matrix"][0]) == (
+        None,
+        [1.0, None],
+        [0.0, None],
+    )
+
+
+def test_additions_of_a_later_version_are_passed_over() -> None:
+    document = json.loads(_record().to_json())
+    document["energy_j"] = 3.0
+    document["equivalence"] = {"checked": True, "method": "new"}
+    assert Record.from_json(json.dumps(document)).equivalence == Equivalence(checked=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"workers": "two"}, "workers: must be a valid integer, got 'two'"),
+        ({"workers": 2.5}, "workers: must be a valid integer"),
+        ({"status": "fine"}, "status: must be 'ok', 'failed', 'skipped' or 'implausible', got 'fine'"),
+        ({"class": None}, "class: must be"),
+        ({"step_s": {"n": "x"}}, "step_s.n: must be a valid integer"),
+        ({"schema": 99}, "schema: this version reads up to 1, got 99"),
+        ({"schema": True}, "schema: must be a whole number, got True"),
+        ({"schema": None}, "schema: must be a whole number, got None"),
+    ],
+)
+def test_a_wrong_field_is_named(change: dict[str, object], expected: str) -> None:
+    document = json.loads(_record().to_json()) | change
+    with pytest.raises(StoreError) as caught:
+        Record.from_json(json.dumps(document))
+    assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"schema": NaN}', b"\x00\xff"])
+def test_what_is_not_a_record_is_refused(line: str | bytes) -> None:
+    with pytest.raises(StoreError):
+        Record.from_json(line)
+
+
+def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> None:
+    method = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")
+    record = _record(method=method, machine=Machine(cpu_model="a", kernel="6.1"))
+    key = comparison_key(record)
+    same = [
+        {"run": "other", "repeat": 2, "examples_per_s": 1.0},
+        {"provenance": Provenance(git_sha="abc")},
+        {"method": dataclasses.replace(method, seed=7)},
+        {"machine": Machine(cpu_model="a", kernel="6.2")},
+    ]
+    different = [
+        {"strategy_params": {"staleness": 2}},
+        {"workers": 3},
+        {"batch_size": 32},
+        {"link": Link(requested_mbit=100)},
+        {"method": dataclasses.replace(method, steps=10)},
+        {"machine": Machine(cpu_model="b", kernel="6.1")},
+    ]
+    assert {comparison_key(dataclasses.replace(record, **change)) for change in same} == {key}
+    assert key not in {comparison_key(dataclasses.replace(record, **change)) for change in different}

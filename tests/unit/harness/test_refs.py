@@ -1,0 +1,153 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.refs import (
+    StrategyRef,
+    WorkloadRef,
+    join_list,
+    parse_scalar,
+    parse_strategy,
+    parse_workload,
+    scalar_text,
+    split_list,
+    strategy_from,
+    workload_from,
+)
+
+_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_VALUES = st.none() | st.booleans() | st.integers() | _FLOATS | st.text()
+_NAMES = st.from_regex(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", fullmatch=True)
+_KEYS = st.from_regex(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", fullmatch=True)
+_REFS = st.builds(StrategyRef, name=_NAMES, params=st.dictionaries(_KEYS, _VALUES, max_size=3))
+
+
+@given(_VALUES)
+def test_a_value_survives_its_text_with_its_type(value: bool | int | float | str | None) -> None:
+    again = parse_scalar(scalar_text(value))
+    assert (type(again), again) == (type(value), value)
+
+
+@given(st.lists(_REFS, min_size=1, max_size=4))
+def test_a_comma_list_comes_apart_as_it_was_joined(refs: list[StrategyRef]) -> None:
+    pieces = split_list(join_list(refs), field="strategies")
+    assert [parse_strategy(piece, field="strategies") for piece in pieces] == refs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ps", ["ps"]),
+        ("ps, all-reduce", ["ps", "all-reduce"]),
+        ("ps:staleness=2,sync=true,all-reduce", ["ps:staleness=2,sync=true", "all-reduce"]),
+        ("single,ps:staleness=2,ps:backup=1", ["single", "ps:staleness=2", "ps:backup=1"]),
+        ("ps,staleness=2", ["ps:staleness=2"]),
+        ("a/b.py:make,wide-mlp", ["a/b.py:make", "wide-mlp"]),
+    ],
+)
+def test_a_piece_with_a_key_continues_the_one_before_it(text: str, expected: list[str]) -> None:
+    assert list(split_list(text, field="x")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2", 2),
+        ("-2", -2),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("2.", 2.0),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("ring", "ring"),
+        ('"true"', "true"),
+        ('"half', '"half'),
+        ("1_000", "1_000"),
+        ("nan", "nan"),
+    ],
+)
+def test_values_are_typed(text: str, expected: object) -> None:
+    found = parse_scalar(text)
+    assert (type(found), found) == (type(expected), expected)
+
+
+def test_names_are_kebab_case_and_parameters_snake_case() -> None:
+    ref = parse_strategy(" PS_load_balancing:local-proxy-variable=true ", field="x")
+    assert ref == StrategyRef(name="ps-load-balancing", params={"local_proxy_variable": True})
+
+
+def test_a_mapping_gives_name_and_parameters() -> None:
+    assert strategy_from({"name": "ps", "staleness": 2}, field="x") == parse_strategy(
+        "ps:staleness=2", field="x"
+    )
+    assert workload_from({"name": "m.py:make", "batch_size": 8}, field="x") == WorkloadRef(
+        reference="m.py:make", params={"batch_size": 8}
+    )
+
+
+def test_a_file_keeps_its_spelling() -> None:
+    ref = parse_workload("My_Models/a_b.py:Make_It", field="x")
+    assert ref == WorkloadRef(reference="My_Models/a_b.py:Make_It")
+    assert ref.is_path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a name must be letters, digits and dashes, got ''"),
+        ("p s", "a name must be letters, digits and dashes, got 'p s'"),
+        ("ps:", "parameters must be key=value, got ''"),
+        ("ps:staleness", "parameters must be key=value, got 'staleness'"),
+        ("ps:staleness=", "parameters must be key=value, got 'staleness='"),
+        ("ps:a=1,a=2", "parameter 'a' must be given once"),
+    ],
+)
+def test_a_malformed_strategy_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_strategy(text, field="strategies[1]")
+    assert str(caught.value).startswith(f"strategies[1]: {message}")
+
+
+@pytest.mark.parametrize("text", ["a/b.py", "a/b:make", "a.py:", "a.py:1x", "./x"])
+def test_a_file_without_a_factory_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"a file must be given as path\.py:factory"):
+        parse_workload(text, field="w")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, r"x: must be a name, name:key=value or a mapping with name, got 3 \(int\)"),
+        ({"staleness": 2}, r"x\.name: a mapping must have a text under name, got None"),
+        (
+            {"name": "ps", "staleness": [1]},
+            r"x\.staleness: must be a number, text, true, false or null, got list",
+        ),
+        ({"name": "ps", 3: 1}, "x: a parameter's name must be a word, got 3"),
+    ],
+)
+def test_a_malformed_mapping_is_refused(value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        strategy_from(value, field="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ps,,x", "a name between commas"),
+        ("", "a name between commas"),
+        ("a=1,ps", "a parameter must follow a name"),
+    ],
+)
+def test_a_malformed_list_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        split_list(text, field="x")
+
+
+def test_infinity_has_no_number_form() -> None:
+    assert not isinstance(parse_scalar("inf"), float)
+    assert math.isfinite(float(str(parse_scalar("1e308"))))

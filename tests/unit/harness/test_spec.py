@@ -1,0 +1,241 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.refs import StrategyRef, WorkloadRef
+from harness.spec import load_experiment, resolve
+
+_MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
+
+
+def _error(document: dict[str, Any]) -> str:
+    with pytest.raises(UsageError) as caught:
+        resolve(document)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_shipped_quickstart_is_what_the_contract_shows() -> None:
+    spec = load_experiment("quickstart")
+    assert [ref.reference for ref in spec.workloads] == ["digits-cnn", "wide-mlp"]
+    assert [ref.name for ref in spec.strategies] == ["single", "none", "ps", "all-reduce"]
+    assert (spec.cluster.workers, spec.cluster.memory_per_worker_bytes) == ((2,), (4 * 2**30,))
+    assert spec.measure.warmup_steps is None
+    assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 3, "global")
+    assert spec.baseline == StrategyRef(name="single")
+
+
+def test_what_is_left_out_is_as_in_quickstart() -> None:
+    short = resolve({**_MINIMAL, "name": "quickstart"})
+    full = load_experiment("quickstart")
+    assert (short.cluster, short.measure, short.baseline) == (full.cluster, full.measure, full.baseline)
+
+
+def test_names_and_lists_may_be_written_in_several_ways() -> None:
+    spec = resolve(
+        {
+            "name": "x",
+            "workloads": {"name": "wide_mlp", "batch_size": 8},
+            "strategies": ["ps:staleness=2", {"name": "ps", "staleness": 2}, "all_reduce"],
+            "cluster": {"workers": [1, 2, 2], "memory_per_worker": "1.5GiB"},
+        }
+    )
+    assert spec.workloads == (WorkloadRef(reference="wide-mlp", params={"batch_size": 8}),)
+    assert [str(ref) for ref in spec.strategies] == ["ps:staleness=2", "all-reduce"]
+    assert spec.cluster.workers == (1, 2)
+    assert spec.cluster.memory_per_worker_bytes == (1610612736,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"workloads": ["wide-mlp", {"name": "a.py:make", "batch_size": 4, "note": "true"}]},
+        {"strategies": ["single", {"name": "ps", "sync": False, "ratio": 0.5}]},
+        {"cluster": {"workers": [1, 2, 4], "memory_per_worker": 100_000_001}},
+        {"measure": {"warmup_steps": 7, "batch": "per-replica", "interleave": False}},
+        {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
+        {"compare": {"baseline": "ps"}},
+    ],
+)
+def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
+    spec = resolve(_MINIMAL | change)
+    again = resolve(yaml.safe_load(yaml.safe_dump(spec.to_document())))
+    assert again == spec
+    assert again.spec_hash == spec.spec_hash
+
+
+@given(st.permutations(sorted(load_experiment("quickstart").to_document())))
+def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
+    spec = load_experiment("quickstart")
+    document = spec.to_document()
+    assert resolve({key: document[key] for key in keys}).spec_hash == spec.spec_hash
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["measure.seed=1", "cluster.workers=3", "strategies=[single, ps]", "compare.baseline=ps", "name=other"],
+)
+def test_the_hash_sees_every_change(setting: str) -> None:
+    assert (
+        load_experiment("quickstart", settings=[setting]).spec_hash != load_experiment("quickstart").spec_hash
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"strategys": []}, "strategys: unknown key, did you mean 'strategies'?"),
+        ({"cluster": {"worker": 2}}, "cluster.worker: unknown key, did you mean 'workers'?"),
+        ({"cluster": {"link": {"rate": 2}}}, "cluster.link.rate: unknown key, did you mean 'rate_mbit'?"),
+        ({"measure": {"stpes": 2}}, "measure.stpes: unknown key, did you mean 'steps'?"),
+        ({"matrix": {"exclude": [{"strat": "ps"}]}}, "matrix.exclude[0].strat: unknown key, did you mean"),
+        ({"cluster": {"workers": "two"}}, "cluster.workers: must be a valid integer, got 'two' (str)"),
+        ({"cluster": {"workers": [1, True]}}, "cluster.workers[1]: must be a valid integer, got True (bool)"),
+        ({"cluster": {"workers": 2.0}}, "cluster.workers: must be a valid integer, got 2.0 (float)"),
+        ({"cluster": {"workers": 0}}, "cluster.workers: must be greater than or equal to 1, got 0"),
+        ({"cluster": {"workers": []}}, "cluster.workers: must have at least 1 item, got []"),
+        ({"cluster": {"provider": "docker"}}, "cluster.provider: must be 'local', got 'docker'"),
+        ({"cluster": {"provider": ["local", {}]}}, "cluster.provider[1]: must be 'local', got {}"),
+        ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu', got 'gpu'"),
+        (
+            {"cluster": {"link": {"rate_mbit": 100}}},
+            "cluster.link.rate_mbit: must be null, because the local",
+        ),
+        (
+            {"cluster": {"memory_per_worker": "lots"}},
+            "cluster.memory_per_worker: must be bytes or a size such as",
+        ),
+        ({"cluster": {"memory_per_worker": 4}}, "cluster.memory_per_worker: must be at least 64MiB"),
+        (
+            {"cluster": {"memory_per_worker": True}},
+            "cluster.memory_per_worker: must be bytes or a size such as",
+        ),
+        ({"cluster": [1]}, "cluster: must be a mapping, got [1] (list)"),
+        ({"cluster": None}, "cluster: must be a mapping, got null"),
+        (
+            {"measure": {"warmup_steps": "later"}},
+            "measure.warmup_steps: must be 'auto' or a valid integer, got",
+        ),
+        (
+            {"measure": {"steps": 0, "repeats": 0}},
+            "measure.steps: must be greater than or equal to 1, got 0 (int)",
+        ),
+        ({"measure": {"interleave": 1}}, "measure.interleave: must be a valid boolean, got 1 (int)"),
+        ({"measure": {"batch": "local"}}, "measure.batch: must be 'global' or 'per-replica', got 'local'"),
+        ({"measure": {"seed": -1}}, "measure.seed: must be greater than or equal to 0"),
+        ({"strategies": []}, "strategies: must have at least 1 item, got []"),
+        ({"strategies": [7]}, "strategies[0]: must be a name, name:key=value or a mapping"),
+        ({"strategies": ["ps:x"]}, "strategies[0]: parameters must be key=value, got 'x'"),
+        ({"workloads": ["ps", "a/b"]}, "workloads[1]: a file must be given as path.py:factory"),
+        ({"workloads": [{"name": "w", "batch_size": 0}]}, "workloads[0].batch_size: must be a whole number"),
+        (
+            {"workloads": [{"name": "w", "batch_size": True}]},
+            "workloads[0].batch_size: must be a whole number",
+        ),
+        (
+            {"compare": {"baseline": "pss"}},
+            "compare.baseline: must be one of the strategies (single, ps), got 'pss'",
+        ),
+        ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
+        ({"name": ""}, "name: must have at least 1 character, got ''"),
+        ({"name": 3}, "name: must be a valid string, got 3 (int)"),
+    ],
+)
+def test_a_wrong_file_costs_one_line_that_names_the_field(change: dict[str, Any], expected: str) -> None:
+    assert _error(_MINIMAL | change).startswith(expected)
+
+
+def test_a_missing_list_is_named() -> None:
+    assert _error({"name": "x", "strategies": ["ps"]}).startswith("workloads: must be given")
+
+
+def test_a_baseline_that_was_replaced_falls_back_with_a_note() -> None:
+    spec = load_experiment("quickstart", overrides={"strategies": ["ps", "all-reduce"]})
+    assert spec.baseline == StrategyRef(name="ps")
+    assert spec.notes == ("baseline single is not among the strategies given; comparing with ps instead",)
+
+
+def test_options_lie_over_settings_and_settings_over_the_file() -> None:
+    spec = load_experiment(
+        "quickstart", settings=["measure.steps=5", "measure.repeats=9"], overrides={"measure.steps": 7}
+    )
+    assert (spec.measure.steps, spec.measure.repeats, spec.measure.seed) == (7, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("measure.steps", "set: must be dotted.path=value"),
+        ("=3", "set: must be dotted.path=value"),
+        ("a..b=3", "set: must be dotted.path=value"),
+        ("measure.steps=[", "set measure.steps: the value must be YAML"),
+        ("name.x=3", "name.x: 'x' must be inside a mapping, got 'quickstart' there"),
+        ("strategies.9=ps", "strategies.9: '9' must be an index below 4"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting: str, expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_experiment("quickstart", settings=[setting])
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_setting_reaches_into_a_list_and_makes_sections() -> None:
+    spec = load_experiment(
+        "quickstart", settings=["strategies.2=ps:staleness=0", "cluster.link.rate_mbit=null"]
+    )
+    assert str(spec.strategies[2]) == "ps:staleness=0"
+
+
+def test_a_file_is_found_by_path_and_named_after_itself(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("workloads: wide-mlp\nstrategies: [single]\n")
+    assert load_experiment(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "must hold a mapping with workloads and strategies, got NoneType"),
+        ("- a", "must hold a mapping with workloads and strategies, got list"),
+        ("a: [", "mine.yaml:1: must be YAML"),
+        ("workloads: [a]\nworkloads: [b]\n", "mine.yaml:2: must be YAML: key 'workloads' is given twice"),
+        ("a: !!python/object:os.system {}", "must be YAML: could not determine a constructor"),
+        ("\x00", "must be a readable text file"),
+    ],
+)
+def test_a_file_that_is_not_an_experiment_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_experiment(str(path))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"\xff\xfe\x00a")
+    with pytest.raises(UsageError, match="must be a readable text file"):
+        load_experiment(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("quickstrat", "did you mean 'quickstart'?"),
+        ("zzz", "known: quickstart"),
+        ("no/such.yaml", "which is not there"),
+        ("mine.yml", "which is not there"),
+    ],
+)
+def test_an_unknown_experiment_is_refused_with_a_way_out(name: str, expected: str) -> None:
+    with pytest.raises(UsageError, match="experiment: must be a file or a shipped experiment") as caught:
+        load_experiment(name)
+    assert expected in str(caught.value)
