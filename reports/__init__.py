@@ -1,0 +1,63 @@
+"""Reports made from stored run folders: HTML, Markdown, CSV, JSON and tables for a terminal.
+
+What needs numpy, scipy or jinja2 is imported by the calls, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from reports.terminal import TerminalTable
+
+__all__ = ["Format", "ReportError", "render", "summarize"]
+
+Format = Literal["html", "md", "csv", "json"]
+
+
+class ReportError(Exception):
+    """A request from which no report can be made."""
+
+
+def render(run_dirs: Sequence[Path], format: Format = "html") -> str:  # noqa: A002 - the option's name on the command line
+    """Make a report of one or more run folders.
+
+    Args:
+        run_dirs: run folders; strategies are compared within each.
+        format: the medium; names and messages go through its escaping.
+    Raises:
+        ReportError: for a format that does not exist, or no folder.
+        harness.errors.StoreError: when a folder is no run folder.
+    """
+    if format not in get_args(Format):
+        raise ReportError(
+            f"format: must be one of {', '.join(get_args(Format))}, got {format!r}; html is the full report"
+        )
+    if not run_dirs:
+        raise ReportError(
+            "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
+        )
+    from reports import exports, page
+    from reports.compare import build
+    from reports.load import load, read_steps
+
+    runs = [load(Path(path)) for path in run_dirs]
+    if format == "html":
+        return page.to_html(build(runs, read_steps=read_steps))
+    report = build(runs)
+    return {"md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}[format](report)
+
+
+def summarize(run_dirs: Sequence[Path]) -> tuple[TerminalTable, ...]:
+    """Make the comparison tables of one or more run folders, for a terminal.
+
+    Raises:
+        harness.errors.StoreError: when a folder is no run folder.
+    """
+    from reports.compare import build
+    from reports.load import load
+    from reports.terminal import terminal_tables
+
+    return terminal_tables(build([load(Path(path)) for path in run_dirs]))

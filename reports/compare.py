@@ -1,0 +1,222 @@
+"""From stored records to rows: group by workload and cluster shape, set against the baseline, rank, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from harness.records import Record
+from reports.aggregate import estimate_of, mean_matrix, mean_of, repeat_rate
+from reports.load import Run
+from reports.marks import mark_of
+from reports.notes import batch_notes, row_notes
+from reports.origins import origin_of
+from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
+from reports.shapes import BASELINE, Shape, shape_text, shapes_of
+from reports.statistics import ratio
+from reports.verdict import ranks, verdict
+
+StepReader = Callable[[Run, Record], Steps | LeftOut]
+
+
+def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Report:
+    """Make all rows of a report.
+
+    Args:
+        runs: loaded run folders; strategies are compared within a run only, since only there are repeats
+            interleaved.
+        read_steps: reader of per-step times; None leaves them out.
+    """
+    comparisons: list[Comparison] = []
+    left_out: list[LeftOut] = []
+    for run in runs:
+        left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
+        for shape, cases in shapes_of(run).items():
+            comparisons.append(_comparison(run, shape, cases, read_steps, left_out))
+    names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
+    problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
+    return Report(
+        title=names or "empty report",
+        comparisons=tuple(comparisons),
+        problems=tuple(dict.fromkeys(problems)),
+        left_out=tuple(left_out),
+        origins=tuple(origin_of(run) for run in runs),
+    )
+
+
+def _comparison(
+    run: Run,
+    shape: Shape,
+    cases: Mapping[str, list[Record]],
+    read_steps: StepReader | None,
+    left_out: list[LeftOut],
+) -> Comparison:
+    """Rows, ranks, verdict and notes of one shape."""
+    usable = {name: [r for r in records if _usable(r)] for name, records in cases.items()}
+    rates = {name: [rate for r in records if (rate := repeat_rate(r))] for name, records in usable.items()}
+    notes: list[str] = []
+    baseline = _baseline(run, cases, rates, notes)
+    rows = []
+    for name, records in cases.items():
+        against = [] if name == baseline else rates.get(baseline or "", [])
+        row = _row(name, records, usable[name], shape, against)
+        steps = _steps(run, usable[name], read_steps, left_out)
+        rows.append(replace(row, steps=steps, is_baseline=name == baseline))
+    rows.sort(key=lambda row: (row.status != "ok", -(row.rate.value if row.rate else 0.0), row.strategy))
+    places = ranks(rows, rates)
+    rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
+    notes.extend(batch_notes(shape, cases))
+    notes.extend(note for row in rows for note in row_notes(row))
+    return Comparison(
+        run=run.name,
+        workload=shape.workload,
+        shape=shape_text(shape),
+        provider=shape.provider,
+        device=shape.device,
+        workers=shape.workers,
+        replicas=shape.replicas,
+        batch_size=shape.batch_size or None,
+        link_requested_mbit=shape.link_mbit or None,
+        link_measured_mbit=mean_of(
+            [r.link.measured_mbit for records in usable.values() for r in records if r.link]
+        ),
+        baseline=baseline,
+        rows=tuple(rows),
+        verdict=verdict(rows, rates),
+        notes=tuple(notes),
+    )
+
+
+def _usable(record: Record) -> bool:
+    return record.status == "ok" and repeat_rate(record) is not None
+
+
+def _baseline(
+    run: Run, cases: Mapping[str, list[Record]], rates: Mapping[str, Sequence[float]], notes: list[str]
+) -> str | None:
+    """The strategy that ratios refer to; another one, with a note, when the chosen one has no figure."""
+    section = run.experiment.get("compare")
+    chosen = section.get("baseline") if isinstance(section, Mapping) else None
+    wanted = chosen if isinstance(chosen, str) else BASELINE
+    matches = [
+        name for name, records in cases.items() if wanted in (name, records[0].strategy) and rates[name]
+    ]
+    if matches:
+        return matches[0]
+    present = [name for name in cases if rates[name]]
+    meaningful = [name for name in present if cases[name][0].strategy_class != "control"] or present
+    if not meaningful:
+        notes.append(f"Baseline {wanted} has no figure here, and no other strategy has one: no ratios.")
+        return None
+    notes.append(
+        f"Baseline {wanted} has no figure here; ratios refer to {meaningful[0]}, the first that has one."
+    )
+    return meaningful[0]
+
+
+def _row(
+    name: str,
+    records: Sequence[Record],
+    usable: Sequence[Record],
+    shape: Shape,
+    baseline_rates: Sequence[float],
+) -> Row:
+    """One strategy's figures over its usable repeats."""
+    rates = [rate for r in usable if (rate := repeat_rate(r))]
+    payload = mean_of([r.payload_bytes_per_step for r in usable])
+    tcp = mean_of([r.tcp_bytes_per_step for r in usable])
+    steps = [r.step_s for r in usable if r.step_s]
+    return Row(
+        strategy=name,
+        class_=records[0].strategy_class,
+        status=_status(records, usable),
+        rank=None,
+        is_baseline=False,
+        n=len(rates),
+        n_repeats=len(records),
+        rate=estimate_of(rates),
+        window_rate=estimate_of([r.examples_per_s for r in usable]),
+        ratio=ratio(rates, baseline_rates) if rates and baseline_rates else None,
+        p50_s=estimate_of([s.p50 for s in steps]),
+        p90_s=estimate_of([s.p90 for s in steps]),
+        p99_s=estimate_of([s.p99 for s in steps]),
+        payload_bytes=payload,
+        tcp_bytes=tcp,
+        interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
+        tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
+        exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
+        codec_s=mean_of([r.codec_s for r in usable]),
+        transform_s=mean_of([r.transform_s for r in usable]),
+        peak_rss_bytes=max(
+            (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
+        ),
+        warmup_steps=mean_of([r.warmup_steps for r in usable]),
+        loss_first=mean_of([r.loss[0] for r in usable if r.loss]),
+        loss_last=mean_of([r.loss[-1] for r in usable if r.loss]),
+        mark=mark_of(records),
+        tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
+        steps=(),
+        problems=_problems(name, records, shape),
+    )
+
+
+def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:
+    """One word for all repeats: an implausible one taints its case; a failed one only lowers n."""
+    present = {record.status for record in records}
+    if "implausible" in present:
+        return "implausible"
+    if usable:
+        return "ok"
+    return "skipped" if present == {"skipped"} else "failed"
+
+
+def _problems(name: str, records: Sequence[Record], shape: Shape) -> tuple[Problem, ...]:
+    """Repeats without a usable result, those with the same reason together."""
+    reasons: dict[tuple[RowStatus, str, str, str], list[int]] = {}
+    for record in records:
+        if not _usable(record):
+            reasons.setdefault(_reason(record), []).append(record.repeat)
+    return tuple(
+        Problem(
+            workload=shape.workload,
+            shape=shape_text(shape),
+            strategy=name,
+            repeats=tuple(repeats),
+            status=status,
+            type=type_,
+            stage=stage,
+            message=message,
+        )
+        for (status, type_, stage, message), repeats in reasons.items()
+    )
+
+
+def _reason(record: Record) -> tuple[RowStatus, str, str, str]:
+    if record.error is not None:
+        return record.status, record.error.type, record.error.stage, record.error.message
+    if record.status == "ok":
+        return (
+            "failed",
+            "no-figure",
+            "report",
+            "the record says ok but holds no median step time or no batch size",
+        )
+    return record.status, "unknown", "unknown", record.plausibility or "the record gives no reason"
+
+
+def _steps(
+    run: Run, usable: Sequence[Record], read_steps: StepReader | None, left_out: list[LeftOut]
+) -> tuple[Steps, ...]:
+    if read_steps is None:
+        return ()
+    found = []
+    for record in sorted(usable, key=lambda r: r.repeat):
+        steps = read_steps(run, record)
+        if isinstance(steps, LeftOut):
+            item = replace(steps, where=f"{run.name}: {steps.where}")
+            # `single` belongs to several shapes; its missing file is said once.
+            if item not in left_out:
+                left_out.append(item)
+        else:
+            found.append(steps)
+    return tuple(found)

@@ -1,0 +1,172 @@
+"""Markdown, CSV and JSON, each through its own escaping."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from reports.rows import Comparison, Mean, Report, Row
+from reports.statistics import Estimate, Ratio
+from reports.tables import Cell, Table, byte_table, check_table, problem_table, speed_table, step_table
+
+SCHEMA = 1
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    flat = " ".join(text.split())
+    # A full stop or a colon would make a list or a link of plain text (`1.`, `http:`); a zero-width mark
+    # would be copied along.
+    flat = _MARKDOWN_SPECIAL.sub(r"\\\1", flat)
+    return re.sub(r"^(\d+)\.", r"\1\\.", flat).replace("://", ":\\//")
+
+
+def csv_cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula; numbers stay numbers.
+
+    Source:
+        OWASP, "CSV Injection": a leading =, +, -, @, tab or carriage return starts a formula.
+    """
+    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@", "|", "%", "\t", "\r")):
+        return f"'{value}"
+    if isinstance(value, str) and value[:1] in "\t\r\n" and value:
+        return f"'{value}"
+    return value
+
+
+def to_markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    lines = [f"# {markdown_text(report.title)}", ""]
+    for comparison in report.comparisons:
+        lines += [f"## {markdown_text(comparison.workload)}", "", markdown_text(comparison.shape), ""]
+        lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
+        lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
+        for table in (speed_table, step_table, byte_table, check_table):
+            lines += ["", *_markdown_table(table(comparison))]
+        lines.append("")
+    if report.problems:
+        lines += ["## Failures", "", *_markdown_table(problem_table(report.problems)), ""]
+    if report.left_out:
+        lines += ["## Left out", ""]
+        lines += [f"- {markdown_text(item.where)}: {markdown_text(item.why)}" for item in report.left_out]
+        lines.append("")
+    lines += ["## What ran where", ""]
+    for origin in report.origins:
+        lines += [f"### {markdown_text(origin.run)}", ""]
+        lines += [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def to_csv(report: Report) -> str:
+    """One line per run, workload, shape and strategy; raw numbers, empty where missing."""
+    lines = [_flat(comparison, row) for comparison in report.comparisons for row in comparison.rows]
+    out = io.StringIO()
+    writer = csv.DictWriter(
+        out, fieldnames=list(lines[0]) if lines else ["workload", "strategy"], lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
+    return out.getvalue()
+
+
+def to_json(report: Report) -> str:
+    """The rows as one JSON document; missing and infinite numbers are null."""
+    return json.dumps(document(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def document(report: Report) -> dict[str, object]:
+    """The rows as plain data, names as in the contract where it has one."""
+    return {"schema": SCHEMA} | {
+        item.name: _plain(getattr(report, item.name)) for item in dataclasses.fields(report)
+    }
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return {
+            item.name.rstrip("_"): _plain(getattr(value, item.name)) for item in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _markdown_table(table: Table) -> list[str]:
+    return [
+        "| " + " | ".join(markdown_text(column.name) for column in table.columns) + " |",
+        "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",
+        *("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |" for row in table.rows),
+    ]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    return (
+        f"{markdown_text(cell.text)} ({markdown_text(cell.note)})" if cell.note else markdown_text(cell.text)
+    )
+
+
+def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
+    """One row as named scalars."""
+    problem = row.problems[0] if row.problems else None
+    return {
+        "run": comparison.run,
+        "workload": comparison.workload,
+        "provider": comparison.provider,
+        "device": comparison.device,
+        "workers": comparison.workers,
+        "replicas": comparison.replicas,
+        "batch_size": comparison.batch_size,
+        "link_requested_mbit": comparison.link_requested_mbit,
+        "strategy": row.strategy,
+        "class": row.class_,
+        "status": row.status,
+        "rank": row.rank,
+        "n": row.n,
+        "n_repeats": row.n_repeats,
+        "baseline": comparison.baseline,
+        **_estimate_cells("examples_per_s", row.rate),
+        **_estimate_cells("window_examples_per_s", row.window_rate),
+        **_estimate_cells("ratio", row.ratio),
+        "ratio_p": row.ratio.p_value if row.ratio else None,
+        **_estimate_cells("step_p50_s", row.p50_s),
+        **_estimate_cells("step_p90_s", row.p90_s),
+        **_estimate_cells("step_p99_s", row.p99_s),
+        "payload_bytes_per_step": _value(row.payload_bytes),
+        "tcp_bytes_per_step": _value(row.tcp_bytes),
+        "interface_bytes_per_step": _value(row.interface_bytes),
+        "tcp_over_payload": row.tcp_over_payload,
+        "exposed_comm_s": _value(row.exposed_comm_s),
+        "codec_s": _value(row.codec_s),
+        "mark": row.mark.kind,
+        "max_update_error": row.mark.max_update_error,
+        "tolerance": row.mark.tolerance,
+        "loss_first": _value(row.loss_first),
+        "loss_last": _value(row.loss_last),
+        "error_type": problem.type if problem else None,
+        "error_stage": problem.stage if problem else None,
+        "error_message": problem.message if problem else None,
+    }
+
+
+def _estimate_cells(name: str, figure: Estimate | Ratio | None) -> dict[str, object]:
+    interval = figure.interval if figure else None
+    return {
+        name: figure.value if figure else None,
+        f"{name}_low": interval.low if interval else None,
+        f"{name}_high": interval.high if interval else None,
+    }
+
+
+def _value(mean: Mean | None) -> float | None:
+    return None if mean is None else mean.value

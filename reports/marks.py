@@ -1,0 +1,80 @@
+"""The equivalence mark of a case: what the check said, and what that means for a reader."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from harness.records import Equivalence, Record
+from reports.quantities import error
+from reports.rows import Mark, MarkKind
+
+WORDS: dict[MarkKind, str] = {
+    "equivalent": "equivalent",
+    "not-equivalent": "NOT equivalent",
+    "control": "control",
+    "not-checked": "not checked",
+    "statistical": "not held to it",
+    "reference": "one device",
+}
+
+
+def mark_of(records: Sequence[Record]) -> Mark:
+    """The mark of one case; one failed check among its repeats outweighs any number of passed ones.
+
+    Args:
+        records: all repeats of the case, at least one.
+    """
+    checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
+    failed = [check for check in checks if check.equivalent is False]
+    passed = [check for check in checks if check.equivalent is True]
+    shown = next(iter((*failed, *passed, *checks)), None)
+    first = records[0]
+    if first.strategy_class == "control":
+        blind = bool(passed) and not failed and first.workers * first.replicas > 1
+        return dataclasses.replace(
+            _mark("control", _control(failed=bool(failed), blind=blind), shown), blind=blind
+        )
+    if failed:
+        return _mark(
+            "not-equivalent", f"{_numbers(failed[0])} It does not compute what one device computes.", shown
+        )
+    if first.strategy_class == "statistical":
+        return _mark(
+            "statistical", "Of class statistical: held to reaching a loss, not to equal variables.", shown
+        )
+    if passed:
+        return _mark("equivalent", _numbers(passed[0]), shown)
+    if first.workers * first.replicas == 1:
+        return _mark(
+            "reference", "One device runs the captured step unchanged, so there is nothing to diverge.", shown
+        )
+    return _mark("not-checked", "No stored check says whether it computes the right thing.", shown)
+
+
+def _control(*, failed: bool, blind: bool) -> str:
+    if failed:
+        return "Sends nothing and must not agree with the reference; it does not, so the check can fail."
+    if blind:
+        return (
+            "A control must not agree with the reference, yet the check passed: it is blind on this workload."
+        )
+    return "Sends nothing; never a candidate."
+
+
+def _numbers(check: Equivalence) -> str:
+    relation = "within" if check.equivalent else "beyond"
+    return (
+        f"Largest update error over variables and slots: {error(check.max_update_error)}, "
+        f"{relation} the tolerance {error(check.tolerance)}."
+    )
+
+
+def _mark(kind: MarkKind, explanation: str, check: Equivalence | None) -> Mark:
+    return Mark(
+        kind=kind,
+        explanation=explanation,
+        max_update_error=check.max_update_error if check else None,
+        noise_floor=check.noise_floor if check else None,
+        tolerance=check.tolerance if check else None,
+    )

@@ -1,0 +1,59 @@
+"""What a reader should doubt about the figures of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.records import Record
+from reports.quantities import digits, times
+from reports.rows import Mean, Row
+from reports.shapes import Shape
+
+ALARM_APART = 0.10
+
+
+def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
+    """Strategies that ran with another batch than the shape's."""
+    others = {
+        name: records[0].batch_size
+        for name, records in cases.items()
+        if (records[0].batch_size or 0) != shape.batch_size
+    }
+    return [
+        f"{name} ran with a batch of {batch}, the others with {shape.batch_size}; "
+        "rates compare, step times do not."
+        for name, batch in others.items()
+    ]
+
+
+def row_notes(row: Row) -> list[str]:
+    """What a reader should doubt about a row's figures."""
+    notes = []
+    if row.mark.blind:
+        notes.append(f"{row.strategy}: {row.mark.explanation}")
+    if row.n and row.n < row.n_repeats:
+        notes.append(
+            f"{row.strategy}: {row.n} of {row.n_repeats} repeats count; the others are listed under failures."
+        )
+    notes += _apart(row.strategy, ("TCP", row.tcp_bytes), ("predicted payload", row.payload_bytes))
+    notes += _apart(row.strategy, ("interface", row.interface_bytes), ("TCP", row.tcp_bytes))
+    if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - ALARM_APART):
+        lost = digits(100 * (1 - row.window_rate.value / row.rate.value), significant=2)
+        notes.append(
+            f"{row.strategy}: over the whole window the rate is {lost} % below that of the median step; "
+            "a few slow steps cost that much."
+        )
+    return notes
+
+
+def _apart(strategy: str, outer: tuple[str, Mean | None], inner: tuple[str, Mean | None]) -> list[str]:
+    """Alarm where a layer of bytes is smaller than the one within it, or much larger."""
+    (outer_name, more), (inner_name, less) = outer, inner
+    if more is None or less is None or (more.value == 0 and less.value == 0):
+        return []
+    if more.value < less.value:
+        return [f"{strategy}: {outer_name} bytes are below {inner_name} bytes; one of the two must be wrong."]
+    if more.value <= less.value * (1 + ALARM_APART):
+        return []
+    share = f"{times(more.value / less.value)} the" if less.value else "not zero, unlike the"
+    return [f"{strategy}: {outer_name} bytes are {share} {inner_name} bytes, more than 10 % apart."]

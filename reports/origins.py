@@ -1,0 +1,95 @@
+"""What ran where: the facts of a run, flattened to names and values for a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from reports.load import Run
+from reports.quantities import byte_count
+from reports.rows import Origin
+
+# In this order, before whatever else environment.json holds.
+_NAMES = {
+    "experiment": "experiment",
+    "created_utc": "started (UTC)",
+    "spec_hash": "spec hash",
+    "provider": "provider",
+    "machine.cpu_model": "processor",
+    "machine.n_cores": "cores",
+    "machine.memory_bytes": "memory",
+    "machine.architecture": "architecture",
+    "machine.kernel": "kernel",
+    "provenance.git_sha": "stratbench commit",
+    "provenance.git_dirty": "uncommitted changes",
+    "provenance.lock_hash": "lock file hash",
+    "provenance.image_digest": "worker image",
+    "method.cores_per_worker": "cores per worker",
+    "method.pinned": "workers pinned to cores",
+    "method.warmup_rule": "warm-up rule",
+    "method.interleave": "repeats interleaved",
+    "method.batch_rule": "batch rule",
+    "method.seed": "seed",
+}
+
+
+def origin_of(run: Run) -> Origin:
+    """Gather the facts of one run from its head, its records and its environment.
+
+    Facts that differ between records are all shown: a report must not hide that two machines took part.
+    """
+    found: dict[str, list[str]] = {}
+    head = {
+        "experiment": run.experiment.get("name"),
+        "created_utc": run.stored.created_utc,
+        "spec_hash": run.stored.spec_hash,
+    }
+    for record in run.records:
+        for section in ("machine", "provenance", "method"):
+            value = getattr(record, section)
+            _collect(found, section, dataclasses.asdict(value) if value is not None else None)
+        _collect(found, "provider", record.provider)
+    for name, value in head.items():
+        _collect(found, name, value)
+    seen = {text for texts in found.values() for text in texts}
+    for name, text in _flat("", run.stored.environment):
+        # environment.json repeats what the records say, under names of its own.
+        if text not in seen or len(text) < 4:
+            found.setdefault(name, [])
+            found[name] += [text] if text not in found[name] else []
+    named = [name for name in _NAMES if name in found]
+    versions = sorted(name for name in found if name.startswith("provenance.versions."))
+    rest = [name for name in found if name not in _NAMES and name not in versions]
+    return Origin(
+        run=run.name,
+        facts=tuple((_shown(name), "; ".join(found[name])) for name in [*named, *versions, *rest]),
+        experiment=run.experiment,
+    )
+
+
+def _shown(name: str) -> str:
+    if name in _NAMES:
+        return _NAMES[name]
+    return name.removeprefix("provenance.versions.").removeprefix("method.").replace("_", " ")
+
+
+def _collect(found: dict[str, list[str]], name: str, value: object) -> None:
+    for path, text in _flat(name, value):
+        texts = found.setdefault(path, [])
+        if text not in texts:
+            texts.append(text)
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Leaves of nested mappings by dotted name; lists of leaves on one line; missing values not at all."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), item)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        if value:
+            yield name, ", ".join(str(item) for item in value)
+    elif isinstance(value, bool):
+        yield name, "yes" if value else "no"
+    elif value is not None:
+        is_bytes = name.endswith("_bytes") and isinstance(value, int | float)
+        yield name, byte_count(float(value)) if is_bytes and isinstance(value, int | float) else str(value)

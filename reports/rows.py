@@ -1,0 +1,168 @@
+"""What a report says, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from reports.statistics import Estimate, Ratio
+
+MarkKind = Literal["equivalent", "not-equivalent", "control", "not-checked", "statistical", "reference"]
+RowStatus = Literal["ok", "failed", "skipped", "implausible"]
+VerdictKind = Literal["clear", "together", "no-interval", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Something that the report could not use: where it stands, and why."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """Arithmetic mean of the repeats that stored a figure, with their least and greatest."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Whether a strategy computes the right thing, and how that is known.
+
+    `blind` marks a control that passed the check: on that workload the check would pass anything.
+    """
+
+    kind: MarkKind
+    explanation: str
+    max_update_error: float | None
+    noise_floor: float | None
+    tolerance: float | None
+    blind: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether the strategy may win: shown to agree with the reference, or the reference itself."""
+        return self.kind in ("equivalent", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Repeats of one case without a usable result, all for the same reason."""
+
+    workload: str
+    shape: str
+    strategy: str
+    repeats: tuple[int, ...]
+    status: RowStatus
+    type: str
+    stage: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Step times of one repeat, slowest worker of each step, in the order they ran.
+
+    `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
+    thinning for display, or None when all are here.
+    """
+
+    repeat: int
+    p50: float | None
+    seconds: tuple[float, ...]
+    n_warmup: int
+    thinned_from: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One strategy on one workload and cluster shape, all its repeats together.
+
+    Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
+    the median step of each repeat, `window_rate` from the wall time of the whole timed window.
+    """
+
+    strategy: str
+    class_: str
+    status: RowStatus
+    rank: int | None
+    is_baseline: bool
+    n: int
+    n_repeats: int
+    rate: Estimate | None
+    window_rate: Estimate | None
+    ratio: Ratio | None
+    p50_s: Estimate | None
+    p90_s: Estimate | None
+    p99_s: Estimate | None
+    payload_bytes: Mean | None
+    tcp_bytes: Mean | None
+    interface_bytes: Mean | None
+    tcp_over_payload: float | None
+    exposed_comm_s: Mean | None
+    codec_s: Mean | None
+    transform_s: Mean | None
+    peak_rss_bytes: float | None
+    warmup_steps: Mean | None
+    loss_first: Mean | None
+    loss_last: Mean | None
+    mark: Mark
+    tcp_matrix: tuple[tuple[float | None, ...], ...] | None
+    steps: tuple[Steps, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Which strategy to take, in words, with what the claim rests on."""
+
+    kind: VerdictKind
+    headline: str
+    details: tuple[str, ...]
+    leaders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last."""
+
+    run: str
+    workload: str
+    shape: str
+    provider: str
+    device: str
+    workers: int
+    replicas: int
+    batch_size: int | None
+    link_requested_mbit: float | None
+    link_measured_mbit: Mean | None
+    baseline: str | None
+    rows: tuple[Row, ...]
+    verdict: Verdict
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What ran where: one run folder's name, facts and resolved experiment."""
+
+    run: str
+    facts: tuple[tuple[str, str], ...]
+    experiment: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything a report says."""
+
+    title: str
+    comparisons: tuple[Comparison, ...]
+    problems: tuple[Problem, ...]
+    left_out: tuple[LeftOut, ...]
+    origins: tuple[Origin, ...]

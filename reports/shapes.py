@@ -1,0 +1,108 @@
+"""Which cases may be set against each other: those of one run, workload and cluster shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.records import Record
+from reports.load import Run
+from reports.quantities import digits
+
+BASELINE = "single"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Shape:
+    """What must be equal before two strategies are set against each other."""
+
+    workload: str
+    provider: str
+    device: str
+    workers: int
+    replicas: int
+    batch_size: int
+    link_mbit: float
+
+
+def _label(name: str, params: Mapping[str, object]) -> str:
+    shown = [f"{key}={_value(value)}" for key, value in sorted(params.items())]
+    return f"{name}:{','.join(shown)}" if shown else name
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _shape_of(record: Record) -> Shape:
+    params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
+    return Shape(
+        workload=_label(record.workload, params),
+        provider=record.provider,
+        device=record.device,
+        workers=record.workers,
+        replicas=record.replicas,
+        batch_size=record.batch_size or 0,
+        link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
+    )
+
+
+def shapes_of(run: Run) -> dict[Shape, dict[str, list[Record]]]:
+    """Records by shape and strategy; the one-device `single` joins every shape of its workload."""
+    shapes: dict[Shape, dict[str, list[Record]]] = {}
+    singles: dict[Shape, dict[str, list[Record]]] = {}
+    for record in run.records:
+        home = singles if record.strategy == BASELINE else shapes
+        home.setdefault(_shape_of(record), {}).setdefault(strategy_label(record), []).append(record)
+    lonely = dict(singles)
+    for shape, cases in shapes.items():
+        near = [
+            single
+            for single in singles
+            if (single.workload, single.provider, single.device)
+            == (shape.workload, shape.provider, shape.device)
+        ]
+        if near:
+            # With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note
+            # says so.
+            best = min(
+                near,
+                key=lambda single: (
+                    abs(single.batch_size - shape.batch_size),
+                    single.link_mbit != shape.link_mbit,
+                ),
+            )
+            shapes[shape] = singles[best] | cases
+            lonely.pop(best, None)
+    listed = run.experiment.get("workloads")
+    names = [_listed_name(entry) for entry in listed] if isinstance(listed, Sequence) else []
+
+    def place(item: tuple[Shape, object]) -> tuple[int, Shape]:
+        fits = [i for i, name in enumerate(names) if f"{item[0].workload}:".startswith(f"{name}:")]
+        return (fits[0] if fits else len(names), item[0])
+
+    return dict(sorted((shapes | lonely).items(), key=place))
+
+
+def _listed_name(entry: object) -> object:
+    """The name of an experiment's workload, given as such or as a mapping."""
+    return entry.get("name") if isinstance(entry, Mapping) else entry
+
+
+def strategy_label(record: Record) -> str:
+    """The strategy as a person types it, as in `ps:staleness=2,sync=true`."""
+    return _label(record.strategy, record.strategy_params)
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape as a person says it."""
+    workers = f"{shape.workers} worker{'s' if shape.workers != 1 else ''}"
+    replicas = (
+        f"{shape.replicas} replica{'s' if shape.replicas != 1 else ''}{' each' if shape.workers > 1 else ''}"
+    )
+    pieces = [f"{workers}, {replicas}", shape.device.upper(), f"{shape.provider} provider"]
+    if shape.batch_size:
+        pieces.append(f"batch {shape.batch_size}")
+    if shape.link_mbit:
+        pieces.append(f"link shaped to {digits(shape.link_mbit)} Mbit/s")
+    return ", ".join(pieces)

@@ -1,0 +1,201 @@
+"""The tables of a report as text cells, the same for every medium; escaping is the medium's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reports.marks import WORDS
+from reports.quantities import (
+    MISSING,
+    UNITS,
+    byte_count,
+    digits,
+    error,
+    interval_of,
+    plain,
+    seconds,
+    spread_of,
+    times,
+)
+from reports.rows import Comparison, Mean, Problem, Row
+from reports.statistics import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A figure or word, and below it what it rests on."""
+
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A heading; numeric columns are set flush right."""
+
+    name: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Cells under headings; the first column names the row."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def speed_table(comparison: Comparison) -> Table:
+    """Ranking by examples per second."""
+    against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
+    return _table(
+        "Ranking by examples per second, from the median step of each repeat and over the whole window; "
+        "95 % intervals",
+        ("strategy", "rank", "mark", "examples/s", against, "n", "whole window", "status"),
+        [_speed_cells(row) for row in comparison.rows],
+        words=("mark", "status"),
+    )
+
+
+def step_table(comparison: Comparison) -> Table:
+    """Percentiles of the step time and what it is spent on."""
+    return _table(
+        "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
+        "its parts: mean and range over repeats",
+        ("strategy", "step p50", "p90", "p99", "exposed communication", "codec", "warm-up steps", "n"),
+        [_step_cells(row) for row in comparison.rows],
+    )
+
+
+def byte_table(comparison: Comparison) -> Table:
+    """Bytes per step in three layers that are never mixed."""
+    return _table(
+        "Bytes sent per step, all workers together: mean and range over repeats",
+        ("strategy", "payload predicted", "TCP measured", "interface measured", "TCP ÷ payload"),
+        [_byte_cells(row) for row in comparison.rows],
+    )
+
+
+def check_table(comparison: Comparison) -> Table:
+    """Equivalence with the one-device reference, and the loss."""
+    return _table(
+        "Update error against the one-device reference, relative to the update; "
+        "loss: mean and range over repeats",
+        ("strategy", "class", "mark", "max update error", "tolerance", "loss first", "loss last"),
+        [_check_cells(row) for row in comparison.rows],
+        words=("class", "mark"),
+    )
+
+
+def cost_table(comparison: Comparison) -> Table:
+    """What a strategy costs beside time and bytes."""
+
+    def cells(row: Row) -> tuple[Cell, ...]:
+        memory = Cell(text=byte_count(row.peak_rss_bytes), note="largest of all repeats")
+        return (_name(row), _mean(row.transform_s, unit="seconds"), memory)
+
+    return _table(
+        "Other costs: mean and range over repeats",
+        ("strategy", "graph rewrite", "largest worker's memory"),
+        [cells(row) for row in comparison.rows],
+    )
+
+
+def problem_table(problems: Sequence[Problem]) -> Table:
+    """Repeats without a usable result."""
+    names = ("strategy", "workload", "repeats", "status", "type", "stage", "message")
+
+    def cells(item: Problem) -> tuple[Cell, ...]:
+        repeats = ", ".join(str(repeat) for repeat in item.repeats)
+        words = (repeats, item.status, item.type, item.stage, item.message)
+        where = Cell(text=item.workload, note=item.shape)
+        return (Cell(text=item.strategy), where, *(Cell(text=word) for word in words))
+
+    return _table(
+        "Failed, skipped and implausible repeats", names, [cells(item) for item in problems], words=names
+    )
+
+
+def _speed_cells(row: Row) -> tuple[Cell, ...]:
+    return (
+        _name(row),
+        Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row)),
+        Cell(text=WORDS[row.mark.kind]),
+        _estimate(row.rate, plain),
+        _ratio(row),
+        Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else ""),
+        _estimate(row.window_rate, plain),
+        Cell(text=row.status),
+    )
+
+
+def _step_cells(row: Row) -> tuple[Cell, ...]:
+    return (
+        _name(row),
+        *(_estimate(figure, seconds) for figure in (row.p50_s, row.p90_s, row.p99_s)),
+        _mean(row.exposed_comm_s, unit="seconds"),
+        _mean(row.codec_s, unit="seconds"),
+        _mean(row.warmup_steps, unit="count"),
+        Cell(text=str(row.n)),
+    )
+
+
+def _byte_cells(row: Row) -> tuple[Cell, ...]:
+    apart = MISSING if row.tcp_over_payload is None else digits(row.tcp_over_payload, significant=4)
+    layers = (row.payload_bytes, row.tcp_bytes, row.interface_bytes)
+    return (_name(row), *(_mean(mean, unit="bytes") for mean in layers), Cell(text=apart))
+
+
+def _check_cells(row: Row) -> tuple[Cell, ...]:
+    noise = "" if row.mark.noise_floor is None else f"rounding alone {error(row.mark.noise_floor)}"
+    return (
+        _name(row),
+        Cell(text=row.class_),
+        Cell(text=WORDS[row.mark.kind], note=row.mark.explanation),
+        Cell(text=error(row.mark.max_update_error)),
+        Cell(text=error(row.mark.tolerance), note=noise),
+        _mean(row.loss_first),
+        _mean(row.loss_last),
+    )
+
+
+def _table(
+    caption: str, names: tuple[str, ...], rows: list[tuple[Cell, ...]], *, words: tuple[str, ...] = ()
+) -> Table:
+    columns = tuple(Column(name=name, numeric=i > 0 and name not in words) for i, name in enumerate(names))
+    return Table(caption=caption, columns=columns, rows=tuple(rows))
+
+
+def _name(row: Row) -> Cell:
+    return Cell(text=row.strategy, note="baseline" if row.is_baseline else "")
+
+
+def _why_no_rank(row: Row) -> str:
+    if row.rank:
+        return ""
+    if row.status != "ok":
+        return row.status
+    return WORDS[row.mark.kind] if not row.mark.proven else "no interval"
+
+
+def _estimate(figure: Estimate | None, show: Callable[[float | None], str]) -> Cell:
+    if figure is None:
+        return Cell(text=MISSING)
+    return Cell(text=show(figure.value), note=interval_of(figure, unit="seconds" if show is seconds else ""))
+
+
+def _ratio(row: Row) -> Cell:
+    if row.is_baseline:
+        return Cell(text="1", note="baseline")
+    if row.ratio is None:
+        return Cell(text=MISSING)
+    p_value = f"p={digits(row.ratio.p_value, significant=2)}" if row.ratio.p_value is not None else ""
+    return Cell(text=times(row.ratio.value), note=", ".join(filter(None, (interval_of(row.ratio), p_value))))
+
+
+def _mean(mean: Mean | None, *, unit: str = "number") -> Cell:
+    if mean is None:
+        return Cell(text=MISSING)
+    return Cell(text=UNITS.get(unit, plain)(mean.value), note=spread_of(mean, unit=unit))

@@ -1,0 +1,107 @@
+"""The comparison for a terminal: plain cells for whoever prints them.
+
+Names come from users' files. Control characters are spelt out here, so that none can move a cursor; a
+printer that has a markup of its own (rich) must take every cell as literal text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.marks import WORDS
+from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
+from reports.rows import Comparison, Mean, Report, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalTable:
+    """One workload and cluster shape: the verdict, the ranking and what to doubt."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    verdict: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def terminal_tables(report: Report) -> tuple[TerminalTable, ...]:
+    """All comparisons of a report; what concerns the whole report stands in the notes of the last one."""
+    tables = [terminal_table(comparison) for comparison in report.comparisons]
+    rest = [f"left out: {item.where}: {item.why}" for item in report.left_out]
+    if rest and tables:
+        last = tables[-1]
+        tables[-1] = TerminalTable(
+            title=last.title,
+            columns=last.columns,
+            rows=last.rows,
+            verdict=last.verdict,
+            notes=(*last.notes, *(literal(text) for text in rest)),
+        )
+    return tuple(tables)
+
+
+def terminal_table(comparison: Comparison) -> TerminalTable:
+    """One comparison as literal text."""
+    against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
+    columns = (
+        "#",
+        "strategy",
+        "mark",
+        "ex/s",
+        against,
+        "95 % interval",
+        "p50",
+        "p99",
+        "payload",
+        "TCP",
+        "exposed",
+        "n",
+    )
+    problems = [
+        f"{problem.strategy}, repeat {', '.join(map(str, problem.repeats))}: "
+        f"{problem.status} in {problem.stage}: {problem.type}: {problem.message}"
+        for row in comparison.rows
+        for problem in row.problems
+    ]
+    return TerminalTable(
+        title=literal(f"{comparison.workload} · {comparison.shape}"),
+        columns=tuple(literal(name) for name in columns),
+        rows=tuple(_cells(row) for row in comparison.rows),
+        verdict=tuple(literal(text) for text in (comparison.verdict.headline, *comparison.verdict.details)),
+        notes=tuple(literal(text) for text in (*comparison.notes, *problems)),
+    )
+
+
+def literal(text: str) -> str:
+    """Text with every control and format character spelt out, on one line."""
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ratio = "1" if row.is_baseline else times(row.ratio.value if row.ratio else None)
+    return (
+        str(row.rank) if row.rank else MISSING,
+        literal(row.strategy),
+        WORDS[row.mark.kind] if row.status == "ok" else row.status,
+        plain(row.rate.value if row.rate else None),
+        ratio,
+        "baseline" if row.is_baseline else interval_of(row.ratio) or MISSING,
+        seconds(row.p50_s.value if row.p50_s else None),
+        seconds(row.p99_s.value if row.p99_s else None),
+        byte_count(_value(row.payload_bytes)),
+        _tcp(row),
+        seconds(_value(row.exposed_comm_s)),
+        str(row.n) if row.n == row.n_repeats else f"{row.n} of {row.n_repeats}",
+    )
+
+
+def _value(mean: Mean | None) -> float | None:
+    return None if mean is None else mean.value
+
+
+def _tcp(row: Row) -> str:
+    apart = f", {times(row.tcp_over_payload, significant=4)}" if row.tcp_over_payload else ""
+    return f"{byte_count(_value(row.tcp_bytes))}{apart}"

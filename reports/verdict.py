@@ -1,0 +1,207 @@
+"""One sentence per workload: which strategy to take, by how much, and what it sends.
+
+A strategy may win only when it is proven to compute the right thing, when every repeat was plausible, and
+when its interval overlaps with no other candidate's. Anything less is said as what it is: strategies that
+rank together, a figure without an interval, or no winner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reports.quantities import byte_count, limits, times
+from reports.rows import Row, Verdict
+from reports.statistics import Ratio, ratio
+
+Rates = Mapping[str, Sequence[float]]
+
+
+def can_win(row: Row) -> bool:
+    """Whether a row may be called fastest: plausible figures, and shown to compute the right thing."""
+    return row.status == "ok" and row.rate is not None and row.mark.proven
+
+
+def together(first: Row, second: Row, rates: Rates) -> bool:
+    """Whether the repeats cannot tell two rows apart.
+
+    Args:
+        first: the row with the higher rate, with an interval.
+        second: the other one; without an interval it counts as apart only when its figure lies below
+            `first`'s interval.
+        rates: examples per second of each repeat, by strategy.
+    """
+    if first.rate is None or second.rate is None or first.rate.interval is None:
+        return True
+    if second.rate.interval is None:
+        return second.rate.value >= first.rate.interval.low
+    lead = ratio(rates[first.strategy], rates[second.strategy]).interval
+    return first.rate.interval.overlaps(second.rate.interval) or lead is None or lead.contains(1.0)
+
+
+def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
+    """Rank of each candidate with an interval; those that cannot be told apart from the head of a group
+    share its rank.
+
+    Args:
+        rows: in falling order of rate.
+        rates: examples per second of each repeat, by strategy.
+    """
+    found: dict[str, int] = {}
+    head: Row | None = None
+    candidates = [
+        row for row in rows if can_win(row) and row.rate is not None and row.rate.interval is not None
+    ]
+    for place, row in enumerate(candidates, start=1):
+        if head is not None and together(head, row, rates):
+            found[row.strategy] = found[head.strategy]
+        else:
+            found[row.strategy], head = place, row
+    return found
+
+
+def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
+    """Say which strategy is fastest among those that compute the right thing.
+
+    Args:
+        rows: of one workload and shape, in falling order of rate.
+        rates: examples per second of each repeat, by strategy.
+    """
+    candidates = [row for row in rows if can_win(row)]
+    if not candidates:
+        return Verdict(
+            kind="none",
+            headline="No winner: no strategy was both measured and shown to compute the right thing.",
+            details=_outside(rows, None),
+            leaders=(),
+        )
+    leader = candidates[0]
+    if len(candidates) == 1:
+        return _only(rows, leader)
+    if leader.rate is None or leader.rate.interval is None:
+        return _without_interval(rows, leader)
+    level = [leader, *(row for row in candidates[1:] if together(leader, row, rates))]
+    if len(level) > 1:
+        return _level(rows, level, rates)
+    return _clear(rows, candidates, rates)
+
+
+def _only(rows: Sequence[Row], leader: Row) -> Verdict:
+    return Verdict(
+        kind="none",
+        headline=f"No comparison: only {leader.strategy} was measured and shown to compute the right thing.",
+        details=(*_wire([leader]), *_outside(rows, leader)),
+        leaders=(leader.strategy,),
+    )
+
+
+def _without_interval(rows: Sequence[Row], leader: Row) -> Verdict:
+    return Verdict(
+        kind="no-interval",
+        headline=(
+            f"No winner declared: {leader.strategy} has the highest figure, "
+            f"but n={leader.n} gives no interval."
+        ),
+        details=(
+            *_against_baseline(rows, leader),
+            "Run at least 3 repeats for an interval, 5 for a test.",
+            *_wire([leader]),
+            *_outside(rows, leader),
+        ),
+        leaders=(leader.strategy,),
+    )
+
+
+def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Verdict:
+    names = [row.strategy for row in level]
+    joined = f"{', '.join(names[:-1])} and {names[-1]}"
+    gap = _phrase(ratio(rates[names[0]], rates[names[-1]]), names[-1])
+    return Verdict(
+        kind="together",
+        headline=f"{joined} rank together: these repeats cannot tell them apart.",
+        details=(
+            f"From the highest figure to the lowest of them: {names[0]} runs at {gap}.",
+            *_against_baseline(rows, level[0]),
+            *_wire(level),
+            *_outside(rows, level[0]),
+        ),
+        leaders=tuple(names),
+    )
+
+
+def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Verdict:
+    leader, second = candidates[0], candidates[1]
+    if leader.is_baseline:
+        headline = f"{leader.strategy}, the baseline, is fastest: nothing else pays off here."
+        details = [f"Best of the others is {second.strategy}{_at_ratio(second, leader.strategy)}."]
+    else:
+        base = next((row.strategy for row in rows if row.is_baseline), None)
+        headline = f"{leader.strategy} is fastest{_at_ratio(leader, base)}."
+        details = []
+        if not second.is_baseline:
+            lead = _phrase(ratio(rates[leader.strategy], rates[second.strategy]), second.strategy)
+            details.append(f"Next is {second.strategy}: {leader.strategy} runs at {lead}.")
+    details.extend(_wire([second if leader.is_baseline else leader]))
+    return Verdict(
+        kind="clear",
+        headline=headline,
+        details=(*details, *_outside(rows, leader)),
+        leaders=(leader.strategy,),
+    )
+
+
+def _phrase(figure: Ratio, of: str) -> str:
+    """A ratio in words, with its interval and n."""
+    inside = f"95 % interval {limits(figure.interval)}" if figure.interval else "no interval"
+    counts = f"n={figure.n}" if figure.n == figure.n_baseline else f"n={figure.n} against {figure.n_baseline}"
+    return f"{times(figure.value)} the rate of {of} ({inside}, {counts})"
+
+
+def _at_ratio(row: Row, base: str | None) -> str:
+    return f", at {_phrase(row.ratio, base)}" if row.ratio is not None and base is not None else ""
+
+
+def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
+    """How a row stands against the baseline; nothing for the baseline itself."""
+    base = next((other.strategy for other in rows if other.is_baseline), None)
+    if row.ratio is None or base is None:
+        return ()
+    return (f"{row.strategy} runs at {_phrase(row.ratio, base)}.",)
+
+
+def _wire(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What each row sends per step, predicted and measured, in one sentence."""
+    return (f"Sent per step, all workers together: {'; '.join(_sent(row) for row in rows)}.",)
+
+
+def _sent(row: Row) -> str:
+    figures = [mean.value for mean in (row.payload_bytes, row.tcp_bytes) if mean is not None]
+    if not figures:
+        return f"{row.strategy} not stored"
+    if not any(figures):
+        return f"{row.strategy} nothing"
+    payload = byte_count(row.payload_bytes.value) if row.payload_bytes else "not stored"
+    if row.tcp_bytes is None:
+        return f"{row.strategy} {payload} predicted, TCP not measured"
+    apart = f"{times(row.tcp_over_payload, significant=4)} " if row.tcp_over_payload else ""
+    sent = byte_count(row.tcp_bytes.value)
+    return f"{row.strategy} {sent} over TCP ({apart}the predicted payload of {payload})"
+
+
+def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:
+    """Rows faster than the leader that may not win, each with its reason; then those without a result."""
+    floor = leader.rate.value if leader is not None and leader.rate is not None else 0.0
+    reasons = {
+        "control": "a control: the rate if communication cost nothing",
+        "not-equivalent": "NOT equivalent to the reference",
+        "not-checked": "not checked for equivalence",
+        "statistical": "of a class that is not held to equivalence",
+    }
+    ahead = [
+        f"{row.strategy} ({reasons[row.mark.kind]})"
+        for row in rows
+        if row.status == "ok" and row.rate is not None and not row.mark.proven and row.rate.value > floor
+    ]
+    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
+    what = "Faster, but cannot win" if leader is not None else "Measured, but cannot win"
+    found = [f"{what}: {'; '.join(ahead)}."] if ahead else []
+    return (*found, f"Without a result to rank: {', '.join(lacking)}.") if lacking else tuple(found)

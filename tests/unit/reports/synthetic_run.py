@@ -1,0 +1,300 @@
+"""A run folder as `stratbench run` writes it, with everything a report has to cope with."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from harness.records import (
+    Equivalence,
+    Failure,
+    Link,
+    Machine,
+    Method,
+    Provenance,
+    Record,
+    StepSeconds,
+    StrategyClass,
+)
+from harness.store import RunFolder, Steps, open_run
+
+SCRIPT = "<script>document.title='INERT-MARKER'</script>"
+FORMULA = "=cmd()|'/C calc'!A0"
+MARKDOWN = "a|b `c` <b>*d*</b> [e](http://evil.example)"
+ONERROR = "<img src=x onerror=\"document.title='INERT-MARKER'\"> --></script>\nsecond line"
+N_STEPS = 50
+N_WARMUP = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One strategy on one workload, as it should come out."""
+
+    workload: str
+    strategy: str
+    p50_s: float = 0.02
+    noise: float = 0.01
+    class_: StrategyClass = "exact"
+    params: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    batch_size: int | None = 64
+    workers: int = 2
+    payload: float | None = 1_000_000.0
+    overhead: float = 1.006
+    exposed_s: float | None = 0.004
+    equivalent: bool | None = True
+    stall_s: float = 0.0
+    interface: bool = True
+    # By repeat: what went wrong there.
+    problems: Mapping[int, tuple[str, Failure | None]] = field(default_factory=dict)
+
+
+DIED = Failure(type="worker-died", message="worker 1 was killed by signal 9 (out of memory?)", stage="run")
+HOSTILE = Failure(type="user-error", message=ONERROR, stage="capture")
+TOO_FAST = Failure(
+    type="above-link-ceiling", message="2.1 GB/s over a link measured at 0.9 GB/s", stage="collect"
+)
+NO_GPU = Failure(type="missing-device", message="needs a GPU, got none; use device: cpu", stage="provision")
+
+SINGLE = {"strategy": "single", "workers": 1, "payload": 0.0, "exposed_s": None}
+NONE = {"strategy": "none", "class_": "control", "payload": 0.0, "exposed_s": None, "equivalent": False}
+
+
+def full_cases() -> list[Case]:
+    """A winner, a baseline that wins, a tie, every kind of problem, and nasty names."""
+    wide = [
+        Case(workload="wide-mlp", p50_s=0.0610, **SINGLE),
+        Case(workload="wide-mlp", p50_s=0.0205, **NONE),
+        Case(workload="wide-mlp", strategy="all-reduce", p50_s=0.0362, payload=33.6e6, exposed_s=0.0157),
+        Case(workload="wide-mlp", strategy="ps", p50_s=0.0520, payload=33.6e6, exposed_s=0.0315, stall_s=1.2),
+        Case(
+            workload="wide-mlp",
+            strategy="ps-load-balancing",
+            p50_s=0.0475,
+            payload=33.6e6,
+            exposed_s=0.027,
+            overhead=1.18,
+        ),
+        Case(
+            workload="wide-mlp",
+            strategy="broken-reduce",
+            p50_s=0.0301,
+            payload=16.8e6,
+            exposed_s=0.0096,
+            equivalent=False,
+        ),
+        Case(
+            workload="wide-mlp",
+            strategy="ps",
+            params={"staleness": 2, "sync": True},
+            class_="statistical",
+            p50_s=0.0333,
+            payload=33.6e6,
+            exposed_s=0.0128,
+            equivalent=None,
+        ),
+        Case(
+            workload="wide-mlp",
+            strategy="sharded-ps",
+            p50_s=0.0100,
+            payload=33.6e6,
+            problems={1: ("implausible", TOO_FAST)},
+        ),
+    ]
+    digits = [
+        Case(workload="digits-cnn", p50_s=0.0123, **SINGLE),
+        Case(workload="digits-cnn", p50_s=0.0082, **NONE),
+        Case(workload="digits-cnn", strategy="all-reduce", p50_s=0.0171, payload=412_000.0, exposed_s=0.0089),
+        Case(
+            workload="digits-cnn",
+            strategy="ps",
+            p50_s=0.0193,
+            payload=412_000.0,
+            exposed_s=0.0111,
+            interface=False,
+        ),
+    ]
+    words = [
+        Case(workload="word-lm", p50_s=0.180, **SINGLE),
+        Case(workload="word-lm", p50_s=0.101, noise=0.03, **NONE),
+        Case(
+            workload="word-lm", strategy="all-reduce", p50_s=0.121, noise=0.04, payload=5.1e6, exposed_s=0.02
+        ),
+        Case(workload="word-lm", strategy="ps", p50_s=0.119, noise=0.04, payload=2.3e6, exposed_s=0.018),
+        Case(
+            workload="word-lm",
+            strategy="ps-load-balancing",
+            p50_s=0.128,
+            payload=2.3e6,
+            problems={1: ("failed", DIED)},
+        ),
+        Case(workload="word-lm", strategy="parallax", problems=dict.fromkeys(range(3), ("skipped", NO_GPU))),
+    ]
+    nasty = [
+        Case(workload=SCRIPT, **SINGLE, p50_s=0.011),
+        Case(
+            workload=SCRIPT,
+            strategy=FORMULA,
+            p50_s=0.008,
+            problems={1: ("failed", HOSTILE), 2: ("failed", HOSTILE)},
+        ),
+        Case(workload=SCRIPT, strategy=MARKDOWN, p50_s=0.009, equivalent=None),
+        Case(workload=SCRIPT, strategy=SCRIPT, problems=dict.fromkeys(range(3), ("failed", HOSTILE))),
+    ]
+    return [*wide, *digits, *words, *nasty]
+
+
+def write_run(
+    path: Path, cases: list[Case], *, n_repeats: int = 3, seed: int = 7, baseline: str = "single"
+) -> Path:
+    """Write a run folder through the harness's own store.
+
+    Args:
+        path: the run folder, absent or empty.
+        cases: what ran.
+        n_repeats: repeats of every case.
+        seed: of the noise.
+        baseline: `compare.baseline` of the experiment.
+    """
+    rng = np.random.default_rng(seed)
+    experiment = {
+        "name": "synthetic",
+        "workloads": list(dict.fromkeys(case.workload for case in cases)),
+        "strategies": list(dict.fromkeys(case.strategy for case in cases)),
+        "compare": {"baseline": baseline},
+    }
+    environment = {
+        "python": "3.11.7",
+        "hostname_hash": "5ab1",
+        "note": SCRIPT,
+        "env": {"OMP_NUM_THREADS": "1"},
+    }
+    with open_run(path, experiment=experiment, environment=environment) as folder:
+        order = 0
+        for repeat in range(n_repeats):
+            for i in rng.permutation(len(cases)):
+                _append(folder, cases[i], repeat=repeat, order=order, rng=rng)
+                order += 1
+    return path
+
+
+def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
+    label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}"
+    case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    status, error = case.problems.get(repeat, ("ok", None))
+    record = Record(
+        run=folder.run,
+        case=case_id,
+        repeat=repeat,
+        order=order,
+        workload=case.workload,
+        strategy=case.strategy,
+        strategy_params=case.params,
+        strategy_class=case.class_,
+        provider="local",
+        device="cpu",
+        workers=case.workers,
+        replicas=1,
+        batch_size=case.batch_size,
+        status=status,
+        error=error,
+        experiment="synthetic",
+        spec_hash="9f" * 32,
+        method=Method(
+            seed=0,
+            steps=N_STEPS,
+            warmup_rule="auto",
+            interleave=True,
+            batch_rule="global",
+            cores_per_worker=1,
+        ),
+        machine=Machine(
+            cpu_model="Example CPU @ 2.60GHz", n_cores=2, memory_bytes=8 * 2**30, architecture="x86_64"
+        ),
+        provenance=Provenance(
+            git_sha="0123456789abcdef0123456789abcdef01234567",
+            git_dirty=False,
+            versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
+        ),
+        link=Link(),
+    )
+    if status in ("ok", "implausible"):
+        record = _measured(record, case, folder, rng)
+    folder.append(record)
+
+
+def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Generator) -> Record:
+    middle = case.p50_s * float(np.exp(case.noise * rng.standard_normal()))
+    taken = middle * np.exp(0.04 * rng.standard_normal((case.workers, N_WARMUP + N_STEPS)))
+    taken *= 1 + 0.2 * (rng.random(taken.shape) > 0.96)
+    taken[:, :N_WARMUP] *= np.geomspace(6.0, 1.1, N_WARMUP)
+    taken[:, -1] += case.stall_s
+    _write_steps(folder, record, taken)
+    timed = taken[:, N_WARMUP:].max(axis=0)
+    timed *= middle / np.median(timed)
+    sent = None if case.payload is None else case.payload * case.overhead
+    matrix = None
+    if sent is not None:
+        n_links = max(1, case.workers * (case.workers - 1))
+        matrix = tuple(
+            tuple(0.0 if i == j else sent / n_links for j in range(case.workers)) for i in range(case.workers)
+        )
+    return dataclasses.replace(
+        record,
+        examples_per_s=None if case.batch_size is None else case.batch_size * N_STEPS / float(timed.sum()),
+        step_s=StepSeconds(
+            n=N_STEPS,
+            mean=float(timed.mean()),
+            p50=float(np.median(timed)),
+            p90=float(np.quantile(timed, 0.9)),
+            p99=float(np.quantile(timed, 0.99)),
+        ),
+        warmup_steps=N_WARMUP,
+        payload_bytes_per_step=case.payload,
+        tcp_bytes_per_step=sent,
+        interface_bytes_per_step=None if sent is None or not case.interface else sent * 1.02,
+        tcp_matrix=matrix,
+        exposed_comm_s=None
+        if case.exposed_s is None
+        else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),
+        transform_s=0.08,
+        nodes_before=812,
+        nodes_after=940,
+        peak_rss_bytes=(610_000_000,) * case.workers,
+        loss=(2.31, 1.2, float(0.41 + 0.01 * rng.standard_normal())),
+        equivalence=_equivalence(case),
+    )
+
+
+def _write_steps(folder: RunFolder, record: Record, taken: np.ndarray) -> None:
+    n_workers, n_steps = taken.shape
+    ends = np.cumsum(taken, axis=1)
+    folder.write_steps(
+        record.case,
+        record.repeat,
+        Steps(
+            worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
+            step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
+            start_s=(ends - taken).ravel(),
+            end_s=ends.ravel(),
+            loss=np.full(n_workers * n_steps, np.nan),
+            warmup=np.tile(np.arange(n_steps) < N_WARMUP, n_workers),
+        ),
+    )
+
+
+def _equivalence(case: Case) -> Equivalence:
+    if case.equivalent is None or case.strategy == "single":
+        return Equivalence(checked=False)
+    return Equivalence(
+        checked=True,
+        equivalent=case.equivalent,
+        max_update_error=3.2e-7 if case.equivalent else 0.41,
+        noise_floor=2.1e-7,
+        tolerance=3.3e-5,
+        checked_in_repeat=0,
+    )
