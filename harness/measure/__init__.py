@@ -1,0 +1,1 @@
+"""Warm-up, windows, the timed loop, what is collected of a case, and its export."""

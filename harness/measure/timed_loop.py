@@ -1,4 +1,4 @@
-"""The timed loop inside a worker: a prepared callable, batches that lie ready, and one timestamp for each step."""
+"""The timed loop inside a worker: a prepared callable, batches that lie ready, one timestamp per step."""
 
 import gc
 import itertools
@@ -25,7 +25,7 @@ class StepTimes:
 
 
 def run_steps(
-    step: Callable[[Sequence[npt.NDArray[np.generic]]], Sequence[np.generic | float]],
+    step: Callable[[Sequence[npt.NDArray[np.generic]]], Sequence[npt.NDArray[np.generic] | float]],
     feeds: Sequence[Sequence[npt.NDArray[np.generic]]],
     *,
     n_steps: int,

@@ -34,15 +34,16 @@ class WindowFigures:
 def transient_steps(step_s: Seconds) -> int:
     """Find how many of the first steps are still warming up.
 
-    The count d ≤ n/2 that minimises the marginal standard error of the steps after it, sum (x - mean)² / (n - d)².
-    Times are first clipped to three deviations (by the median absolute deviation of the later half) above the median of
-    the later half, so that one late interruption does not pass for an end of warm-up. The smallest d wins a tie.
+    The count d ≤ n/2 that minimises the marginal standard error of the steps after it,
+    sum (x - mean)² / (n - d)². Times are first clipped to three deviations (by the median absolute deviation
+    of the later half) above the median of the later half, so that one late interruption does not pass for an
+    end of warm-up. The smallest d wins a tie.
 
     Args:
         step_s: [n_steps], seconds of each step.
     Source:
-        White 1997, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69 (6),
-        the MSER rule.
+        White 1997, "An effective truncation heuristic for bias reduction in simulation output",
+        Simulation 69 (6), the MSER rule.
     """
     n_steps = len(step_s)
     if n_steps < 2:

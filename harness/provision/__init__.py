@@ -1,0 +1,1 @@
+"""Where workers come from: providers behind one protocol, and the removal of what they leave."""

@@ -33,7 +33,12 @@ class ProcessSet(Protocol):
         """Process ids in worker order, as the worker's host counts them."""
 
     def call(
-        self, function: str, per_worker_args: Sequence[tuple[object, ...]], *, timeout_s: float, stage: str = "run"
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
     ) -> list[object]:
         """Run `package.module:function(state, *args)` in all processes at the same time.
 
@@ -43,8 +48,8 @@ class ProcessSet(Protocol):
         Returns:
             One result for each process.
         Raises:
-            WorkerDied, WorkerUnresponsive, JobFailed, CaseError: the most telling failure; every process of the set
-                has been killed by then, since the peers of a dead worker may wait for it for ever.
+            WorkerDied, WorkerUnresponsive, JobFailed, CaseError: the most telling failure; every process of
+                the set has been killed by then, since the peers of a dead worker may wait for it for ever.
         """
 
     def call_one(
@@ -54,15 +59,15 @@ class ProcessSet(Protocol):
 
 
 class Cluster(Protocol):
-    """Workers that are kept for every case of a run.
+    """Workers that are kept for every case of a run."""
 
-    Attributes:
-        pinned: whether each worker has cores of its own.
-        notes: what a record or report should say about these workers.
-    """
+    @property
+    def pinned(self) -> bool:
+        """Whether each worker has cores of its own."""
 
-    pinned: bool
-    notes: Sequence[str]
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a record or report should say about these workers."""
 
     @property
     def provision_s(self) -> float | None:

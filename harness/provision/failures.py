@@ -1,6 +1,7 @@
 """How workers fail a case, each with its own type, and how a run fails before it has workers."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
@@ -29,44 +30,59 @@ class JobFailed(CaseError):  # noqa: N818
     """A job raised; its traceback is a note."""
 
 
-def worker_died(
-    worker: int, died: Died, *, awaited: str, waited_s: float, log: Path | None, stage: str
-) -> WorkerDied:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Awaited:
+    """What was asked of a worker when it failed.
+
+    Attributes:
+        what: as a message says it.
+        waited_s: until the failure.
+        log: of the process concerned, None when it had none yet.
+    """
+
+    worker: int
+    what: str
+    waited_s: float
+    log: Path | None
+    stage: str
+
+
+def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
     """Describe a death, with the last lines of the log."""
     error = WorkerDied(
         "worker-died",
-        f"worker {worker}: its {died.what} {_ending(died.exit_code)} {waited_s:.1f} s into {awaited}; "
-        f"see {log.name if log else 'its log'}, then repeat the case with --resume",
-        stage=stage,
+        f"worker {awaited.worker}: its {died.what} {_ending(died.exit_code)} {awaited.waited_s:.1f} s into "
+        f"{awaited.what}; see {_log_name(awaited)}, then repeat the case with --resume",
+        stage=awaited.stage,
     )
-    _add_log(error, log)
+    _add_log(error, awaited.log)
     return error
 
 
-def worker_unresponsive(
-    worker: int, silent: Silent, *, awaited: str, log: Path | None, stage: str
-) -> WorkerUnresponsive:
+def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
     """Describe a silence, with the last lines of the log; they hold the stacks of its threads."""
     error = WorkerUnresponsive(
         "unresponsive",
-        f"worker {worker}: no answer from {awaited} within {silent.waited_s:.1f} s; "
-        f"see the stacks at the end of {log.name if log else 'its log'}, or allow it more time",
-        stage=stage,
+        f"worker {awaited.worker}: no answer from {awaited.what} within {silent.waited_s:.1f} s; "
+        f"see the stacks at the end of {_log_name(awaited)}, or allow it more time",
+        stage=awaited.stage,
     )
-    _add_log(error, log)
+    _add_log(error, awaited.log)
     return error
 
 
-def job_failed(worker: int, failed: JobError, *, awaited: str, stage: str) -> CaseError:
+def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
     """Turn a job's error into a failure of the case; a `CaseError` keeps its kind, stage and words."""
     if failed.kind is not None:
-        error: CaseError = CaseError(failed.kind, failed.message, stage=failed.stage or stage)
+        error: CaseError = CaseError(failed.kind, failed.message, stage=failed.stage or awaited.stage)
     else:
         first_line = next(iter(failed.message.strip().splitlines()), "no message")
         error = JobFailed(
-            "worker-error", f"worker {worker}: {awaited} raised {failed.type}: {first_line[:300]}", stage=stage
+            "worker-error",
+            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {first_line[:300]}",
+            stage=awaited.stage,
         )
-    error.add_note(f"traceback of worker {worker}:\n{failed.traceback.rstrip()}")
+    error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")
     return error
 
 
@@ -78,6 +94,10 @@ def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:
             return file.read().decode(errors="replace").splitlines()[-n_lines:]
     except OSError:
         return ()
+
+
+def _log_name(awaited: Awaited) -> str:
+    return awaited.log.name if awaited.log else "its log"
 
 
 def _add_log(error: CaseError, log: Path | None) -> None:

@@ -83,7 +83,8 @@ def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> 
     if workers * cores_per_worker > len(available):
         return [None] * workers
     return [
-        tuple(available[worker * cores_per_worker : (worker + 1) * cores_per_worker]) for worker in range(workers)
+        tuple(available[worker * cores_per_worker : (worker + 1) * cores_per_worker])
+        for worker in range(workers)
     ]
 
 
@@ -91,9 +92,8 @@ def _notes(shape: ClusterShape, *, pinned: bool) -> list[str]:
     notes: list[str] = []
     if not pinned:
         n_available = len(os.sched_getaffinity(0))
-        notes.append(
-            f"workers share cores: {shape.workers} × {shape.cores_per_worker} asked for, {n_available} available"
-        )
+        n_wanted = shape.workers * shape.cores_per_worker
+        notes.append(f"workers share cores: {n_wanted} asked for, {n_available} available")
     if shape.memory_bytes is not None:
         notes.append("memory_per_worker is not enforced by the local provider")
     return notes
@@ -171,6 +171,8 @@ def _start_ray(stack: ExitStack, folder: Path, n_actors: int, log_path: Path) ->
 
     on_terminate = signal.getsignal(signal.SIGTERM)
     stack.callback(ray.shutdown)
+    # One further down, since Ray opens the folder it is given to everybody.
+    ray_folder = folder / "r"
     try:
         ray.init(
             address="local",
@@ -180,15 +182,19 @@ def _start_ray(stack: ExitStack, folder: Path, n_actors: int, log_path: Path) ->
             object_store_memory=_OBJECT_STORE_BYTES,
             log_to_driver=False,
             configure_logging=False,
-            _temp_dir=str(folder),
+            _temp_dir=str(ray_folder),
         )
     except Exception as error:
         raise ProvisionError(
-            f"local: Ray must start on this machine, got {type(error).__name__}: {str(error).splitlines()[0][:200]}; "
+            f"local: Ray must start on this machine, got {type(error).__name__}: {_first_line(error)}; "
             "check free memory, /dev/shm and the temporary directory"
         ) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, on_terminate)  # Ray installs a handler of its own
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:200]
 
 
 def _restore_logger(

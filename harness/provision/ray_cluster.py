@@ -1,7 +1,6 @@
 """Workers that are Ray actors: what every provider does once a Ray instance is there."""
 
 import contextlib
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from ray.exceptions import RayActorError, RayError
 
 from harness.errors import CaseError
 from harness.provision import failures
+from harness.provision.failures import Awaited
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.replies import Answer, Died, JobError, Silent, pack_job, unpack_answer
 
@@ -22,8 +22,17 @@ _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail
 _CONCURRENT_CALLS = 8
 
 
+class _RemoteMethod(Protocol):
+    def remote(self, *args: object) -> ray.ObjectRef: ...
+
+
 class ActorHandle(Protocol):
-    """A Ray handle of `Worker`; Ray makes its methods at run time."""
+    """A Ray handle of `Worker`, whose methods answer with references."""
+
+    facts: _RemoteMethod
+    fork: _RemoteMethod
+    call: _RemoteMethod
+    kill: _RemoteMethod
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +57,13 @@ class RayCluster:
     """
 
     def __init__(
-        self, options: Sequence[ActorOptions], *, pinned: bool, notes: Sequence[str], started_s: float, preload_s: float
+        self,
+        options: Sequence[ActorOptions],
+        *,
+        pinned: bool,
+        notes: Sequence[str],
+        started_s: float,
+        preload_s: float,
     ) -> None:
         self.pinned = pinned
         self.notes = tuple(notes)
@@ -72,14 +87,14 @@ class RayCluster:
                 ray.kill(self._actors[worker], no_restart=True)
                 self._actors[worker] = _start_actor(self._options[worker])
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
-        facts = [reply for worker, reply in enumerate(replies) if self._is_up(worker, reply)]
+        facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         if self._provision_s is None and n_workers == len(self._actors):
             self._provision_s = time.monotonic() - self._started_s
         return facts
 
     @contextlib.contextmanager
     def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["RayProcessSet"]:
-        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends."""
+        """Fork a fresh process on each of the first `n_workers`; all are dead when the context ends."""
         if not 1 <= n_workers <= len(self._actors) or len(log_paths) != n_workers:
             raise ValueError(f"{n_workers} workers of {len(self._actors)} with {len(log_paths)} logs")
         self.wait_ready(n_workers)
@@ -89,11 +104,14 @@ class RayCluster:
             pids: dict[int, int] = {}
             stack.callback(_kill_processes, self._actors, pids)
             logs = [str(path.absolute()) for path in log_paths]
-            replies = self._ask(n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s)
+            replies = self._ask(
+                n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s
+            )
             pids.update({worker: reply for worker, reply in enumerate(replies) if isinstance(reply, int)})
             for worker, reply in enumerate(replies):
                 if not isinstance(reply, int):
-                    raise _failure(worker, reply, awaited="the fork of a process", waited_s=0.0, log=None, stage="run")
+                    awaited = Awaited(worker=worker, what="a fork", waited_s=0.0, log=None, stage="run")
+                    raise _failure(reply, awaited)
             yield RayProcessSet(self._actors[:n_workers], pids, log_paths)
 
     def stop(self) -> None:
@@ -102,13 +120,14 @@ class RayCluster:
             with contextlib.suppress(RayError):
                 ray.kill(actor, no_restart=True)
 
-    def _is_up(self, worker: int, reply: object) -> bool:
-        if not isinstance(reply, WorkerFacts):
-            log = Path(str(self._options[worker].arguments["log_path"]))
-            raise _failure(
-                worker, reply, awaited="its start", waited_s=self._preload_s, log=log, stage="provision"
-            )
-        return True
+    def _up(self, worker: int, reply: object) -> WorkerFacts:
+        if isinstance(reply, WorkerFacts):
+            return reply
+        log = Path(str(self._options[worker].arguments["log_path"]))
+        waited_s = time.monotonic() - self._started_s
+        raise _failure(
+            reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")
+        )
 
     def _ask(
         self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
@@ -121,7 +140,9 @@ class RayCluster:
 class RayProcessSet:
     """Fresh processes, one on each worker; made by `RayCluster.open_session`."""
 
-    def __init__(self, actors: Sequence[ActorHandle], pids: dict[int, int], log_paths: Sequence[Path]) -> None:
+    def __init__(
+        self, actors: Sequence[ActorHandle], pids: dict[int, int], log_paths: Sequence[Path]
+    ) -> None:
         self._actors = list(actors)
         self._pids = pids
         self._log_paths = tuple(log_paths)
@@ -132,9 +153,14 @@ class RayProcessSet:
         return tuple(self._pids[worker] for worker in range(len(self._actors)))
 
     def call(
-        self, function: str, per_worker_args: Sequence[tuple[object, ...]], *, timeout_s: float, stage: str = "run"
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
     ) -> list[object]:
-        """Run `package.module:function(state, *args)` in all processes at the same time; see `ProcessSet.call`."""
+        """Run `package.module:function(state, *args)` in all processes at once; see `ProcessSet.call`."""
         if len(per_worker_args) != len(self._actors):
             raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
         return self._run(function, dict(enumerate(per_worker_args)), timeout_s, stage)
@@ -145,11 +171,15 @@ class RayProcessSet:
         """Run a job in one process; see `ProcessSet.call_one`."""
         return self._run(function, {worker: args}, timeout_s, stage)[0]
 
-    def _run(self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str) -> list[object]:
+    def _run(
+        self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str
+    ) -> list[object]:
         awaited = function.rpartition(":")[2]
         started_s = time.monotonic()
         pending = {
-            self._actors[worker].call.remote(self._pids[worker], pack_job(function, arguments), timeout_s): worker  # type: ignore[attr-defined]
+            self._actors[worker].call.remote(
+                self._pids[worker], pack_job(function, arguments), timeout_s
+            ): worker
             for worker, arguments in args.items()
         }
         results: dict[int, object] = {}
@@ -174,7 +204,8 @@ class RayProcessSet:
         _kill_processes(self._actors, self._pids)
         worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
         waited_s = time.monotonic() - started_s
-        raise _failure(worker, value, awaited=awaited, waited_s=waited_s, log=self._log_paths[worker], stage=stage)
+        log = self._log_paths[worker]
+        raise _failure(value, Awaited(worker=worker, what=awaited, waited_s=waited_s, log=log, stage=stage))
 
 
 def _start_actor(options: ActorOptions) -> ActorHandle:
@@ -200,19 +231,17 @@ def _is_a_cause(value: object) -> bool:
 
 
 def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int]) -> None:
-    references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]  # type: ignore[attr-defined]
+    references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]
     if references:
         ray.wait(references, num_returns=len(references), timeout=_MARGIN_S)
 
 
-def _failure(
-    worker: int, value: object, *, awaited: str, waited_s: float, log: Path | None, stage: str
-) -> CaseError:
+def _failure(value: object, awaited: Awaited) -> CaseError:
     match value:
         case Died():
-            return failures.worker_died(worker, value, awaited=awaited, waited_s=waited_s, log=log, stage=stage)
+            return failures.worker_died(value, awaited)
         case Silent():
-            return failures.worker_unresponsive(worker, value, awaited=awaited, log=log, stage=stage)
+            return failures.worker_unresponsive(value, awaited)
         case JobError():
-            return failures.job_failed(worker, value, awaited=awaited, stage=stage)
-    raise pickle.UnpicklingError(f"worker {worker} answered {awaited} with {type(value).__name__}")
+            return failures.job_failed(value, awaited)
+    raise TypeError(f"worker {awaited.worker} answered {awaited.what} with {type(value).__name__}")

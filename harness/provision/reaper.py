@@ -1,52 +1,63 @@
-"""Folders of runs under the temporary directory, and the removal of what dead runs have left in them and running."""
+"""Temporary folders of runs, and the removal of what dead runs have left in them and running.
+
+Each folder has a guard, `python -m harness.provision.reaper FOLDER`: when its driver ends, however it ends,
+the guard kills what still runs in the folder's name and removes it. Ray's own ties leave agents behind that were
+just starting when the driver was killed.
+"""
 
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 # In the environment of every process of a run; its value is the run's folder.
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 
+_PREFIX = "stratbench-"
 _OWNER = "owner.json"
 _UNOWNED_AGE_S = 60.0
-# Ray appends some 65 characters for its sockets; Unix allows 107 in all.
-_LONGEST_BASE = 24
+# A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
+_LONGEST_BASE = 16
 
 
 @contextmanager
 def run_folder(base: Path | None = None) -> Iterator[Path]:
-    """Make a private folder that this process owns; at the end, end what still runs in its name and remove it.
+    """Make a private folder that this process owns; then end what still runs in its name and remove it.
 
     Args:
         base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
     """
     parent = base or _short_temporary_directory()
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    guard = _start_guard(folder)
     try:
         owner = {"pid": os.getpid(), "started": start_time(os.getpid()), "boot": _boot_id()}
         (folder / _OWNER).write_text(json.dumps(owner))
         yield folder
     finally:
-        end_processes(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+        guard.communicate()
 
 
 def reap(base: Path | None = None) -> tuple[Path, ...]:
-    """Remove the folders of dead runs of this user, and end the processes that they left; return those folders."""
+    """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
     dead = [
         folder
-        for folder in sorted((base or _short_temporary_directory()).glob(f"{_prefix()}*"))
-        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid() and _is_dead(folder)
+        for folder in sorted((base or _short_temporary_directory()).glob(f"{_PREFIX}*"))
+        if folder.is_dir()
+        and not folder.is_symlink()
+        and folder.stat().st_uid == os.getuid()
+        and _is_dead(folder)
     ]
     for folder in dead:
-        end_processes(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     return tuple(dead)
 
 
@@ -80,12 +91,35 @@ def processes_of(folder: Path) -> tuple[int, ...]:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is none. With its id it is unique."""
+    """When a process started, in clock ticks since boot; None if there is none. With its id it is unique."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def main(argv: Sequence[str]) -> None:
+    """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    _remove(Path(argv[0]))
+
+
+def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "harness.provision.reaper", str(folder)]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
+    )
+
+
+def _remove(folder: Path) -> None:
+    end_processes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_dead(folder: Path) -> bool:
@@ -104,10 +138,6 @@ def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _prefix() -> str:
-    return f"stratbench-{os.getuid()}-"
-
-
 def _short_temporary_directory() -> Path:
     usual = Path(tempfile.gettempdir())
     return usual if len(str(usual)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108  mkdtemp makes it private
@@ -118,3 +148,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

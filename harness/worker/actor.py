@@ -1,7 +1,8 @@
-"""The actor of one worker: keeps its zygote, has it fork fresh processes, and passes jobs and answers between them
-and the driver without looking inside. It imports neither TensorFlow nor Ray; providers make a Ray actor of it.
+"""The actor of one worker: keeps its zygote and has it fork fresh processes.
 
-Ray calls its methods from several threads, so that a process can be killed while a job of it is awaited.
+It passes jobs and answers between these and the driver without looking inside, and imports neither TensorFlow
+nor Ray; providers make a Ray actor of it. Ray calls its
+methods from several threads, so that a process can be killed while a job of it is awaited.
 """
 
 import json
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.worker import channel
 from harness.worker.replies import Answer, Died, Reply, Silent
@@ -63,7 +65,7 @@ class Worker:
         imports: modules the zygote imports before it forks.
         cores: cores to pin this worker and all its processes to, None for none.
         log_path: where the zygote's output goes.
-        environment: variables set for the zygote and its children, on top of this process's own without Ray's.
+        environment: variables of the zygote and its children, on top of this process's own without Ray's.
         preload_s: how long the imports may take.
     """
 
@@ -80,12 +82,14 @@ class Worker:
         self._cores = cores
         self._preload_s = preload_s
         self._log_path = log_path
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | dict(environment)
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | dict(
+            environment
+        )
         self._lock = threading.Lock()
         self._children: dict[int, _Child] = {}
         self._forks: dict[int, _Fork] = {}
         self._ready = threading.Event()
-        self._ready_message: dict[str, float] = {}
+        self._ready_message: dict[str, Any] = {}
         self._zygote_pid: int | None = None
         self._zygote_exit: int | None = None
         self._zygote_gone = threading.Event()
@@ -127,7 +131,9 @@ class Worker:
             self._forks[token] = fork
         try:
             socket.send_fds(
-                self._control, [json.dumps({"token": token, "log_path": log_path}).encode()], [theirs.fileno()]
+                self._control,
+                [json.dumps({"token": token, "log_path": log_path}).encode()],
+                [theirs.fileno()],
             )
         except OSError:
             return self._zygote_died()
@@ -171,9 +177,16 @@ class Worker:
         return gone
 
     def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
-        # The kernel kills the zygote when the thread that started it ends, so this thread stays until it is over.
+        # The kernel kills the zygote when the thread that started it ends, so this thread stays to its end.
         descriptor = control.fileno()
-        command = [sys.executable, "-m", "harness.worker.zygote", str(descriptor), str(os.getpid()), *self._imports]
+        command = [
+            sys.executable,
+            "-m",
+            "harness.worker.zygote",
+            str(descriptor),
+            str(os.getpid()),
+            *self._imports,
+        ]
         try:
             with open(self._log_path, "ab") as log:  # noqa: PTH123
                 zygote = subprocess.Popen(
@@ -212,18 +225,18 @@ class Worker:
             # The kernel kills the children with their zygote.
             child.exited.set()
 
-    def _receive_event(self) -> dict[str, float]:
+    def _receive_event(self) -> dict[str, Any]:
         try:
             message = self._control.recv(_MESSAGE_LIMIT)
         except OSError:
             message = b""
         return json.loads(message) if message else {}
 
-    def _note_fork(self, message: dict[str, float]) -> None:
+    def _note_fork(self, message: dict[str, Any]) -> None:
         with self._lock:
             fork = self._forks.pop(int(message["token"]))
             pid = int(message["pid"])
-            # The zygote reaps it only after this message, but perhaps at once: then the exit is the next message.
+            # The zygote reaps it only after this message, but perhaps at once: the exit comes next then.
             try:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:

@@ -32,8 +32,12 @@ class JobState:
         """Keep a value; it replaces one of the same type."""
         self._values[type(value)] = value
 
+    def has(self, kind: type) -> bool:
+        """Whether a value of a type is there."""
+        return kind in self._values
+
     def get(self, kind: type[Value]) -> Value:
-        """Return the value of a type.
+        """Return the value of a type that an earlier job has put.
 
         Raises:
             LookupError: no job has left one.
@@ -45,7 +49,7 @@ class JobState:
 
 
 def serve(jobs: socket.socket) -> None:
-    """Run jobs until the other end closes. A job is `module:function`, called with the state and its arguments."""
+    """Run jobs until the other end closes; a job is `module:function`, called with state and arguments."""
     state = JobState()
     with state.stack:
         while True:

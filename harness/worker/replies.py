@@ -42,7 +42,7 @@ class Died:
     """The process ended before it answered.
 
     Attributes:
-        exit_code: −n for signal n, as in `subprocess`; None when nobody could learn it.
+        exit_code: -n for signal n, as in `subprocess`; None when nobody could learn it.
     """
 
     what: str
@@ -71,7 +71,7 @@ def unpack_job(message: bytes | bytearray) -> tuple[str, tuple[object, ...]]:
 
 
 def pack_answer(value: object) -> bytes:
-    """Make the message that carries a result or a `JobError`; a result that cannot travel becomes an error."""
+    """Make the message that carries a result or a `JobError`; one that cannot travel becomes an error."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception as error:  # noqa: BLE001  pickling runs the code of any class

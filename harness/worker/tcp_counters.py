@@ -1,7 +1,7 @@
 """Bytes per TCP connection, as the kernel counts them, and which worker sent them to which.
 
-A worker reads its own connections with `read_connections` while no step is in flight; the driver, which needs no netlink
-for it, turns two such readings of all workers into a matrix with `merge`.
+A worker reads its own connections with `read_connections` while no step is in flight; the driver, which needs
+no netlink for it, turns two such readings of all workers into a matrix with `merge`.
 """
 
 import ipaddress
@@ -49,7 +49,8 @@ class TcpTraffic:
     Attributes:
         matrix: [i][j] → bytes per step that worker i sent to worker j; 0 on the diagonal.
         retransmitted_bytes_per_step: sum over all connections between workers.
-        n_closed: connections between workers that were there at first and not at the end; what they moved is unknown.
+        n_closed: connections between workers that were there at first and not at the end; what they moved is
+            unknown.
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -65,7 +66,7 @@ class TcpTraffic:
 def read_connections() -> Reading | None:
     """Read the counters of this process's established connections, sorted by addresses.
 
-    It waits a moment for the last bytes to be acknowledged; None where the kernel does not offer these counters.
+    It waits a moment for the last bytes to be acknowledged. None where the kernel does not offer counters.
     """
     deadline_s = time.monotonic() + _SETTLE_S
     try:
@@ -84,8 +85,8 @@ def merge(
 ) -> TcpTraffic | None:
     """Find the bytes that workers sent each other between two readings.
 
-    A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that appeared
-    in between counts from zero.
+    A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that
+    appeared in between counts from zero.
 
     Args:
         before, after: one reading for each worker.
@@ -111,7 +112,9 @@ def merge(
             retransmitted_bytes += connection.retransmitted_bytes - (old.retransmitted_bytes if old else 0)
     now = {_identity(i, connection) for i, reading in enumerate(last) for connection in reading}
     closed = [
-        key for key, old in base.items() if key not in now and old_owners.get((old.remote, old.local), key[0]) != key[0]
+        key
+        for key, old in base.items()
+        if key not in now and old_owners.get((old.remote, old.local), key[0]) != key[0]
     ]
     return TcpTraffic(
         matrix=tuple(tuple(sent / n_steps for sent in row) for row in matrix),
@@ -143,7 +146,9 @@ def _read(diag: DiagSocket) -> tuple[Reading, int]:
     n_in_flight = 0
     # gRPC's sockets are of the IPv6 family even where they carry IPv4.
     for family in (socket.AF_INET, socket.AF_INET6):
-        for message in diag.get_sock_stats(family=family, states=1 << _ESTABLISHED, extensions=_WITH_TCP_INFO):
+        for message in diag.get_sock_stats(
+            family=family, states=1 << _ESTABLISHED, extensions=_WITH_TCP_INFO
+        ):
             info = message.get_attr("INET_DIAG_INFO")
             if info is None or message["idiag_inode"] not in own:
                 continue
@@ -163,7 +168,7 @@ def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> Conne
 
 
 def plain_address(text: str) -> str:
-    """Write an IP address the same way whatever family of socket it came from: `::ffff:10.0.0.1` is `10.0.0.1`."""
+    """Write an IP address the same way for every family of socket: `::ffff:10.0.0.1` is `10.0.0.1`."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)

@@ -1,7 +1,8 @@
-"""The zygote: a process that has imported TensorFlow and Keras and forks fresh worker processes from that state.
+"""The zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
 
-Its only thread waits on the control socket and on its children. It has no eager context, server or session, which is
-what makes a fork of it a fresh process. Run as `python -m harness.worker.zygote CONTROL_FD PARENT_PID IMPORT…`.
+Its only thread waits on the control socket and on its children. It has no eager context, server or session,
+which is what makes a fork of it a fresh process. Run:
+`python -m harness.worker.zygote CONTROL_FD PARENT_PID IMPORT…`.
 """
 
 import gc
@@ -33,7 +34,9 @@ def main(argv: Sequence[str]) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    _send(control, {"event": "ready", "import_s": time.monotonic() - started_s, "n_threads": linux.n_threads()})
+    _send(
+        control, {"event": "ready", "import_s": time.monotonic() - started_s, "n_threads": linux.n_threads()}
+    )
     _Zygote(control).serve()
 
 

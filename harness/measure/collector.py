@@ -1,0 +1,196 @@
+"""Measures one case on its processes: warm-up, one timed window, and the counters on both sides of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
+from harness.provision.base import ProcessSet
+from harness.records import StepSeconds
+from harness.store import Steps
+from harness.worker.jobs import TimedSteps
+from harness.worker.tcp_counters import Connection, TcpTraffic, merge
+
+JOBS = "harness.worker.jobs"
+MAX_LOSSES = 100
+_COUNTER_S = 10.0
+
+Floats = npt.NDArray[np.float64]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """The measured fields of a record, and every step for `steps.parquet`.
+
+    Attributes:
+        settled: False when the warm-up did not end within the longest one allowed.
+        tcp: None where the kernel's counters cannot be read.
+        loss: example-weighted mean over all workers, of at most `MAX_LOSSES` timed steps, the first and the
+            last included.
+    """
+
+    examples_per_s: float
+    step_s: StepSeconds
+    warmup_steps: int
+    settled: bool
+    tcp: TcpTraffic | None
+    peak_rss_bytes: tuple[int | None, ...]
+    loss: tuple[float, ...]
+    steps: Steps
+
+
+def measure(
+    processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int, timeout_s: float
+) -> Measurement:
+    """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
+
+    The last warm-up step, if there is any, runs in one go with the window: workers start a little
+    apart and meet in it. Bytes are counted over both.
+
+    Args:
+        n_steps: in the timed window.
+        warmup: number of steps before it, or `auto`: as many as it takes, see `windows.transient_steps`.
+        batch_size: examples of the global batch.
+        timeout_s: for each row of steps that the workers make between two barriers.
+    Raises:
+        CaseError: as `ProcessSet.call`.
+    """
+    run = _Run(processes, timeout_s)
+    settled, n_lead = True, 1
+    if warmup == "auto":
+        settled = _warm_up(run)
+    elif warmup == 0:
+        n_lead = 0
+    else:
+        run.steps(warmup - 1)
+    before = run.counters()
+    run.steps(n_lead + n_steps)
+    tcp = merge(before, run.counters(), n_steps=n_lead + n_steps)
+    peak_rss_bytes = tuple(_maybe(int, peak) for peak in run.call("peak_rss_bytes"))
+    start_s, end_s, losses, weights = run.everything()
+    figures = window_figures(start_s[:, -n_steps:], end_s[:, -n_steps:], batch_size=batch_size)
+    warmup_steps = start_s.shape[1] - n_steps
+    global_loss = np.einsum("wsl,wl->s", losses, weights)[warmup_steps:] / np.sum(weights)
+    return Measurement(
+        examples_per_s=figures.examples_per_s,
+        step_s=figures.step_s,
+        warmup_steps=warmup_steps,
+        settled=settled,
+        tcp=tcp,
+        peak_rss_bytes=peak_rss_bytes,
+        loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
+        steps=_steps(start_s, end_s, _worker_losses(losses, weights), warmup_steps),
+    )
+
+
+def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Choose at most `most` of n indices, evenly, the first and the last included."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+
+
+class _Run:
+    """The steps made so far, on all workers."""
+
+    def __init__(self, processes: ProcessSet, timeout_s: float) -> None:
+        self._processes = processes
+        self._n_workers = len(processes.pids)
+        self._timeout_s = timeout_s
+        self._rows: list[list[TimedSteps]] = []
+        self._n_done = 0
+
+    def steps(self, n_steps: int) -> None:
+        """Let all workers make steps; returns when the last one has."""
+        if n_steps == 0:
+            return
+        args = (n_steps, self._n_done)
+        results = self._processes.call(
+            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=self._timeout_s
+        )
+        self._rows.append([_exactly(TimedSteps, result) for result in results])
+        self._n_done += n_steps
+
+    def counters(self) -> list[tuple[Connection, ...] | None]:
+        """Read all workers' TCP counters."""
+        return [_maybe(tuple, reading) for reading in self.call("read_tcp")]
+
+    def call(self, job: str) -> list[object]:
+        """Run a quick job without arguments on all workers."""
+        return self._processes.call(
+            f"{JOBS}:{job}", [()] * self._n_workers, timeout_s=_COUNTER_S, stage="collect"
+        )
+
+    def slowest_s(self) -> Floats:
+        """Time of each step on its slowest worker; [n_steps]."""
+        start_s, end_s, _, _ = self.everything()
+        slowest_s: Floats = np.max(end_s - start_s, axis=0)
+        return slowest_s
+
+    def everything(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Put all steps together.
+
+        Returns:
+            Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
+            losses, [n_workers, most replicas]. Where a worker has fewer replicas, both are 0.
+        """
+        most = max(len(result.weights) for result in self._rows[0])
+        weights = np.stack(
+            [_padded(np.asarray(result.weights, np.float64), most) for result in self._rows[0]]
+        )
+        start_s = np.concatenate([np.stack([r.times.start_s for r in row]) for row in self._rows], axis=1)
+        end_s = np.concatenate([np.stack([r.times.end_s for r in row]) for row in self._rows], axis=1)
+        losses = np.concatenate(
+            [np.stack([_padded(r.times.losses, most) for r in row]) for row in self._rows], axis=1
+        )
+        return start_s, end_s, losses, weights
+
+
+def _warm_up(run: _Run) -> bool:
+    for _ in range(MAX_CHUNKS):
+        run.steps(CHUNK_STEPS)
+        if is_settled(run.slowest_s()):
+            return True
+    return False
+
+
+def _worker_losses(losses: Floats, weights: Floats) -> Floats:
+    """Mean loss of each worker's own examples; [n_workers, n_steps]."""
+    means: Floats = np.einsum("wsl,wl->ws", losses, weights) / np.sum(weights, axis=1, keepdims=True)
+    return means
+
+
+def _steps(start_s: Floats, end_s: Floats, losses: Floats, warmup_steps: int) -> Steps:
+    n_workers, n_steps = start_s.shape
+    step = np.tile(np.arange(n_steps, dtype=np.int32), n_workers)
+    return Steps(
+        worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
+        step=step,
+        start_s=start_s.ravel(),
+        end_s=end_s.ravel(),
+        loss=losses.ravel(),
+        warmup=step < warmup_steps,
+    )
+
+
+def _padded(values: Floats, length: int) -> Floats:
+    """Fill the last axis up with zeros."""
+    missing = length - values.shape[-1]
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+
+
+def _exactly(kind: type[Value], value: object) -> Value:
+    if not isinstance(value, kind):
+        raise TypeError(f"a job must answer with {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _maybe(kind: type[Value], value: object) -> Value | None:
+    return None if value is None else _exactly(kind, value)
+
+
+def tcp_fields(tcp: TcpTraffic | None) -> tuple[float | None, Sequence[Sequence[float]] | None]:
+    """Give `tcp_bytes_per_step` and `tcp_matrix` of a record; both None where nothing could be read."""
+    return (None, None) if tcp is None else (tcp.bytes_per_step, tcp.matrix)

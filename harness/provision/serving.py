@@ -1,0 +1,46 @@
+"""Fresh processes with TensorFlow servers that know each other: where every case begins."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.errors import CaseError
+from harness.provision.base import Cluster, ProcessSet
+
+_JOBS = "harness.worker.jobs"
+
+
+@contextmanager
+def serving_processes(
+    cluster: Cluster,
+    log_paths: Sequence[Path],
+    *,
+    n_devices: Sequence[int],
+    timeout_s: float = 60.0,
+    attempts: int = 3,
+) -> Iterator[ProcessSet]:
+    """Fork processes on the first workers and start a server in each; all are dead when the context ends.
+
+    Args:
+        log_paths: one for each process; their number is the number of workers.
+        n_devices: logical CPU devices of each server.
+        attempts: how often to try, with other ports, when somebody takes a port in the moment between its
+            reservation and its use.
+    Raises:
+        CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
+    """
+    n_workers = len(log_paths)
+    with ExitStack() as stack:
+        for attempt in range(attempts):
+            processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
+            addresses = processes.call(f"{_JOBS}:reserve_port", [()] * n_workers, timeout_s=timeout_s)
+            args = [(task, addresses, n_devices[task]) for task in range(n_workers)]
+            try:
+                processes.call(f"{_JOBS}:start_server", args, timeout_s=timeout_s)
+            except CaseError as error:
+                if error.kind != "port-in-use" or attempt + 1 == attempts:
+                    raise
+                stack.pop_all().close()
+                continue
+            break
+        yield processes

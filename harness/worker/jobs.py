@@ -1,0 +1,185 @@
+"""The jobs of a training process: server, session, batches, steps, counters. The driver calls them by name.
+
+`harness.worker.process` calls each with the state of its process first. TensorFlow is imported by the jobs
+that need it.
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.errors import CaseError
+from harness.measure.timed_loop import StepTimes
+from harness.measure.timed_loop import run_steps as timed_steps
+from harness.worker.process import JobState
+from harness.worker.tcp_counters import Reading, read_connections
+from strategies.program import Program
+
+Batch = Sequence[npt.NDArray[np.generic]]
+
+_PORT_WORDS = ("address already in use", "could not start grpc server")
+
+
+class StepSession(Protocol):
+    """What the jobs need of a session with a transformed step."""
+
+    def load(self) -> None:
+        """Give every variable its initial value."""
+
+    def setup(self) -> None:
+        """Run once what a program needs after loading and before its first step."""
+
+    def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
+        """Run one step on this worker's part of a batch and return the loss of each local replica."""
+
+    def read(self) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
+        """Read every variable copy of this worker, by name and rank."""
+
+    def close(self) -> None:
+        """Give up what the session holds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """A session and what it is fed with.
+
+    Attributes:
+        weights: share of the global batch of each local replica.
+        feeds: staged batches, this worker's part only.
+    """
+
+    session: StepSession
+    task: int
+    weights: tuple[float, ...]
+    feeds: list[Batch] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TimedSteps:
+    """Steps of one worker.
+
+    Attributes:
+        weights: share of the global batch of each column of `times.losses`.
+    """
+
+    times: StepTimes
+    weights: tuple[float, ...]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Served:
+    target: str
+    server: object  # kept alive by this reference
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Reserved:
+    holder: socket.socket
+
+
+def reserve_port(state: JobState, host: str = "127.0.0.1") -> str:
+    """Reserve a free port until `start_server`; return `host:port`."""
+    holder = socket.socket()
+    holder.bind((host, 0))
+    state.put(_Reserved(holder=holder))
+    return f"{host}:{holder.getsockname()[1]}"
+
+
+def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
+    """Start TensorFlow's server of one task on the port reserved for it.
+
+    Raises:
+        CaseError: `port-in-use`, when somebody took the port in the moment between.
+    """
+    from harness.worker.session_runner import start_server as start
+
+    # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
+    state.get(_Reserved).holder.close()
+    try:
+        server = start(task, addresses, n_devices)
+    except Exception as error:
+        if any(words in str(error).lower() for words in _PORT_WORDS):
+            raise CaseError(
+                "port-in-use",
+                f"worker {task}: a free port is needed, got {addresses[task]}, which another program took; "
+                "repeat the case with --resume",
+                stage="run",
+            ) from error
+        raise
+    state.put(_Served(target=server.target, server=server))
+
+
+def open_session(state: JobState, program: Program, initial: str) -> None:
+    """Import a program into a session on this process's server.
+
+    Args:
+        initial: folder of initial values.
+    """
+    from harness.worker.session_runner import WorkerSession
+
+    session = WorkerSession(program, state.get(_Served).target, Path(initial))
+    state.stack.callback(session.close)
+    weights = tuple(loss.weight for loss in program.losses)
+    state.put(Training(session=session, task=program.task, weights=weights))
+
+
+def load(state: JobState) -> None:
+    """Give every variable of this worker its initial value."""
+    state.get(Training).session.load()
+
+
+def setup(state: JobState) -> None:
+    """Run once what the program needs before its first step; every worker must have loaded."""
+    state.get(Training).session.setup()
+
+
+def stage(state: JobState, feeds: Sequence[Batch]) -> None:
+    """Lay batches ready; they replace those staged before."""
+    state.get(Training).feeds = list(feeds)
+
+
+def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
+    """Run steps `first`, `first + 1`, … on the staged batches.
+
+    Raises:
+        CaseError: `non-finite-loss`, after the last step.
+    """
+    training = state.get(Training)
+    times = timed_steps(
+        training.session.step, training.feeds, n_steps=n_steps, first=first, n_losses=len(training.weights)
+    )
+    finite = np.isfinite(times.losses)
+    if not finite.all():
+        index, column = (int(place[0]) for place in np.nonzero(~finite))
+        raise CaseError(
+            "non-finite-loss",
+            f"worker {training.task}, step {first + index} (the first is 0): the loss must be finite, got "
+            f"{times.losses[index, column]}; lower the learning rate or check the data",
+            stage="run",
+        )
+    return TimedSteps(times=times, weights=training.weights)
+
+
+def read_variables(state: JobState) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
+    """Read every variable copy of this worker, by name and the rank that owns it."""
+    return state.get(Training).session.read()
+
+
+def read_tcp(state: JobState) -> Reading | None:
+    """Read this process's TCP counters; no step may be in flight."""
+    del state
+    return read_connections()
+
+
+def peak_rss_bytes(state: JobState) -> int | None:
+    """Largest resident memory of this process so far, pages shared with the zygote included."""
+    del state
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,80 @@
+"""Jobs that the tests of providers run in worker processes."""
+
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import CaseError
+from harness.worker.process import JobState
+
+
+def add(state: JobState, left: int, right: int) -> int:
+    return left + right
+
+
+def echo(state: JobState, value: object) -> object:
+    return value
+
+
+def remember(state: JobState, value: int) -> int | None:
+    before = state.get(int) if state.has(int) else None
+    state.put(value)
+    return before
+
+
+def descriptors(state: JobState) -> list[str]:
+    with os.scandir("/proc/self/fd") as entries:
+        paths = [Path(entry.path) for entry in entries]
+    # The listing's own descriptor is closed by now.
+    return sorted(str(path.readlink()) for path in paths if path.is_symlink())
+
+
+def affinity(state: JobState) -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def environment(state: JobState) -> dict[str, str]:
+    return dict(os.environ)
+
+
+def speak(state: JobState, text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stderr.write(f"{text}\n")
+
+
+def wait_for_ever(state: JobState) -> None:
+    sys.stdout.write("waiting for ever\n")
+    sys.stdout.flush()
+    while True:
+        time.sleep(3600)
+
+
+def wait_beside_a_grandchild(state: JobState) -> None:
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,)).start()
+    wait_for_ever(state)
+
+
+def fail(state: JobState) -> None:
+    raise np.linalg.LinAlgError("singular\nmore detail")
+
+
+def fail_as_case(state: JobState) -> None:
+    raise CaseError("non-finite-loss", "step 3: the loss must be finite, got nan; lower it", stage="collect")
+
+
+def return_unpicklable(state: JobState) -> object:
+    return lambda: None
+
+
+def exit_with(state: JobState, status: int) -> None:
+    os._exit(status)
+
+
+def fail_unless_first(state: JobState, worker: int) -> None:
+    if worker == 0:
+        wait_for_ever(state)
+    raise RuntimeError("connection to a peer was lost")

@@ -1,0 +1,265 @@
+"""The local provider: what it starts, how its workers fail, and that nothing is left."""
+
+import functools
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.errors import CaseError
+from harness.provision.base import Cluster, ClusterShape, ProcessSet
+from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
+from harness.provision.local import LocalProvider
+from harness.provision.reaper import RUN_FOLDER_VARIABLE, processes_of, start_time
+
+pytestmark = pytest.mark.ray
+
+HERE = Path(__file__).parent
+JOBS = "probe_jobs"
+FAST_S = 8.0
+
+
+def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
+    limit_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < limit_s, f"not within {within_s} s: {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("HOME", str(home))
+        patch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # another cluster, never to be joined
+        logs = tmp_path_factory.mktemp("logs")
+        with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as started:
+            yield started
+            folder = Path(os.environ[RUN_FOLDER_VARIABLE])
+            assert processes_of(folder)
+        assert not folder.exists()
+        assert processes_of(folder) == ()
+        assert os.environ["RAY_ADDRESS"] == "127.0.0.1:1"
+        assert "RAY_AUTH_TOKEN_PATH" not in os.environ
+        assert list(home.iterdir()) == []
+
+
+@pytest.fixture
+def processes(cluster: Cluster, tmp_path: Path) -> Iterator[ProcessSet]:
+    with cluster.open_session(2, [tmp_path / f"worker-{k}.log" for k in range(2)]) as opened:
+        yield opened
+
+
+def kill_when_waiting(pid: int, log: Path) -> threading.Thread:
+    def wait_and_kill() -> None:
+        eventually(lambda: is_waiting(log), 5.0, "the job runs")
+        os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=wait_and_kill)
+    thread.start()
+    return thread
+
+
+def is_waiting(log: Path) -> bool:
+    return log.exists() and b"waiting" in log.read_bytes()
+
+
+def is_dead(pid: int) -> bool:
+    return start_time(pid) is None
+
+
+class TestJobs:
+    def test_results_come_in_worker_order(self, processes: ProcessSet) -> None:
+        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
+        assert processes.call_one(1, f"{JOBS}:add", (5, 6), timeout_s=10) == 11
+
+    def test_a_process_keeps_what_jobs_leave_and_the_next_one_has_none_of_it(
+        self, cluster: Cluster, tmp_path: Path
+    ) -> None:
+        for _ in range(2):
+            with cluster.open_session(1, [tmp_path / "worker-0.log"]) as opened:
+                assert opened.call(f"{JOBS}:remember", [(1,)], timeout_s=10) == [None]
+                assert opened.call(f"{JOBS}:remember", [(2,)], timeout_s=10) == [1]
+
+    def test_large_values_travel_both_ways(self, processes: ProcessSet) -> None:
+        value = os.urandom(30_000_000)
+        assert processes.call_one(0, f"{JOBS}:echo", (value,), timeout_s=30) == value
+
+    def test_processes_are_pinned_to_cores_of_their_own(
+        self, cluster: Cluster, processes: ProcessSet
+    ) -> None:
+        if not cluster.pinned:
+            pytest.skip("fewer than two cores")
+        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=10)
+        assert isinstance(first, set)
+        assert isinstance(second, set)
+        assert len(first) == len(second) == 1
+        assert not first & second
+
+    def test_output_goes_to_the_log_only(
+        self, processes: ProcessSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=10)
+        assert (tmp_path / "worker-1.log").read_text().split() == ["second", "second"]
+        assert capfd.readouterr() == ("", "")
+
+    def test_a_process_inherits_no_descriptor(self, processes: ProcessSet) -> None:
+        (held, _) = processes.call(f"{JOBS}:descriptors", [(), ()], timeout_s=10)
+        assert isinstance(held, list)
+        sockets = [name for name in held if name.startswith("socket:")]
+        others = [name for name in held if not name.startswith("socket:")]
+        assert len(sockets) == 1
+        assert all(name == "/dev/null" or name.endswith("worker-0.log") for name in others)
+
+    def test_the_token_is_private_and_stays_out_of_the_workers(self, processes: ProcessSet) -> None:
+        token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+        assert stat.S_IMODE(token.stat().st_mode) == 0o400
+        assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=10)
+        assert isinstance(seen, dict)
+        assert not [name for name in seen if name.startswith("RAY_")]
+        for pid in processes_of(token.parent):
+            assert token.read_bytes() not in Path(f"/proc/{pid}/environ").read_bytes()
+            assert token.read_bytes() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+class TestFailures:
+    def test_an_exception_crosses_as_text(self, processes: ProcessSet) -> None:
+        with pytest.raises(JobFailed) as caught:
+            processes.call(f"{JOBS}:fail", [(), ()], timeout_s=10)
+        assert str(caught.value) == "worker 0: fail raised LinAlgError: singular"
+        assert caught.value.kind == "worker-error"
+        assert "probe_jobs.py" in caught.value.__notes__[0]
+
+    def test_a_case_error_keeps_its_kind_and_stage(self, processes: ProcessSet) -> None:
+        with pytest.raises(CaseError) as caught:
+            processes.call(f"{JOBS}:fail_as_case", [(), ()], timeout_s=10)
+        assert (caught.value.kind, caught.value.stage) == ("non-finite-loss", "collect")
+
+    def test_a_result_that_cannot_travel_is_an_error(self, processes: ProcessSet) -> None:
+        with pytest.raises(JobFailed, match="return_unpicklable raised"):
+            processes.call_one(0, f"{JOBS}:return_unpicklable", (), timeout_s=10)
+
+    @pytest.mark.parametrize("job", ["wait_for_ever", "wait_beside_a_grandchild"])
+    def test_a_killed_process_is_noticed_at_once_and_its_peer_is_killed(
+        self, processes: ProcessSet, tmp_path: Path, job: str
+    ) -> None:
+        thread = kill_when_waiting(processes.pids[1], tmp_path / "worker-1.log")
+        started_s = time.monotonic()
+        with pytest.raises(
+            WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into wait"
+        ) as caught:
+            processes.call(f"{JOBS}:{job}", [(), ()], timeout_s=60)
+        thread.join()
+        assert time.monotonic() - started_s < 3.0
+        assert "waiting for ever" in caught.value.__notes__[0]
+        assert all(is_dead(pid) for pid in processes.pids)
+
+    def test_an_exit_status_is_told(self, processes: ProcessSet) -> None:
+        with pytest.raises(WorkerDied, match="worker 0: its process ended with exit status 7"):
+            processes.call_one(0, f"{JOBS}:exit_with", (7,), timeout_s=10)
+
+    def test_a_peer_that_fails_ends_the_wait_for_the_others(self, processes: ProcessSet) -> None:
+        started_s = time.monotonic()
+        with pytest.raises(JobFailed, match="worker 1: fail_unless_first raised RuntimeError"):
+            processes.call(f"{JOBS}:fail_unless_first", [(0,), (1,)], timeout_s=60)
+        assert time.monotonic() - started_s < FAST_S
+
+    def test_silence_ends_with_the_stacks_in_a_note(self, processes: ProcessSet) -> None:
+        with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 0\.5 s") as caught:
+            processes.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=0.5)
+        assert caught.value.kind == "unresponsive"
+        assert "wait_for_ever" in caught.value.__notes__[0]
+        assert all(is_dead(pid) for pid in processes.pids)
+
+    @pytest.mark.parametrize("victim", ["zygote", "actor"])
+    def test_a_killed_zygote_or_actor_is_noticed_and_replaced(
+        self, cluster: Cluster, tmp_path: Path, victim: str
+    ) -> None:
+        logs = [tmp_path / f"worker-{k}.log" for k in range(2)]
+        facts = cluster.wait_ready(2)[1]
+        with cluster.open_session(2, logs) as opened:
+            pid = facts.zygote_pid if victim == "zygote" else facts.pid
+            thread = kill_when_waiting(pid, logs[1])
+            started_s = time.monotonic()
+            with pytest.raises(WorkerDied, match=f"worker 1: its {victim}"):
+                opened.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=60)
+            thread.join()
+            assert time.monotonic() - started_s < FAST_S
+            for left in (facts.zygote_pid, *opened.pids):
+                eventually(functools.partial(is_dead, left), 3.0, f"{left} ends")
+        with cluster.open_session(2, logs) as opened:
+            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
+
+
+DRIVER = """
+    import sys, time
+    from pathlib import Path
+    from harness.provision.base import ClusterShape
+    from harness.provision.local import LocalProvider
+
+    logs = Path(sys.argv[1])
+    with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
+        with cluster.open_session(2, [logs / f"worker-{k}.log" for k in range(2)]) as processes:
+            processes.call("probe_jobs:wait_for_ever", [(), ()], timeout_s=600)
+"""
+
+
+class TestDeadDriver:
+    @pytest.fixture
+    def driver(self, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+        base = tmp_path / "t"
+        base.mkdir()
+        temporary = Path("/tmp") / f"sb{os.getpid()}"
+        temporary.symlink_to(base)  # sockets need a short name
+        environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(temporary), "HOME": str(tmp_path)}
+        with (tmp_path / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path / "logs")],
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            for worker in range(2):
+                log = tmp_path / "logs" / f"worker-{worker}.log"
+                eventually(functools.partial(is_waiting, log), 60.0, "the jobs run")
+            (folder,) = temporary.glob("stratbench-*")
+            yield process, folder
+        finally:
+            process.kill()
+            process.wait()
+            temporary.unlink()
+
+    def test_a_killed_driver_leaves_no_process_and_no_folder(
+        self, driver: tuple["subprocess.Popen[bytes]", Path]
+    ) -> None:
+        process, folder = driver
+        assert processes_of(folder)
+        process.kill()
+        process.wait()
+        eventually(lambda: not processes_of(folder), 5.0, "every process ends")
+        eventually(lambda: not folder.exists(), 5.0, "the folder is removed")
+
+    def test_ctrl_c_ends_everything_quickly_and_quietly(
+        self, driver: tuple["subprocess.Popen[bytes]", Path], tmp_path: Path
+    ) -> None:
+        process, folder = driver
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=8.0)
+        assert processes_of(folder) == ()
+        assert not folder.exists()
+        output = (tmp_path / "output").read_text()
+        assert output.count("Traceback") == 1, output
+        assert output.rstrip().endswith("KeyboardInterrupt")
+        assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
