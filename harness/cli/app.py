@@ -85,6 +85,9 @@ def _answer(given: list[str], *, as_json: bool) -> int:
     # With --json, stdout holds one document: what a user's workload prints must not get into it.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         answer = _app()(args=given, prog_name="stratbench", standalone_mode=False)
+    if answer == EXIT_INTERRUPTED:
+        # Typer has turned Ctrl-C into a status of its own.
+        raise KeyboardInterrupt
     if not isinstance(answer, Answer):
         # --help, which has printed already, or an exit asked for.
         return answer if isinstance(answer, int) else EXIT_OK
@@ -129,7 +132,7 @@ def _describe(error: Exception) -> _Failure:
     if isinstance(error, _CLICK_ERROR):
         return _Failure(
             type="UsageError",
-            message=f"{error.format_message().rstrip('.')}; see `stratbench --help`",
+            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `stratbench --help`",
             field=None,
             exit_status=EXIT_USAGE,
         )

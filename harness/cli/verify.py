@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from math import inf, isfinite
 from typing import Annotated, Literal, cast
 
 import typer
@@ -92,5 +93,5 @@ def _verdict(document: Mapping[str, object]) -> str:
 
 def _badness(item: Mapping[str, object]) -> float:
     error = item["update_error"]
-    # Missing means not finite, which is as wrong as it gets.
-    return float(error) if isinstance(error, int | float) else float("inf")
+    # Missing means not finite, which is as wrong as it gets; NaN would leave the order undefined.
+    return float(error) if isinstance(error, int | float) and isfinite(error) else inf

@@ -1,0 +1,60 @@
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli import output
+from harness.cli.options import duration_s
+from harness.errors import UsageError
+
+
+@given(st.text())
+def test_text_for_a_terminal_is_one_printable_line(text: str) -> None:
+    assert output.plain(text).isprintable()
+
+
+def test_a_name_cannot_move_the_cursor() -> None:
+    assert output.plain("a\x1b[2J\r\n\tb\u202ec") == "a\\x1b[2J b\\x202ec"
+
+
+def test_a_table_off_a_terminal_is_aligned_text(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(["name", "n"], [["[bold]x", "1"], ["y", "22"]])
+    assert capsys.readouterr().out == "name     n\n[bold]x  1\ny        22\n"
+
+
+def test_a_table_on_a_terminal_takes_names_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.table(["name"], [["[bold]x[/bold]"]])
+    assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+def test_json_has_no_bare_nan() -> None:
+    stream = io.StringIO()
+    output.emit_json({"a": float("nan"), "b": "ü"}, stream=stream)
+    assert json.loads(stream.getvalue(), parse_constant=pytest.fail) == {"a": None, "b": "ü"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (17_600_000, "17.6 MB"), (2e9, "2 GB"), (None, "-")],
+)
+def test_bytes_are_written_for_a_person(value: object, text: str) -> None:
+    assert output.n_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), (" 1H1M1S ", 3661)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(text, field="x") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3", "1.5h", "30 m", "1m1h", "0", "0m"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="x: must be a time such as 90s"):
+        duration_s(text, field="x")

@@ -1,0 +1,101 @@
+"""Help and lists answer at once because nothing heavy is imported for them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+_HEAVY = ("tensorflow", "keras", "ray", "numpy", "pyarrow", "scipy", "sklearn", "docker", "jinja2", "rich")
+
+_PROBE = """
+import json, sys
+from harness.cli import main
+status = main(json.loads(sys.argv[1]))
+sys.stderr.write(json.dumps({"status": status, "modules": sorted(sys.modules)}))
+"""
+
+
+def _imports(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    answer = json.loads(done.stderr)
+    assert answer["status"] == 0
+    return set(answer["modules"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["list", "workloads"], ["list", "providers"], ["list", "experiments"]],
+    ids=" ".join,
+)
+def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
+    assert not _imports(*arguments) & set(_HEAVY)
+
+
+def test_help_does_not_even_import_pydantic_and_yaml() -> None:
+    assert not _imports("--help") & {"pydantic", "yaml"}
+
+
+def test_help_answers_in_half_a_second() -> None:
+    took_s = []
+    for _ in range(3):
+        started_s = time.monotonic()
+        _stratbench("--help")
+        took_s.append(time.monotonic() - started_s)
+    # The best of three: what else runs on this machine is not the command's doing.
+    assert min(took_s) < 0.5
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"{sys.executable} -m harness.cli list providers | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+_WAITS = """
+import sys, types, signal
+import harness
+fake = types.ModuleType("harness.pipeline")
+def verify(request):
+    try:
+        print("ready", flush=True)
+        signal.pause()
+    finally:
+        print("cleaned up", flush=True)
+fake.verify = verify
+sys.modules["harness.pipeline"] = harness.pipeline = fake
+import harness.names
+harness.names.check_target = lambda target: None
+from harness.cli import main
+sys.exit(main(["verify", "wide-mlp", "--strategy", "ps"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_unwinds_and_exits_with_130(number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (130, "cleaned up\n", "stratbench: interrupted\n")
+
+
+def _stratbench(*arguments: str) -> None:
+    program = Path(sys.executable).with_name("stratbench")
+    subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
