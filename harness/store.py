@@ -120,11 +120,25 @@ class RunFolder:
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
 
     def append(self, record: Record) -> None:
-        """Add one line to `results.jsonl`; it is on disk when this returns."""
+        """Add one line to `results.jsonl`; it is on disk when this returns.
+
+        Raises:
+            StoreError: the line could not be written; the lines before it are as they were.
+        """
         line = record.to_json().encode() + b"\n"
-        while line:
-            line = line[os.write(self._results, line) :]
-        os.fsync(self._results)
+        size = os.fstat(self._results).st_size
+        try:
+            while line:
+                line = line[os.write(self._results, line) :]
+            os.fsync(self._results)
+        except OSError as error:
+            # Half a line on a full disk must not be what the next record is appended to.
+            os.ftruncate(self._results, size)
+            raise StoreError(
+                f"{self.path / _RESULTS} must take another line, got {error.strerror}; make room and go on with "
+                "--resume",
+                field="out",
+            ) from None
         self.records = _newest((*self.records, record))
 
     def write_plan(self, case: str, repeat: int, plan: object) -> Path:

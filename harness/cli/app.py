@@ -66,10 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has left (`| head`); at exit Python would flush into the pipe once more and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_OK
+    except SystemExit as error:
+        if error.code != signal.SIGTERM:
+            raise
+        # Ray answers a termination by an exit of its own.
+        failure = _interrupted()
     except (KeyboardInterrupt, typer.Abort):
-        failure = _Failure(
-            type="interrupted", message="interrupted", field=None, exit_status=EXIT_INTERRUPTED
-        )
+        failure = _interrupted()
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
         if "--debug" in given:
             traceback.print_exc()
@@ -121,6 +124,15 @@ def _group() -> None:
     """Compare distribution strategies for TensorFlow training."""
 
 
+def _interrupted() -> _Failure:
+    return _Failure(
+        type="interrupted",
+        message="interrupted",
+        field=None,
+        exit_status=EXIT_INTERRUPTED,
+    )
+
+
 def _describe(error: Exception) -> _Failure:
     if isinstance(error, HarnessError):
         return _Failure(
@@ -149,6 +161,13 @@ def _describe(error: Exception) -> _Failure:
             message=f"the Python module {error.name!r} is not installed; run `make setup`",
             field=None,
             exit_status=EXIT_MISSING,
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return _Failure(
+            type=type(error).__name__,
+            message=f"{error.filename} must be usable, got: {error.strerror}",
+            field=None,
+            exit_status=EXIT_USAGE,
         )
     return _Failure(
         type=type(error).__name__,

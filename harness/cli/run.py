@@ -114,6 +114,7 @@ def _show(outcome: RunOutcome) -> None:
         output.say(case)
     if outcome.run_dir is None:
         return
+    _show_comparison(outcome.run_dir)
     counts = (
         (outcome.n_ok, "ok"),
         (outcome.n_failed, "failed"),
@@ -124,3 +125,14 @@ def _show(outcome: RunOutcome) -> None:
     output.say(f"run folder: {outcome.run_dir}")
     if outcome.report is not None:
         output.say(f"report: {outcome.report}")
+
+
+def _show_comparison(run_dir: Path) -> None:
+    import reports
+
+    for table in reports.summarize([run_dir]):
+        output.say(table.title)
+        output.table(table.columns, table.rows)
+        for line in (*table.verdict, *table.notes):
+            output.say(line)
+        output.say()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from math import inf, isfinite
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 import typer
 
@@ -47,7 +47,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     request = VerifyRequest(
         target=options.target(workload, strategy, workers, replicas),
         steps=steps,
-        dtype=cast("Literal['model', 'float64']", dtype.value),
+        dtype=dtype.value,
         shrink=shrink,
         debug=debug,
     )

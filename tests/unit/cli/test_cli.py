@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +119,10 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> _Pipeline:
         for name in _STRATEGIES
     ]
     fake = _Pipeline()
+    table = SimpleNamespace(
+        title="wide-mlp", columns=("strategy", "ms"), rows=(("ps", "4"),), verdict=("v",), notes=("n",)
+    )
+    monkeypatch.setattr(reports, "summarize", lambda run_dirs: [table])
     for package, name, module in ((strategies, "registry", registry), (harness, "pipeline", fake)):
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)
@@ -305,7 +309,7 @@ def test_a_failed_case_is_status_1(capsys: pytest.CaptureFixture[str], pipeline:
     pipeline.outcome = RunOutcome(run_dir=Path("r"), n_ok=1, n_failed=2, exit_status=1)
     status, captured = _call(capsys, "run", "quickstart")
     assert status == 1
-    assert "repeats: 1 ok, 2 failed" in captured.out
+    assert "wide-mlp\nstrategy  ms\nps        4\nv\nn\n\nrepeats: 1 ok, 2 failed\n" in captured.out
 
 
 def test_a_dry_run_shows_its_cases(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
@@ -398,7 +402,13 @@ def test_report_goes_where_it_is_told(
             1,
             "stratbench: unexpected ValueError: oops\\x1b[2J; report the traceback",
         ),
+        (
+            PermissionError(13, "Permission denied", "/x"),
+            2,
+            "stratbench: /x must be usable, got: Permission denied",
+        ),
         (KeyboardInterrupt(), 130, "stratbench: interrupted\n"),
+        (SystemExit(15), 130, "stratbench: interrupted\n"),
     ],
 )
 def test_what_goes_wrong_below_costs_one_line_and_its_status(

@@ -213,6 +213,29 @@ def test_what_is_not_a_run_folder_cannot_be_read(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
+def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.append(_record("a"))
+    write = os.write
+    room = [10]
+
+    def write_until_full(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        n_written = write(descriptor, data[: room[0]])
+        room[0] -= n_written
+        return n_written
+
+    monkeypatch.setattr("harness.store.os.write", write_until_full)
+    with pytest.raises(StoreError, match="must take another line, got No space left on device"):
+        run.append(_record("b"))
+    monkeypatch.undo()
+    run.append(_record("c"))
+    stored = load_run(run.path)
+    assert ([item.case for item in stored.records], stored.torn) == (["a", "c"], False)
+
+
 def test_steps_survive_their_file(run: RunFolder) -> None:
     steps = Steps(
         worker=np.array([0, 0, 1, 1], np.int32),

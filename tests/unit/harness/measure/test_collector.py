@@ -1,0 +1,149 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.measure.collector import JOBS, MAX_LOSSES, measure, spread_indices, tcp_fields
+from harness.measure.timed_loop import StepTimes
+from harness.worker.jobs import TimedSteps
+from harness.worker.tcp_counters import Connection
+
+
+class FakeProcesses:
+    """Workers whose steps take told times, and which send each other 1000 bytes in each step."""
+
+    pids = (1, 2)
+
+    def __init__(
+        self, step_s: Sequence[float], weights: Sequence[tuple[float, ...]], *, counters: bool = True
+    ) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self._step_s = np.asarray(step_s)
+        self._weights = weights
+        self._counters = counters
+        self._n_done = 0
+
+    def call(
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> list[object]:
+        name = function.removeprefix(f"{JOBS}:")
+        if name == "run_steps":
+            (n_steps, first) = per_worker_args[0]
+            assert isinstance(n_steps, int)
+            assert first == self._n_done
+            self._n_done += n_steps
+            self.calls.append((name, n_steps))
+            return [self._timed(worker, self._n_done - n_steps, n_steps) for worker in range(2)]
+        self.calls.append((name, 0))
+        if name == "read_tcp":
+            return [self._reading(0), self._reading(1)] if self._counters else [self._reading(0), None]
+        assert name == "peak_rss_bytes"
+        return [1000, None]
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        raise AssertionError(function)
+
+    def _timed(self, worker: int, first: int, n_steps: int) -> TimedSteps:
+        taken_s = self._step_s[np.minimum(np.arange(first, first + n_steps), len(self._step_s) - 1)] * (
+            worker + 1
+        )
+        stamps = np.concatenate([[0.0], np.cumsum(taken_s)]) + 1000.0 * worker
+        weights = self._weights[worker]
+        losses = np.tile(np.arange(len(weights)) + 10.0 * worker, (n_steps, 1)) + 1.0
+        return TimedSteps(
+            times=StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses), weights=weights
+        )
+
+    def _reading(self, worker: int) -> tuple[Connection, ...]:
+        ends = [("127.0.0.1", 1), ("127.0.0.1", 2)]
+        sent = 1000 * self._n_done
+        return (
+            Connection(
+                inode=worker,
+                local=ends[worker],
+                remote=ends[1 - worker],
+                acked_bytes=sent,
+                retransmitted_bytes=0,
+            ),
+        )
+
+
+def test_fixed_warm_up_counts_the_step_that_runs_with_the_window() -> None:
+    processes = FakeProcesses([0.1], [(0.5,), (0.5,)])
+    measured = measure(processes, n_steps=20, warmup=5, batch_size=32, timeout_s=60)
+    assert [call for call in processes.calls if call[0] == "run_steps"] == [
+        ("run_steps", 4),
+        ("run_steps", 21),
+    ]
+    assert measured.warmup_steps == 5
+    assert measured.step_s.n == 20
+    assert measured.examples_per_s == pytest.approx(32 / 0.2)  # the second worker takes twice as long
+    assert measured.tcp is not None
+    assert measured.tcp.matrix == ((0.0, 1000.0), (1000.0, 0.0))
+    assert measured.peak_rss_bytes == (1000, None)
+
+
+def test_no_warm_up_at_all() -> None:
+    processes = FakeProcesses([0.1], [(0.5,), (0.5,)])
+    measured = measure(processes, n_steps=3, warmup=0, batch_size=32, timeout_s=60)
+    assert measured.warmup_steps == 0
+    assert not measured.steps.warmup.any()
+
+
+def test_automatic_warm_up_goes_on_until_the_times_settle() -> None:
+    slow = [1.0 - 0.04 * step for step in range(20)]
+    processes = FakeProcesses([*slow, 0.1], [(0.5,), (0.5,)])
+    measured = measure(processes, n_steps=10, warmup="auto", batch_size=32, timeout_s=60)
+    assert measured.settled
+    assert 30 < measured.warmup_steps <= 51
+    assert measured.step_s.p99 == pytest.approx(0.2)
+
+
+def test_a_warm_up_that_never_ends_is_flagged() -> None:
+    processes = FakeProcesses(list(np.linspace(5.0, 1.0, 200)), [(0.5,), (0.5,)])
+    measured = measure(processes, n_steps=10, warmup="auto", batch_size=32, timeout_s=60)
+    assert not measured.settled
+    assert measured.warmup_steps == 51
+
+
+def test_all_steps_are_kept_and_warm_up_is_marked() -> None:
+    measured = measure(
+        FakeProcesses([0.1], [(1.0,), (1.0,)]), n_steps=4, warmup=2, batch_size=8, timeout_s=60
+    )
+    steps = measured.steps
+    assert steps.worker.tolist() == [0] * 6 + [1] * 6
+    assert steps.step.tolist() == [*range(6), *range(6)]
+    assert steps.warmup.tolist() == [True, True, False, False, False, False] * 2
+
+
+def test_losses_are_weighted_by_examples_with_unequal_replicas() -> None:
+    # Worker 0: two replicas with losses 1 and 2; worker 1: one with loss 11.
+    processes = FakeProcesses([0.1], [(0.25, 0.25), (0.5,)])
+    measured = measure(processes, n_steps=3, warmup=1, batch_size=8, timeout_s=60)
+    assert measured.loss == pytest.approx([0.25 * 1 + 0.25 * 2 + 0.5 * 11] * 3)
+    assert measured.steps.loss[0] == pytest.approx(1.5)
+    assert measured.steps.loss[-1] == pytest.approx(11.0)
+
+
+def test_unreadable_counters_are_none() -> None:
+    processes = FakeProcesses([0.1], [(0.5,), (0.5,)], counters=False)
+    measured = measure(processes, n_steps=3, warmup=1, batch_size=8, timeout_s=60)
+    assert tcp_fields(measured.tcp) == (None, None)
+
+
+@given(st.integers(1, 10_000))
+def test_spread_indices_include_both_ends(n: int) -> None:
+    indices = spread_indices(n, MAX_LOSSES).tolist()
+    assert indices[0] == 0
+    assert indices[-1] == n - 1
+    assert len(indices) == min(n, MAX_LOSSES)
+    assert indices == sorted(set(indices))

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.measure.windows import CHUNK_STEPS, is_settled, transient_steps, window_figures
+
+
+def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
+    return level * (1 + 0.02 * np.random.default_rng(seed).standard_normal(n_steps))
+
+
+class TestTransientSteps:
+    @pytest.mark.parametrize("n_slow", [1, 3, 7])
+    def test_finds_slow_first_steps(self, n_slow: int) -> None:
+        times = noisy(40)
+        times[:n_slow] += 0.5
+        assert n_slow <= transient_steps(times) <= n_slow + 2
+
+    def test_finds_little_in_a_steady_series(self) -> None:
+        found = [transient_steps(noisy(60, seed=seed)) for seed in range(20)]
+        assert np.median(found) <= 3
+
+    def test_one_late_interruption_is_no_end_of_warm_up(self) -> None:
+        times = noisy(60)
+        expected = transient_steps(times)
+        times[24] = 3.0
+        assert transient_steps(times) == expected
+
+    def test_equal_times_have_no_transient(self) -> None:
+        assert transient_steps(np.full(30, 0.05)) == 0
+
+    @given(st.lists(st.floats(1e-6, 1e3), max_size=60))
+    def test_is_at_most_half_and_does_not_depend_on_the_unit(self, values: list[float]) -> None:
+        times = np.asarray(values)
+        assert 0 <= transient_steps(times) <= len(values) // 2
+        assert transient_steps(times) == transient_steps(times * 1024.0)
+
+    def test_leaves_its_input_alone(self) -> None:
+        times = noisy(30)
+        before = times.copy()
+        transient_steps(times)
+        assert np.array_equal(times, before)
+
+
+class TestIsSettled:
+    def test_needs_a_chunk(self) -> None:
+        assert not is_settled(np.full(CHUNK_STEPS - 1, 0.05))
+        assert is_settled(np.full(CHUNK_STEPS, 0.05))
+
+    def test_a_falling_series_is_not_settled(self) -> None:
+        assert not is_settled(np.linspace(1.0, 0.1, 40))
+
+
+class TestWindowFigures:
+    def test_counts_examples_by_the_slowest_workers_wall_time(self) -> None:
+        # Two workers on clocks of their own; the second takes 2 s for the window.
+        start_s = np.array([[100.0, 100.4, 100.8], [7.0, 7.5, 8.0]])
+        end_s = np.array([[100.4, 100.8, 101.0], [7.5, 8.0, 9.0]])
+        figures = window_figures(start_s, end_s, batch_size=64)
+        assert figures.examples_per_s == pytest.approx(64 * 3 / 2.0)
+        assert figures.step_s.n == 3
+        assert figures.step_s.mean == pytest.approx((0.5 + 0.5 + 1.0) / 3)
+        assert figures.step_s.p50 == pytest.approx(0.5)
+
+    @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 1000))
+    def test_percentiles_are_in_order(self, n_workers: int, n_steps: int, seed: int) -> None:
+        end_s = np.cumsum(np.random.default_rng(seed).exponential(size=(n_workers, n_steps)), axis=1)
+        start_s = np.concatenate([np.zeros((n_workers, 1)), end_s[:, :-1]], axis=1)
+        step_s = window_figures(start_s, end_s, batch_size=1).step_s
+        assert step_s.p50 is not None
+        assert step_s.p90 is not None
+        assert step_s.p99 is not None
+        assert step_s.p50 <= step_s.p90 <= step_s.p99

@@ -1,0 +1,50 @@
+"""Rules on imports that import-linter cannot state."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[3]
+_PRIVATE = ("tensorflow.python", "tensorflow.compiler", "keras.src")
+
+
+def _sources() -> Iterator[Path]:
+    for package in ("harness", "reports", "strategies", "workloads"):
+        yield from (_ROOT / package).rglob("*.py")
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_private(name: str) -> bool:
+    return any(name == private or name.startswith(private + ".") for private in _PRIVATE)
+
+
+def test_private_tensorflow_is_used_in_the_bridge_only() -> None:
+    bridge = _ROOT / "strategies" / "tf_bridge"
+    users = {path for path in _sources() if any(map(_is_private, _imported(path)))}
+    assert {path for path in users if bridge not in path.parents} == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "private"),
+    [
+        ("from tensorflow.python.framework import ops", True),
+        ("import keras.src.backend", True),
+        ("from tensorflow import python", True),
+        ("import tensorflow as tf", False),
+        ("from keras import layers", False),
+    ],
+)
+def test_the_rule_can_fail(tmp_path: Path, line: str, private: bool) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(line)
+    assert any(map(_is_private, _imported(path))) == private

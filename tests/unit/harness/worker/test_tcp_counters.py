@@ -1,0 +1,127 @@
+import dataclasses
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.worker.tcp_counters import Connection, Reading, merge, plain_address, read_connections
+
+HOST = "10.0.0."
+
+
+def end(worker: int, port: int) -> tuple[str, int]:
+    return f"{HOST}{worker}", port
+
+
+def connection(
+    local: tuple[str, int], remote: tuple[str, int], acked: int, *, again: int = 0, inode: int = 1
+) -> Connection:
+    return Connection(inode=inode, local=local, remote=remote, acked_bytes=acked, retransmitted_bytes=again)
+
+
+def test_bytes_go_to_the_worker_that_holds_the_other_end() -> None:
+    before: list[Reading] = [
+        (connection(end(0, 50), end(1, 2222), 100, again=5),),
+        (connection(end(1, 2222), end(0, 50), 40),),
+        (),
+    ]
+    after: list[Reading] = [
+        (connection(end(0, 50), end(1, 2222), 1100, again=25), connection(end(0, 51), end(2, 3333), 600)),
+        (connection(end(1, 2222), end(0, 50), 240),),
+        (connection(end(2, 3333), end(0, 51), 0),),
+    ]
+    traffic = merge(before, after, n_steps=10)
+    assert traffic is not None
+    assert traffic.matrix == ((0, 100, 60), (20, 0, 0), (0, 0, 0))
+    assert traffic.bytes_per_step == 180
+    assert traffic.retransmitted_bytes_per_step == 2
+    assert traffic.n_closed == 0
+
+
+def test_connections_to_others_and_to_itself_do_not_count() -> None:
+    after: list[Reading] = [
+        (
+            connection(end(0, 50), ("192.0.2.1", 443), 999),
+            connection(end(0, 60), end(0, 61), 999),
+            connection(end(0, 61), end(0, 60), 999),
+        ),
+        (),
+    ]
+    traffic = merge([(), ()], after, n_steps=1)
+    assert traffic is not None
+    assert traffic.bytes_per_step == 0
+
+
+def test_reused_addresses_are_a_new_connection_and_the_old_one_is_closed() -> None:
+    old = connection(end(0, 50), end(1, 2), 5000, inode=1)
+    new = connection(end(0, 50), end(1, 2), 70, inode=2)
+    peer = connection(end(1, 2), end(0, 50), 0, inode=3)
+    traffic = merge([(old,), (peer,)], [(new,), (peer,)], n_steps=1)
+    assert traffic is not None
+    assert traffic.matrix[0][1] == 70
+    assert traffic.n_closed == 1
+
+
+def test_a_missing_reading_makes_it_unknown() -> None:
+    assert merge([(), None], [(), ()], n_steps=1) is None
+    assert merge([(), ()], [None, ()], n_steps=1) is None
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.integers(0, 10**12)),
+    st.integers(1, 9),
+)
+def test_every_byte_between_workers_is_counted_once(sent: dict[tuple[int, int], int], n_steps: int) -> None:
+    readings: list[list[Connection]] = [[] for _ in range(4)]
+    for (i, j), n_bytes in sent.items():
+        if i != j:
+            here, there = end(i, 1000 + j), end(j, 5000 + i)
+            readings[i].append(connection(here, there, n_bytes))
+            readings[j].append(connection(there, here, 0))
+    traffic = merge([()] * 4, [tuple(reading) for reading in readings], n_steps=n_steps)
+    assert traffic is not None
+    expected = sum(n_bytes for (i, j), n_bytes in sent.items() if i != j)
+    assert traffic.bytes_per_step * n_steps == pytest.approx(expected)
+    doubled = [
+        tuple(dataclasses.replace(c, acked_bytes=2 * c.acked_bytes) for c in reading) for reading in readings
+    ]
+    again = merge([tuple(reading) for reading in readings], doubled, n_steps=n_steps)
+    assert again is not None
+    assert again.bytes_per_step == pytest.approx(traffic.bytes_per_step)
+
+
+def test_addresses_do_not_depend_on_the_family() -> None:
+    assert plain_address("::ffff:127.0.0.1") == plain_address("127.0.0.1") == "127.0.0.1"
+    assert plain_address("::1") == "::1"
+
+
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")]
+)
+def test_a_real_connection(family: socket.AddressFamily, host: str) -> None:
+    if read_connections() is None:
+        pytest.skip("this kernel offers no inet_diag")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(family) as client:
+        client.connect((host, listener.getsockname()[1]))
+        served, _ = listener.accept()
+        with served:
+            before = read_connections()
+            n_bytes = 300_000
+            client.sendall(bytes(n_bytes // 2))
+            client.sendall(bytes(n_bytes // 2))
+            left = n_bytes
+            while left:
+                left -= len(served.recv(65536))
+            after = read_connections()
+            local = ("127.0.0.1", client.getsockname()[1])
+            remote = ("127.0.0.1", listener.getsockname()[1])
+    assert before is not None
+    assert after is not None
+
+    def split(reading: Reading) -> list[Reading]:
+        return [tuple(c for c in reading if c.local == local), tuple(c for c in reading if c.local == remote)]
+
+    traffic = merge(split(before), split(after), n_steps=1)
+    assert traffic is not None
+    assert traffic.matrix == ((0, n_bytes), (0, 0))
