@@ -7,27 +7,27 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+from harness.atomic_files import sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value, slug
 from harness.errors import StoreError, UsageError
-from harness.records import Record, from_json
+from harness.records import Record
+from harness.results_file import newest_of_each, read_results, repair
+from harness.steps_file import Steps, read_steps, write_steps
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+# `Steps` and its reader are part of what a stored run offers, though they have a file of their own.
+__all__ = ["RunFolder", "Steps", "StoredRun", "load_run", "open_run", "read_steps"]
 
 RUN_SCHEMA = 1
 
 _LOCK = ".lock"
 _RUN = "run.json"
 _RESULTS = "results.jsonl"
-_TORN = "results.jsonl.torn"
 _EXPERIMENT = "experiment.yaml"
 _ENVIRONMENT = "environment.json"
 _REPORT = "report.html"
@@ -35,27 +35,6 @@ _STEPS = "steps.parquet"
 _PLAN = "plan.json"
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steps:
-    """Every step of every worker in one repeat; arrays of one length, one entry per worker and step.
-
-    Args:
-        worker: rank of the worker.
-        step: index from 0, warm-up included.
-        start_s: monotonic seconds, comparable within a worker only.
-        end_s: monotonic seconds.
-        loss: the worker's mean loss; NaN where it was not read.
-        warmup: whether the step lies before the timed window.
-    """
-
-    worker: npt.NDArray[np.int32]
-    step: npt.NDArray[np.int32]
-    start_s: npt.NDArray[np.float64]
-    end_s: npt.NDArray[np.float64]
-    loss: npt.NDArray[np.float64]
-    warmup: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,11 +114,11 @@ class RunFolder:
             # Half a line on a full disk must not be what the next record is appended to.
             os.ftruncate(self._results, size)
             raise StoreError(
-                f"{self.path / _RESULTS} must take another line, got {error.strerror}; make room and go on with "
-                "--resume",
+                f"{self.path / _RESULTS} must take another line, got {error.strerror}; make room and go on "
+                "with --resume",
                 field="out",
             ) from None
-        self.records = _newest((*self.records, record))
+        self.records = newest_of_each((*self.records, record))
 
     def write_plan(self, case: str, repeat: int, plan: object) -> Path:
         """Store the plan that a case ran by."""
@@ -174,7 +153,7 @@ class RunFolder:
         path = self.path / _RESULTS
         repair(path)
         self._results = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        _sync_directory(self.path)
+        sync_directory(self.path)
 
 
 def open_run(
@@ -215,7 +194,7 @@ def open_run(
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
             _describe(path, head=head, experiment=experiment, environment=environment)
         folder._open_results()  # noqa: SLF001 - the other half of this constructor
-        folder.records, _, _ = _read_results(path / _RESULTS)
+        folder.records, _, _ = read_results(path / _RESULTS)
     except OSError as error:
         folder.close()
         raise _unwritable(path, error) from None
@@ -237,7 +216,7 @@ def load_run(path: Path) -> StoredRun:
             f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
         )
     head = _read_mapping(path / _RUN)
-    records, n_superseded, torn = _read_results(path / _RESULTS)
+    records, n_superseded, torn = read_results(path / _RESULTS)
     environment = path / _ENVIRONMENT
     return StoredRun(
         path=path,
@@ -249,91 +228,6 @@ def load_run(path: Path) -> StoredRun:
         records=records,
         n_superseded=n_superseded,
         torn=torn,
-    )
-
-
-def repair(path: Path) -> bool:
-    """Make `results.jsonl` end in a whole line; what was torn is kept in `results.jsonl.torn`.
-
-    Returns:
-        Whether a torn line was put aside.
-    """
-    if not path.is_file():
-        return False
-    data = path.read_bytes()
-    whole, tail = _split_tail(data)
-    if not tail:
-        return False
-    if _is_record(tail):
-        # All of the record arrived and only its newline is missing.
-        with path.open("ab") as stream:
-            stream.write(b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        return False
-    with path.with_name(_TORN).open("ab") as stream:
-        stream.write(tail + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.truncate(path, len(whole))
-    return True
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a file so that a reader sees all of it or what was there before."""
-    return _write_bytes(path, text.encode())
-
-
-def write_json(path: Path, document: object) -> Path:
-    """Write a JSON file, atomically; numbers that are not finite become null."""
-    return write_text(path, json.dumps(json_value(document), indent=2, allow_nan=False) + "\n")
-
-
-def write_steps(path: Path, steps: Steps) -> Path:
-    """Write `steps.parquet`, atomically."""
-    # pyarrow is slow to import and only a run's end needs it.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {
-        "worker": pa.array(steps.worker, type=pa.int32()),
-        "step": pa.array(steps.step, type=pa.int32()),
-        "start_s": pa.array(steps.start_s, type=pa.float64()),
-        "end_s": pa.array(steps.end_s, type=pa.float64()),
-        "loss": pa.array(steps.loss, type=pa.float64(), from_pandas=True),
-        "warmup": pa.array(steps.warmup, type=pa.bool_()),
-    }
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    return _write_bytes(path, sink.getvalue().to_pybytes())
-
-
-def read_steps(path: Path) -> Steps:
-    """Read `steps.parquet`.
-
-    Raises:
-        StoreError: not a file of steps.
-    """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-        columns = {
-            name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
-        }
-    except (OSError, pa.ArrowInvalid, KeyError) as error:
-        raise StoreError(
-            f"{path} must hold steps written by stratbench: {str(error).splitlines()[0]}"
-        ) from None
-    return Steps(
-        worker=np.asarray(columns["worker"], dtype=np.int32),
-        step=np.asarray(columns["step"], dtype=np.int32),
-        start_s=np.asarray(columns["start_s"], dtype=np.float64),
-        end_s=np.asarray(columns["end_s"], dtype=np.float64),
-        loss=np.asarray(columns["loss"], dtype=np.float64),
-        warmup=np.asarray(columns["warmup"], dtype=np.bool_),
     )
 
 
@@ -430,77 +324,3 @@ def _read_yaml(path: Path) -> dict[str, JsonValue]:
     if not isinstance(document, dict):
         raise StoreError(f"{path} must hold a mapping, got {type(document).__name__}")
     return document
-
-
-def _read_results(path: Path) -> tuple[tuple[Record, ...], int, bool]:
-    data = path.read_bytes() if path.is_file() else b""
-    whole, tail = _split_tail(data)
-    torn = bool(tail) and not _is_record(tail)
-    lines = [*whole.splitlines(), *([tail] if tail and not torn else [])]
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(from_json(line))
-        except StoreError as error:
-            raise StoreError(f"{path} line {number}: {error}; move that line elsewhere to go on") from None
-    newest = _newest(found)
-    return newest, len(found) - len(newest), torn
-
-
-def _newest(records: Sequence[Record]) -> tuple[Record, ...]:
-    found: dict[tuple[str, int], Record] = {}
-    for record in records:
-        found[record.case, record.repeat] = record
-    return tuple(found.values())
-
-
-def _split_tail(data: bytes) -> tuple[bytes, bytes]:
-    """Split into lines that are whole and a last one that may not be."""
-    if data.endswith(b"\n"):
-        start = data.rfind(b"\n", 0, len(data) - 1) + 1
-        last = data[start:-1]
-        # A machine that lost power can leave a block of zeros, newline included by a later write.
-        return (data, b"") if _is_object(last) else (data[:start], last)
-    start = data.rfind(b"\n") + 1
-    return data[:start], data[start:]
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        from_json(line)
-    except StoreError:
-        return False
-    return True
-
-
-def _write_bytes(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
-    return path
-
-
-def _sync_directory(path: Path) -> None:
-    # A rename survives a power failure only once its folder is on disk.
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

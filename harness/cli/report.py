@@ -50,7 +50,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     if open and format is not Format.HTML:
         raise UsageError(f"must be used with --format html, got {format.value}", field="open")
     import reports
-    from harness.store import write_text
+    from harness.atomic_files import write_text
 
     text = reports.render(run_dirs, format.value)
     if path is None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.atomic_files import write_json
 from harness.canonical import canonical_hash
 from harness.errors import EXIT_USAGE, StoreError, UsageError
 from harness.records import Failure, Record
-from harness.store import RunFolder, Steps, load_run, open_run, write_json
+from harness.store import RunFolder, Steps, load_run, open_run
 
 _EXPERIMENT = {"name": "Quick start!", "measure": {"steps": 3}}
 

@@ -1,0 +1,46 @@
+"""Files that a reader sees whole or not at all, and that survive a power failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+from harness.canonical import json_value
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file so that a reader sees all of it or what was there before."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: Path, document: object) -> Path:
+    """Write a JSON file, atomically; numbers that are not finite become null."""
+    return write_text(path, json.dumps(json_value(document), indent=2, allow_nan=False) + "\n")
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file, atomically; its folder is made when absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return path
+
+
+def sync_directory(path: Path) -> None:
+    """Put the names in a folder on disk."""
+    # A rename survives a power failure only once its folder is on disk.
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
