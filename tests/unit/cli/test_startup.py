@@ -1,10 +1,10 @@
 """Help and lists answer at once because nothing heavy is imported for them."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -45,14 +45,16 @@ def test_help_does_not_even_import_pydantic_and_yaml() -> None:
     assert not _imports("--help") & {"pydantic", "yaml"}
 
 
-def test_help_answers_in_half_a_second() -> None:
-    took_s = []
-    for _ in range(3):
-        started_s = time.monotonic()
-        _stratbench("--help")
-        took_s.append(time.monotonic() - started_s)
-    # The best of three: what else runs on this machine is not the command's doing.
-    assert min(took_s) < 0.5
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "workloads"], ["list", "strategies"]], ids=" ".join
+)
+def test_the_answer_costs_less_than_half_a_second(arguments: list[str]) -> None:
+    program = Path(sys.executable).with_name("stratbench")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Processor time, not the clock's: what else runs on this machine is not the command's doing.
+    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 0.5
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
@@ -94,8 +96,3 @@ def test_a_signal_unwinds_and_exits_with_130(number: signal.Signals) -> None:
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (130, "cleaned up\n", "stratbench: interrupted\n")
-
-
-def _stratbench(*arguments: str) -> None:
-    program = Path(sys.executable).with_name("stratbench")
-    subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
