@@ -7,33 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reports.terminal import TerminalTable
 
-__all__ = ["Format", "ReportError", "render", "summarize"]
+__all__ = ["FORMATS", "ReportError", "render", "summarize"]
 
-Format = Literal["html", "md", "csv", "json"]
+FORMATS = ("html", "md", "csv", "json")
 
 
 class ReportError(Exception):
     """A request from which no report can be made."""
 
 
-def render(run_dirs: Sequence[Path], format: Format = "html") -> str:  # noqa: A002 - the option's name on the command line
+def render(run_dirs: Sequence[Path], format: str = "html") -> str:  # noqa: A002 - the option's name on the command line
     """Make a report of one or more run folders.
 
     Args:
         run_dirs: run folders; strategies are compared within each.
-        format: the medium; names and messages go through its escaping.
+        format: one of `FORMATS`; names and messages go through its escaping.
     Raises:
         ReportError: for a format that does not exist, or no folder.
         harness.errors.StoreError: when a folder is no run folder.
     """
-    if format not in get_args(Format):
+    if format not in FORMATS:
         raise ReportError(
-            f"format: must be one of {', '.join(get_args(Format))}, got {format!r}; html is the full report"
+            f"format: must be one of {', '.join(FORMATS)}, got {format!r}; html is the full report"
         )
     if not run_dirs:
         raise ReportError(
@@ -45,9 +45,13 @@ def render(run_dirs: Sequence[Path], format: Format = "html") -> str:  # noqa: A
 
     runs = [load(Path(path)) for path in run_dirs]
     if format == "html":
-        return page.to_html(build(runs, read_steps=read_steps))
-    report = build(runs)
-    return {"md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}[format](report)
+        text = page.to_html(build(runs, read_steps=read_steps))
+    else:
+        text = {"md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}[format](
+            build(runs)
+        )
+    # JSON can name half of a surrogate pair, which no file can hold.
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def summarize(run_dirs: Sequence[Path]) -> tuple[TerminalTable, ...]:

@@ -15,16 +15,16 @@ from reports.statistics import Estimate, Ratio
 from reports.tables import Cell, Table, byte_table, check_table, problem_table, speed_table, step_table
 
 SCHEMA = 1
+_FORMULA_STARTS = tuple("=+-@|%")
+_CONTROL_STARTS = tuple("\t\r\n")
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
 
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    flat = " ".join(text.split())
-    # A full stop or a colon would make a list or a link of plain text (`1.`, `http:`); a zero-width mark
-    # would be copied along.
-    flat = _MARKDOWN_SPECIAL.sub(r"\\\1", flat)
-    return re.sub(r"^(\d+)\.", r"\1\\.", flat).replace("://", ":\\//")
+    escaped = _MARKDOWN_SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    # "1." at the start of a line would become a list.
+    return re.sub(r"^(\d+)\.", r"\1\\.", escaped)
 
 
 def csv_cell(value: object) -> object:
@@ -33,9 +33,8 @@ def csv_cell(value: object) -> object:
     Source:
         OWASP, "CSV Injection": a leading =, +, -, @, tab or carriage return starts a formula.
     """
-    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@", "|", "%", "\t", "\r")):
-        return f"'{value}"
-    if isinstance(value, str) and value[:1] in "\t\r\n" and value:
+    # Spreadsheets drop leading white space before they look for a formula.
+    if isinstance(value, str) and (value.lstrip()[:1] in _FORMULA_STARTS or value[:1] in _CONTROL_STARTS):
         return f"'{value}"
     return value
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.records import Record
 from reports.load import Run
@@ -51,37 +51,59 @@ def shapes_of(run: Run) -> dict[Shape, dict[str, list[Record]]]:
     """Records by shape and strategy; the one-device `single` joins every shape of its workload."""
     shapes: dict[Shape, dict[str, list[Record]]] = {}
     singles: dict[Shape, dict[str, list[Record]]] = {}
-    for record in run.records:
+    for record, shape in _with_shapes(run.records):
         home = singles if record.strategy == BASELINE else shapes
-        home.setdefault(_shape_of(record), {}).setdefault(strategy_label(record), []).append(record)
+        home.setdefault(shape, {}).setdefault(strategy_label(record), []).append(record)
     lonely = dict(singles)
     for shape, cases in shapes.items():
-        near = [
-            single
-            for single in singles
-            if (single.workload, single.provider, single.device)
-            == (shape.workload, shape.provider, shape.device)
-        ]
-        if near:
-            # With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note
-            # says so.
-            best = min(
-                near,
-                key=lambda single: (
-                    abs(single.batch_size - shape.batch_size),
-                    single.link_mbit != shape.link_mbit,
-                ),
-            )
+        best = _nearest(shape, singles)
+        if best is not None:
             shapes[shape] = singles[best] | cases
             lonely.pop(best, None)
+    return dict(sorted((shapes | lonely).items(), key=lambda item: (_place(run, item[0]), item[0])))
+
+
+def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, Shape]]:
+    """Each record with its shape.
+
+    A case that failed early may know neither batch nor link; it belongs to the shape of its other repeats,
+    else to one that it does not contradict.
+    """
+    known = {record.case: _shape_of(record) for record in records if record.batch_size is not None}
+    found = []
+    for record in records:
+        shape = _shape_of(record)
+        if record.batch_size is None:
+            fits = (other for other in known.values() if _without_batch(other) == _without_batch(shape))
+            shape = known.get(record.case) or next(fits, shape)
+        found.append((record, shape))
+    return found
+
+
+def _without_batch(shape: Shape) -> Shape:
+    return replace(shape, batch_size=0, link_mbit=0.0)
+
+
+def _nearest(shape: Shape, singles: Iterable[Shape]) -> Shape | None:
+    """The shape of the `single` to compare with.
+
+    With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
+    """
+    target = (shape.workload, shape.provider, shape.device)
+    near = [single for single in singles if (single.workload, single.provider, single.device) == target]
+
+    def distance(single: Shape) -> tuple[int, bool]:
+        return (abs(single.batch_size - shape.batch_size), single.link_mbit != shape.link_mbit)
+
+    return min(near, key=distance, default=None)
+
+
+def _place(run: Run, shape: Shape) -> int:
+    """Position of a shape's workload in the experiment's list."""
     listed = run.experiment.get("workloads")
     names = [_listed_name(entry) for entry in listed] if isinstance(listed, Sequence) else []
-
-    def place(item: tuple[Shape, object]) -> tuple[int, Shape]:
-        fits = [i for i, name in enumerate(names) if f"{item[0].workload}:".startswith(f"{name}:")]
-        return (fits[0] if fits else len(names), item[0])
-
-    return dict(sorted((shapes | lonely).items(), key=place))
+    fits = [i for i, name in enumerate(names) if f"{shape.workload}:".startswith(f"{name}:")]
+    return fits[0] if fits else len(names)
 
 
 def _listed_name(entry: object) -> object:

@@ -1,0 +1,225 @@
+"""Every medium, and that no name or message gets through its escaping."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
+
+import reports
+from reports.exports import csv_cell, markdown_text
+from reports.terminal import literal
+
+
+class Page(HTMLParser):
+    """What a page consists of: tags with attributes, and the text outside of data blocks."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.data = ""
+        self._in_script = False
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._in_script = tag == "script"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script:
+            self.data += data
+        else:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="session")
+def html(full_run: Path) -> str:
+    return reports.render([full_run], "html")
+
+
+@pytest.fixture(scope="session")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_no_script_runs_and_no_handler_is_set(page: Page) -> None:
+    scripts = [attrs for tag, attrs in page.tags if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "stratbench-data"}]
+    assert [name for _, attrs in page.tags for name in attrs if name.startswith("on")] == []
+    assert not [
+        tag for tag, _ in page.tags if tag in ("img", "iframe", "object", "embed", "link", "base", "form")
+    ]
+
+
+def test_the_page_refers_to_nothing_outside_itself(page: Page, html: str) -> None:
+    targets = [
+        attrs[name] for _, attrs in page.tags for name in ("href", "src", "xlink:href") if name in attrs
+    ]
+    assert targets
+    assert all(target is not None and target.startswith("#") for target in targets)
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    policy = [
+        attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"]
+
+
+def test_links_within_the_page_lead_somewhere(page: Page) -> None:
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {str(attrs["href"])[1:] for tag, attrs in page.tags if tag == "a"} <= set(ids)
+    assert {str(attrs["aria-labelledby"]) for _, attrs in page.tags if "aria-labelledby" in attrs} <= set(ids)
+
+
+@pytest.mark.parametrize("name", [SCRIPT, FORMULA, MARKDOWN])
+def test_nasty_names_are_shown_as_they_are(page: Page, name: str) -> None:
+    assert name in page.text
+
+
+def test_the_embedded_data_is_the_json_report_without_steps(page: Page, full_run: Path) -> None:
+    embedded = json.loads(page.data)
+    assert {c["workload"] for c in embedded["comparisons"]} == {case.workload for case in full_cases()}
+    assert all("steps" not in row for c in embedded["comparisons"] for row in c["rows"])
+    assert embedded["problems"] == json.loads(reports.render([full_run], "json"))["problems"]
+
+
+def test_every_chart_has_a_name_and_fits_its_page(page: Page) -> None:
+    charts = [attrs for tag, attrs in page.tags if tag == "svg"]
+    # Four charts for each of four workloads, wide and narrow.
+    assert len(charts) == 32
+    assert all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
+    assert {chart["width"] for chart in charts} == {"1060", "340"}
+    assert all(float(str(chart["height"])) > 60 for chart in charts)
+
+
+def test_bars_stay_within_their_charts(html: str) -> None:
+    for chart in re.findall(r"<svg .*?</svg>", html, re.DOTALL):
+        width = float(re.search(r' width="([\d.]+)"', chart)[1])  # type: ignore[index]
+        for x, bar in re.findall(r'<rect x="([-\d.]+)" y="[-\d.]+" width="([\d.]+)"', chart):
+            assert float(x) >= 0
+            assert float(x) + float(bar) <= width
+
+
+def test_verdicts_come_before_everything_else(page: Page) -> None:
+    text = "".join(page.text)
+    assert text.index("all-reduce is fastest") < text.index("Ranking by examples per second")
+    assert text.index("rank together: these repeats") < text.index("Ranking by examples per second")
+
+
+def test_failures_and_what_was_left_out_are_said(page: Page) -> None:
+    text = "".join(page.text)
+    assert "worker 1 was killed by signal 9" in text
+    assert "needs a GPU, got none" in text
+    assert "incomplete: the run ended while writing it" in text
+
+
+def test_csv_holds_a_line_per_row_and_no_formula(full_run: Path) -> None:
+    lines = list(csv.DictReader(io.StringIO(reports.render([full_run], "csv"))))
+    assert len(lines) == len({(c.workload, c.strategy, str(c.params)) for c in full_cases()})
+    for line in lines:
+        for cell in line.values():
+            assert not cell.startswith(("=", "+", "@", "\t", "\r")), cell
+            assert not cell.startswith("-") or float(cell) < 0
+    assert f"'{FORMULA}" in [line["strategy"] for line in lines]
+    leader = next(x for x in lines if x["workload"] == "wide-mlp" and x["strategy"] == "all-reduce")
+    assert float(leader["ratio_low"]) < float(leader["ratio"]) < float(leader["ratio_high"])
+    assert (leader["n"], leader["mark"], leader["rank"]) == ("3", "equivalent", "1")
+
+
+def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
+    text = reports.render([full_run], "md")
+    tables = [block for block in re.split(r"\n\s*\n", text) if block.startswith("|")]
+    assert len(tables) == 4 * 4 + 1
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()}) == 1
+    assert not re.search(r"(?<!\\)<", text)
+    assert not re.search(r"(?<!\\)`", text)
+    assert not re.search(r"(?<!\\)\[", text)
+
+
+def test_json_is_strict_and_complete(full_run: Path) -> None:
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    document = json.loads(reports.render([full_run], "json"), parse_constant=refuse)
+    assert document["schema"] == 1
+    rows = {row["strategy"]: row for row in document["comparisons"][0]["rows"]}
+    assert rows["all-reduce"]["rank"] == 1
+    assert rows["all-reduce"]["class"] == "exact"
+    assert rows["none"]["mark"]["kind"] == "control"
+    assert document["left_out"]
+
+
+def test_terminal_tables_are_literal_and_rectangular(full_run: Path) -> None:
+    tables = reports.summarize([full_run])
+    assert len(tables) == 4
+    for table in tables:
+        assert all(len(cells) == len(table.columns) for cells in table.rows)
+        assert table.verdict
+        lines = [table.title, *table.verdict, *table.notes, *(cell for row in table.rows for cell in row)]
+        assert all(line.isprintable() for line in lines)
+    assert any("left out" in note for note in tables[-1].notes)
+
+
+@pytest.mark.parametrize("medium", reports.FORMATS)
+def test_every_format_copes_with_an_empty_run(tmp_path: Path, medium: str) -> None:
+    assert reports.render([write_run(tmp_path / "run", [])], medium)
+
+
+@pytest.mark.parametrize("medium", reports.FORMATS)
+def test_every_format_copes_with_failures_only(tmp_path: Path, medium: str) -> None:
+    cases = [Case(workload="w", strategy="ps", problems={0: ("failed", None)}), Case(workload="w", **SINGLE)]
+    text = reports.render([write_run(tmp_path / "run", cases, n_repeats=1)], medium)
+    assert "ps" in text
+
+
+@pytest.mark.parametrize("medium", reports.FORMATS)
+def test_the_same_run_makes_the_same_report(full_run: Path, medium: str) -> None:
+    assert reports.render([full_run], medium) == reports.render([full_run], medium)
+
+
+def test_unusable_requests_cost_one_line(full_run: Path) -> None:
+    with pytest.raises(reports.ReportError, match="format: must be one of html, md, csv, json, got 'pdf'"):
+        reports.render([full_run], "pdf")
+    with pytest.raises(reports.ReportError, match="at least one run folder"):
+        reports.render([])
+
+
+@given(st.text())
+def test_no_text_becomes_a_formula(text: str) -> None:
+    cell = csv_cell(text)
+    assert isinstance(cell, str)
+    assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+    assert cell.removeprefix("'") in (text, text.removeprefix("'"))
+
+
+@given(st.text())
+def test_no_text_breaks_a_markdown_table(text: str) -> None:
+    shown = markdown_text(text)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", shown.replace("\\\\", ""))
+
+
+@given(st.text())
+def test_no_text_moves_the_cursor(text: str) -> None:
+    assert literal(text).isprintable()
+
+
+@pytest.mark.parametrize("number", [0, -1.5, 3, None, True])
+def test_numbers_stay_numbers_in_csv(number: object) -> None:
+    assert csv_cell(number) is number

@@ -1,0 +1,235 @@
+"""Rows, ranks and verdicts from stored records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
+
+from reports.compare import build
+from reports.load import load, read_steps
+from reports.rows import Comparison, Report, Row, Steps
+
+Compare = Callable[..., Comparison]
+
+REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010)
+PS = Case(workload="w", strategy="ps", p50_s=0.016)
+ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
+CONTROL = Case(workload="w", p50_s=0.005, **NONE)
+
+
+def row(comparison: Comparison, strategy: str) -> Row:
+    return next(row for row in comparison.rows if row.strategy == strategy)
+
+
+def change(case: Case, **fields: object) -> Case:
+    return dataclasses.replace(case, **fields)  # type: ignore[arg-type]
+
+
+def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare) -> None:
+    found = compare([ALONE, CONTROL, PS, REDUCE])
+    assert [r.strategy for r in found.rows] == ["none", "all-reduce", "ps", "single"]
+    assert [r.rank for r in found.rows] == [None, 1, 2, 3]
+    assert found.verdict.kind == "clear"
+    assert found.verdict.leaders == ("all-reduce",)
+    assert "all-reduce is fastest" in found.verdict.headline
+    assert "the rate of single (95 % interval" in found.verdict.headline
+    assert "n=3" in found.verdict.headline
+    assert "1.01 MB over TCP" in " ".join(found.verdict.details)
+    ratio = row(found, "all-reduce").ratio
+    assert ratio is not None
+    assert ratio.interval is not None
+    assert ratio.interval.contains(2.0)
+
+
+def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
+    found = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
+    assert found.rate is not None
+    assert found.window_rate is not None
+    assert found.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
+    # A stall hits the wall time of the window and not the median; both are shown.
+    assert found.window_rate.value < 0.2 * found.rate.value
+
+
+def test_a_stall_is_noted(compare: Compare) -> None:
+    assert any("a few slow steps" in n for n in compare([change(REDUCE, stall_s=3.0), ALONE]).notes)
+
+
+def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
+    found = compare([ALONE, CONTROL, REDUCE])
+    assert row(found, "none").rank is None
+    assert row(found, "none").mark.kind == "control"
+    assert "none (a control" in " ".join(found.verdict.details)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"equivalent": False}, "not-equivalent", "NOT equivalent"),
+        ({"equivalent": None}, "not-checked", "not checked"),
+        ({"equivalent": None, "class_": "statistical"}, "statistical", "not held to equivalence"),
+    ],
+)
+def test_unproven_strategies_cannot_win(
+    compare: Compare, fields: dict[str, object], kind: str, words: str
+) -> None:
+    found = compare([ALONE, PS, change(REDUCE, **fields)])
+    assert row(found, "all-reduce").mark.kind == kind
+    assert row(found, "all-reduce").rank is None
+    assert found.verdict.leaders == ("ps",)
+    assert words in " ".join(found.verdict.details)
+
+
+def test_a_control_that_passes_the_check_makes_the_check_suspect(compare: Compare) -> None:
+    found = compare([ALONE, REDUCE, change(CONTROL, equivalent=True)])
+    assert row(found, "none").rank is None
+    assert any("blind" in note for note in found.notes)
+
+
+def test_overlapping_strategies_rank_together(compare: Compare) -> None:
+    found = compare([ALONE, change(REDUCE, noise=0.06), change(PS, p50_s=0.0101, noise=0.06)])
+    assert found.verdict.kind == "together"
+    assert set(found.verdict.leaders) == {"all-reduce", "ps"}
+    assert "rank together" in found.verdict.headline
+    assert row(found, "all-reduce").rank == row(found, "ps").rank == 1
+    assert row(found, "single").rank == 3
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_too_few_repeats_name_no_winner(compare: Compare, n: int) -> None:
+    found = compare([ALONE, REDUCE, PS], n_repeats=n)
+    assert found.verdict.kind == "no-interval"
+    assert found.verdict.headline.startswith("No winner declared")
+    assert f"n={n} gives no interval" in found.verdict.headline
+    assert all(r.rank is None for r in found.rows)
+
+
+def test_a_baseline_that_wins_is_said_to(compare: Compare) -> None:
+    found = compare([change(ALONE, p50_s=0.004), REDUCE, PS])
+    assert found.verdict.leaders == ("single",)
+    assert "the baseline, is fastest" in found.verdict.headline
+    assert "Best of the others is all-reduce" in found.verdict.details[0]
+    assert row(found, "single").ratio is None
+
+
+def test_nothing_proven_means_no_winner(compare: Compare) -> None:
+    found = compare([CONTROL, change(REDUCE, equivalent=False)], baseline="none")
+    assert found.verdict.kind == "none"
+    assert found.verdict.leaders == ()
+
+
+def test_one_candidate_is_no_comparison(compare: Compare) -> None:
+    found = compare([CONTROL, REDUCE])
+    assert found.verdict.kind == "none"
+    assert found.verdict.headline.startswith("No comparison")
+
+
+def test_an_absent_baseline_falls_back_with_a_note(compare: Compare) -> None:
+    found = compare([CONTROL, REDUCE, PS])
+    assert found.baseline in ("all-reduce", "ps")
+    assert any(note.startswith("Baseline single has no figure here") for note in found.notes)
+
+
+def test_a_failed_baseline_falls_back_too(compare: Compare) -> None:
+    found = compare([change(ALONE, problems=dict.fromkeys(range(3), ("failed", DIED))), REDUCE, PS])
+    assert found.baseline in ("all-reduce", "ps")
+    assert row(found, "single").status == "failed"
+
+
+def test_failures_lower_n_and_are_listed(compare: Compare) -> None:
+    found = compare([ALONE, REDUCE, change(PS, problems={1: ("failed", DIED)})])
+    assert (row(found, "ps").n, row(found, "ps").n_repeats, row(found, "ps").status) == (2, 3, "ok")
+    assert row(found, "ps").rank is None
+    (problem,) = row(found, "ps").problems
+    assert (problem.repeats, problem.type, problem.stage) == ((1,), "worker-died", "run")
+    assert "signal 9" in problem.message
+    assert any("2 of 3 repeats count" in note for note in found.notes)
+
+
+def test_one_implausible_repeat_taints_the_case(compare: Compare) -> None:
+    found = compare([ALONE, PS, change(REDUCE, p50_s=0.001, problems={2: ("implausible", TOO_FAST)})])
+    assert row(found, "all-reduce").status == "implausible"
+    assert found.verdict.leaders == ("ps",)
+
+
+def test_skipped_repeats_are_one_problem(compare: Compare) -> None:
+    found = compare([ALONE, PS, change(REDUCE, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))])
+    assert row(found, "all-reduce").status == "skipped"
+    assert [p.repeats for p in row(found, "all-reduce").problems] == [(0, 1, 2)]
+
+
+def test_a_case_that_failed_before_its_batch_was_known_keeps_its_place(compare: Compare) -> None:
+    early = change(REDUCE, batch_size=None, problems=dict.fromkeys(range(3), ("failed", DIED)))
+    found = compare([ALONE, PS, early])
+    assert {r.strategy: r.status for r in found.rows} == {"ps": "ok", "single": "ok", "all-reduce": "failed"}
+
+
+def test_an_ok_record_without_a_figure_is_a_problem(compare: Compare) -> None:
+    found = compare([ALONE, PS, change(REDUCE, batch_size=None)])
+    (problem,) = row(found, "all-reduce").problems
+    assert (row(found, "all-reduce").status, problem.type) == ("failed", "no-figure")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"overhead": 1.2}, "1.20\N{MULTIPLICATION SIGN} the predicted payload bytes"),
+        ({"overhead": 0.9}, "TCP bytes are below predicted payload bytes"),
+        ({"payload": 0.0, "overhead": 1.0}, None),
+        ({"overhead": 1.05}, None),
+    ],
+)
+def test_bytes_out_of_order_are_noted(compare: Compare, fields: dict[str, object], words: str | None) -> None:
+    notes = [note for note in compare([ALONE, change(REDUCE, **fields)]).notes if "bytes" in note]
+    assert [words in note for note in notes] == ([] if words is None else [True])
+
+
+def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
+    assert row(compare([ALONE, change(REDUCE, interface=False)]), "all-reduce").interface_bytes is None
+
+
+def test_single_joins_every_shape_of_its_workload(tmp_path: Path) -> None:
+    cases = [ALONE, *(change(case, workers=n) for case in (REDUCE, PS) for n in (2, 4))]
+    found = build([load(write_run(tmp_path / "run", cases))])
+    assert [c.workers for c in found.comparisons] == [2, 4]
+    assert all(c.baseline == "single" for c in found.comparisons)
+
+
+def test_another_batch_of_the_baseline_is_noted(compare: Compare) -> None:
+    found = compare([change(ALONE, batch_size=32), REDUCE, PS])
+    assert any("ran with a batch of 32" in note for note in found.notes)
+
+
+def test_parameters_make_another_strategy(compare: Compare) -> None:
+    found = compare([ALONE, PS, change(PS, params={"sync": True, "staleness": 2})])
+    assert {r.strategy for r in found.rows} == {"single", "ps", "ps:staleness=2,sync=true"}
+
+
+def test_workloads_keep_the_order_of_the_experiment(tmp_path: Path) -> None:
+    cases = [change(case, workload=name) for name in ("zebra", "ant") for case in (ALONE, REDUCE)]
+    found = build([load(write_run(tmp_path / "run", cases))])
+    assert [c.workload for c in found.comparisons] == ["zebra", "ant"]
+
+
+def test_runs_are_not_mixed(tmp_path: Path) -> None:
+    runs = [load(write_run(tmp_path / name, [ALONE, REDUCE], seed=seed)) for seed, name in enumerate("ab")]
+    found = build(runs)
+    assert len(found.comparisons) == 2
+    assert all(r.n == 3 for c in found.comparisons for r in c.rows)
+
+
+def test_steps_are_the_slowest_workers_with_warm_up_first(tmp_path: Path) -> None:
+    report = build([load(write_run(tmp_path / "run", [ALONE, REDUCE]))], read_steps=read_steps)
+    (steps, *_) = row(report.comparisons[0], "all-reduce").steps
+    assert isinstance(steps, Steps)
+    assert (len(steps.seconds), steps.n_warmup) == (58, 8)
+    assert steps.seconds[0] > 3 * steps.seconds[-1]
+
+
+def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
+    report = build([load(write_run(tmp_path / "run", []))])
+    assert isinstance(report, Report)
+    assert report.comparisons == ()
