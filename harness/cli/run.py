@@ -17,7 +17,7 @@ from harness.errors import UsageError
 from harness.options import RunOptions, RunOutcome
 from harness.refs import parse_scalar, split_list
 
-EXAMPLE = "stratbench run quickstart --strategies single,none,ps:staleness=0,all-reduce --steps 20"
+EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chunk_size=16"
 
 
 def run(  # noqa: PLR0913 - one parameter for each option
