@@ -13,7 +13,7 @@ WarmUp: TypeAlias = int | Literal["auto"]
 
 CHUNK_STEPS = 10
 MAX_CHUNKS = 5
-_OUTLIER_DEVIATIONS = 3.0
+_OUTLIER_DEVIATIONS = 4.0
 _MAD_TO_DEVIATION = 1.4826
 _SMALLEST_DEVIATION = 1e-3  # of the median: below this, differences are the clock's
 
@@ -35,7 +35,7 @@ def transient_steps(step_s: Seconds) -> int:
     """Find how many of the first steps are still warming up.
 
     The count d ≤ n/2 that minimises the marginal standard error of the steps after it,
-    sum (x - mean)² / (n - d)². Times are first clipped to three deviations (by the median absolute deviation
+    sum (x - mean)² / (n - d)². Times are first clipped to four deviations (by the median absolute deviation
     of the later half) above the median of the later half, so that one late interruption does not pass for an
     end of warm-up. The smallest d wins a tie.
 
@@ -51,9 +51,11 @@ def transient_steps(step_s: Seconds) -> int:
     later = step_s[n_steps // 2 :]
     middle = float(np.median(later))
     spread = _MAD_TO_DEVIATION * float(np.median(np.abs(later - middle)))
-    deviation = max(spread, _SMALLEST_DEVIATION * middle)
+    resolution = _SMALLEST_DEVIATION * middle
+    deviation = max(spread, resolution)
     clipped = np.minimum(step_s, middle + _OUTLIER_DEVIATIONS * deviation)
-    errors = [float(np.var(clipped[d:])) / (n_steps - d) for d in range(n_steps // 2 + 1)]
+    # Without the resolution, rounding decides where times are all but equal.
+    errors = [(float(np.var(clipped[d:])) + resolution**2) / (n_steps - d) for d in range(n_steps // 2 + 1)]
     return int(np.argmin(errors))
 
 

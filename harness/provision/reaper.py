@@ -1,8 +1,8 @@
 """Temporary folders of runs, and the removal of what dead runs have left in them and running.
 
 Each folder has a guard, `python -m harness.provision.reaper FOLDER`: when its driver ends, however it ends,
-the guard kills what still runs in the folder's name and removes it. Ray's own ties leave agents behind that were
-just starting when the driver was killed.
+the guard kills what still runs in the folder's name and removes it. Ray's own ties leave agents behind that
+were just starting when the driver was killed.
 """
 
 import json

@@ -13,9 +13,13 @@ def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
 class TestTransientSteps:
     @pytest.mark.parametrize("n_slow", [1, 3, 7])
     def test_finds_slow_first_steps(self, n_slow: int) -> None:
-        times = noisy(40)
-        times[:n_slow] += 0.5
-        assert n_slow <= transient_steps(times) <= n_slow + 2
+        found = []
+        for seed in range(20):
+            times = noisy(40, seed=seed)
+            times[:n_slow] += 0.5
+            found.append(transient_steps(times))
+        assert min(found) >= n_slow
+        assert np.median(found) <= n_slow + 3
 
     def test_finds_little_in_a_steady_series(self) -> None:
         found = [transient_steps(noisy(60, seed=seed)) for seed in range(20)]

@@ -26,9 +26,7 @@ def test_cycles_the_batches_from_the_numbered_step_on() -> None:
 
 
 def test_steps_adjoin_and_times_rise() -> None:
-    times = run_steps(
-        lambda feeds: [np.float32(1), np.float32(2)], batches(1), n_steps=4, first=0, n_losses=2
-    )
+    times = run_steps(lambda feeds: [1.0, np.asarray(2.0)], batches(1), n_steps=4, first=0, n_losses=2)
     assert times.start_s.shape == times.end_s.shape == (4,)
     assert times.losses.shape == (4, 2)
     assert np.array_equal(times.start_s[1:], times.end_s[:-1])

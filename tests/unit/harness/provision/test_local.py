@@ -1,0 +1,27 @@
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.provision.local import core_sets
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
+def test_cores_are_shared_out_disjoint_or_not_at_all(workers: int, each: int, available: set[int]) -> None:
+    sets = core_sets(sorted(available), workers, each)
+    assert len(sets) == workers
+    given_out = [core for cores in sets if cores is not None for core in cores]
+    if workers * each <= len(available):
+        assert all(cores is not None and len(cores) == each for cores in sets)
+        assert len(given_out) == len(set(given_out))
+        assert set(given_out) <= available
+    else:
+        assert given_out == []
+
+
+def test_reading_the_provider_needs_no_ray() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, harness.provision.local; print('ray' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ)) == b"False\n"

@@ -1,0 +1,100 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.provision.reaper import (
+    RUN_FOLDER_VARIABLE,
+    end_processes,
+    processes_of,
+    reap,
+    run_folder,
+    start_time,
+)
+
+
+def sleeper(folder: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["sleep", "60"], env={**os.environ, RUN_FOLDER_VARIABLE: str(folder)})
+
+
+def dead_folder(base: Path) -> Path:
+    folder = base / "stratbench-dead"
+    folder.mkdir()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (folder / "owner.json").write_text(json.dumps({"pid": os.getpid(), "started": 1, "boot": boot}))
+    return folder
+
+
+def test_a_folder_is_private_and_goes_with_what_runs_in_its_name(tmp_path: Path) -> None:
+    with run_folder(tmp_path) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert reap(tmp_path) == ()
+        left = sleeper(folder)
+    assert left.wait(5) == -9
+    assert not folder.exists()
+
+
+def test_a_dead_runs_folder_and_processes_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    folder, other = dead_folder(tmp_path), tmp_path / "stratbench-fresh"
+    other.mkdir()
+    left, unrelated = sleeper(folder), sleeper(other)
+    try:
+        assert reap(tmp_path) == (folder,)
+        assert left.wait(5) == -9
+        assert other.exists()
+        assert unrelated.poll() is None
+    finally:
+        unrelated.kill()
+        unrelated.wait()
+
+
+def test_a_folder_whose_owner_never_wrote_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    folder = tmp_path / "stratbench-old"
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    assert reap(tmp_path) == (folder,)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    target.mkdir()
+    (tmp_path / "stratbench-link").symlink_to(target)
+    assert reap(tmp_path) == ()
+    assert target.exists()
+
+
+def test_a_folder_goes_when_its_driver_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from harness.provision.reaper import run_folder\n"
+        "with run_folder(Path(sys.argv[1])) as folder: print(folder, flush=True); time.sleep(60)"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    assert driver.stdout is not None
+    folder = Path(driver.stdout.readline().decode().strip())
+    left = sleeper(folder)
+    driver.kill()
+    driver.communicate()
+    assert left.wait(5) == -9
+    limit_s = time.monotonic() + 5.0
+    while folder.exists():
+        assert time.monotonic() < limit_s
+
+
+def test_no_process_is_ended_for_another_folder(tmp_path: Path) -> None:
+    process = sleeper(tmp_path / "a-longer-name")
+    try:
+        assert end_processes(tmp_path / "a") == ()
+        assert processes_of(tmp_path / "a-longer-name") == (process.pid,)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, 0])
+def test_no_process_has_no_start(pid: int) -> None:
+    assert start_time(pid) is None
+    assert start_time(os.getpid()) is not None

@@ -1,0 +1,93 @@
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.errors import CaseError
+from harness.provision.base import ProcessSet
+from harness.provision.serving import serving_processes
+from harness.worker.actor import WorkerFacts
+
+
+class FakeCluster:
+    """Process sets whose servers find their ports taken the first times."""
+
+    pinned = True
+    notes = ()
+    provision_s = None
+
+    def __init__(self, failures: Sequence[str]) -> None:
+        self.failures = list(failures)
+        self.n_opened = 0
+        self.n_open = 0
+        self.started: list[object] = []
+
+    def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
+        raise AssertionError
+
+    @contextmanager
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator[ProcessSet]:
+        self.n_opened += 1
+        self.n_open += 1
+        try:
+            yield FakeProcesses(self)
+        finally:
+            self.n_open -= 1
+
+
+class FakeProcesses:
+    pids = (1, 2)
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def call(
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> list[object]:
+        if function.endswith(":reserve_port"):
+            return [f"127.0.0.1:{self._cluster.n_opened}{worker}" for worker in range(2)]
+        if self._cluster.failures:
+            raise CaseError(self._cluster.failures.pop(0), "message", stage=stage)
+        self._cluster.started = list(per_worker_args)
+        return [None, None]
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        raise AssertionError
+
+
+LOGS = [Path("a"), Path("b")]
+
+
+def test_every_worker_learns_all_addresses() -> None:
+    cluster = FakeCluster([])
+    with serving_processes(cluster, LOGS, n_devices=[1, 2]):
+        assert cluster.n_open == 1
+    addresses = ["127.0.0.1:10", "127.0.0.1:11"]
+    assert cluster.started == [(0, addresses, 1), (1, addresses, 2)]
+    assert cluster.n_open == 0
+
+
+def test_a_taken_port_starts_over_in_fresh_processes_with_other_ports() -> None:
+    cluster = FakeCluster(["port-in-use", "port-in-use"])
+    with serving_processes(cluster, LOGS, n_devices=[1, 1]):
+        assert (cluster.n_opened, cluster.n_open) == (3, 1)
+    assert cluster.started[0] == (0, ["127.0.0.1:30", "127.0.0.1:31"], 1)
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind", "n_opened"), [(["port-in-use"] * 3, "port-in-use", 3), (["oom"], "oom", 1)]
+)
+def test_it_gives_up(failures: list[str], kind: str, n_opened: int) -> None:
+    cluster = FakeCluster(failures)
+    with pytest.raises(CaseError) as caught, serving_processes(cluster, LOGS, n_devices=[1, 1]):
+        pass
+    assert caught.value.kind == kind
+    assert (cluster.n_opened, cluster.n_open) == (n_opened, 0)

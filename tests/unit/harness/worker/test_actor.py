@@ -1,0 +1,119 @@
+"""The actor, its zygote and forked processes, without Ray and without TensorFlow."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.provision.reaper import start_time
+from harness.worker.actor import Worker, WorkerFacts
+from harness.worker.replies import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
+
+JOBS = """
+import os, time
+
+def pid(state):
+    return os.getpid()
+
+def sleep(state, seconds):
+    open(os.environ["READY"], "w").close()
+    time.sleep(seconds)
+
+def environment(state, name):
+    return os.environ.get(name)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    (tmp_path / "actor_jobs.py").write_text(JOBS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("RAY_SECRET", "x")
+    started = Worker(
+        imports=("json",),
+        cores=None,
+        log_path=str(tmp_path / "zygote.log"),
+        environment={"READY": str(tmp_path / "ready"), "PYTHONUNBUFFERED": "1"},
+    )
+    yield started
+    facts = started.facts()
+    if isinstance(facts, WorkerFacts):
+        os.kill(facts.zygote_pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def pid(worker: Worker, tmp_path: Path) -> int:
+    forked = worker.fork(str(tmp_path / "worker.log"))
+    assert isinstance(forked, int)
+    return forked
+
+
+def result(reply: Reply) -> object:
+    assert isinstance(reply, Answer), reply
+    return unpack_answer(reply.payload)
+
+
+def test_the_zygote_has_one_thread(worker: Worker) -> None:
+    facts = worker.facts()
+    assert isinstance(facts, WorkerFacts)
+    assert facts.n_zygote_threads == 1
+
+
+def test_each_fork_is_another_process_with_the_given_environment(
+    worker: Worker, pid: int, tmp_path: Path
+) -> None:
+    other = worker.fork(str(tmp_path / "worker.log"))
+    assert isinstance(other, int)
+    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 5.0)) == pid
+    assert result(worker.call(other, pack_job("actor_jobs:pid", ()), 5.0)) == other != pid
+    assert result(worker.call(pid, pack_job("actor_jobs:environment", ("PYTHONUNBUFFERED",)), 5.0)) == "1"
+    assert result(worker.call(pid, pack_job("actor_jobs:environment", ("RAY_SECRET",)), 5.0)) is None
+
+
+def test_an_unknown_job_is_an_error_and_the_process_lives_on(worker: Worker, pid: int) -> None:
+    error = result(worker.call(pid, pack_job("actor_jobs:nothing", ()), 5.0))
+    assert isinstance(error, JobError)
+    assert error.type == "AttributeError"
+    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 5.0)) == pid
+
+
+def test_a_process_can_be_killed_while_it_is_awaited(worker: Worker, pid: int, tmp_path: Path) -> None:
+    def kill() -> None:
+        limit_s = time.monotonic() + 5.0
+        while not (tmp_path / "ready").exists() and time.monotonic() < limit_s:
+            threading.Event().wait(0.005)
+        assert worker.kill(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    reply = worker.call(pid, pack_job("actor_jobs:sleep", (60,)), 30.0)
+    thread.join()
+    assert reply == Died(what="process", exit_code=-signal.SIGKILL)
+    assert start_time(pid) is None
+    assert worker.call(pid, pack_job("actor_jobs:pid", ()), 5.0) == Died(what="process", exit_code=None)
+
+
+def test_silence_is_told_and_stacks_are_logged(worker: Worker, pid: int, tmp_path: Path) -> None:
+    assert worker.call(pid, pack_job("actor_jobs:sleep", (60,)), 0.3) == Silent(waited_s=0.3)
+    assert "in sleep" in (tmp_path / "worker.log").read_text()
+
+
+def test_a_dead_zygote_takes_its_processes_along(worker: Worker, pid: int, tmp_path: Path) -> None:
+    facts = worker.facts()
+    assert isinstance(facts, WorkerFacts)
+    os.kill(facts.zygote_pid, signal.SIGKILL)
+    assert worker.call(pid, pack_job("actor_jobs:sleep", (60,)), 5.0) == Died(what="zygote", exit_code=-9)
+    assert worker.fork(str(tmp_path / "other.log")) == Died(what="zygote", exit_code=-9)
+    limit_s = time.monotonic() + 5.0
+    while start_time(pid) is not None:
+        assert time.monotonic() < limit_s
+
+
+def test_an_import_that_fails_ends_the_wait(tmp_path: Path) -> None:
+    started = Worker(imports=("no_such_module",), cores=None, log_path=str(tmp_path / "log"), environment={})
+    assert started.facts() == Died(what="zygote", exit_code=1)
+    assert "no_such_module" in (tmp_path / "log").read_text()
