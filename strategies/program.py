@@ -12,7 +12,7 @@ class VariableAccess:
     Attributes:
         variable: name under which its initial value is stored.
         rank: replica that owns the copy, None when all replicas of all workers share one.
-        load: node that assigns `placeholder`, None when another worker loads it.
+        load: node that assigns `placeholder`.
         read: tensor of its value.
         seed_mix: change of the stored initial value for this rank, None when it is used as stored.
     """
@@ -20,8 +20,8 @@ class VariableAccess:
     variable: str
     kind: Kind
     rank: int | None
-    placeholder: str | None
-    load: str | None
+    placeholder: str
+    load: str
     read: str
     seed_mix: SeedMix | None = None
 
@@ -37,7 +37,8 @@ class Program:
             global batch.
         losses: one per local replica.
         targets: nodes that a step runs.
-        setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
+        setup: nodes to run once after loading and before the first step (tables), on this worker.
+        variables: what this worker loads and reads; shared variables are task 0's.
         n_devices: logical CPU devices that the worker's server must offer.
         device_filters: what the session may see.
         group_leader: leader of the collectives, None without collectives.

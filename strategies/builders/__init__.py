@@ -1,0 +1,1 @@
+"""From a captured step and a topology to a plan; one file per family."""

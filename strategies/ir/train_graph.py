@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from strategies.ir.graph import DType, Graph, Shape
+from strategies.ir.graph import DType, Graph, Shape, producer
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]
 Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
@@ -83,6 +83,7 @@ class Boundary:
     shape: Shape
     values: str
     indices: str | None = None
+    index_dtype: DType | None = None
     rank: int | None = None
     contributions: tuple[Contribution, ...] = ()
 
@@ -130,7 +131,8 @@ class TrainGraph:
 
     Attributes:
         gradients: name of trainable → its place in the order in which backward makes gradients ready.
-        state_targets: nodes of the forward pass that a step must run (assignments of forward state, summaries).
+        state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks).
+        effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
         step_targets: further nodes that a step must run and that nothing above names (synchronisation).
         tables: initializer nodes of lookup tables, run once before the first step.
         savers: nodes of savers, kept through pruning and never run by a step.
@@ -144,6 +146,7 @@ class TrainGraph:
     batch: tuple[BatchInput, ...]
     losses: tuple[Loss, ...]
     state_targets: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
     step_targets: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     savers: tuple[str, ...] = ()
@@ -157,4 +160,14 @@ class TrainGraph:
     def targets(self) -> tuple[str, ...]:
         """Every node that one step runs, each once."""
         updates = (target for region in self.regions for target in region.targets)
-        return tuple(dict.fromkeys((*self.state_targets, *updates, *self.step_targets)))
+        return tuple(dict.fromkeys((*self.state_targets, *updates, *self.effects, *self.step_targets)))
+
+    def roots(self) -> tuple[str, ...]:
+        """Every node that something outside the graph refers to; pruning keeps them and what they need."""
+        boundary = (n for b in self.boundaries for n in (b.values, b.indices) if n is not None)
+        access = (n for v in self.variables for n in (v.handle, v.placeholder, v.load, v.read))
+        fetched = (producer(loss.tensor) for loss in self.losses)
+        fed = (b.node for b in self.batch)
+        return tuple(
+            dict.fromkeys((*self.targets(), *boundary, *access, *fetched, *fed, *self.tables, *self.savers))
+        )

@@ -1,0 +1,1 @@
+"""The arithmetic of synchronisation as ordinary TensorFlow functions; passes splice them in."""

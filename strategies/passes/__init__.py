@@ -1,0 +1,1 @@
+"""Graph to graph, one idea each; `pipeline` runs them in order."""

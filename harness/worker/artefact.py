@@ -1,0 +1,82 @@
+"""What a capture leaves on disk, so that every rank of every case reads the same: step, summary, initial values."""
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from strategies.ir.random import mix
+from strategies.ir.train_graph import SeedMix, TrainGraph
+from strategies.plan import StepSummary
+
+Array: TypeAlias = np.ndarray[Any, Any]
+_STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"
+
+
+def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: StepSummary) -> None:
+    """Write a capture into an empty folder."""
+    values = folder / "initial"
+    values.mkdir(parents=True)
+    names = sorted(initial)
+    for number, name in enumerate(names):
+        np.save(values / f"{number}.npy", np.asarray(initial[name]), allow_pickle=False)
+    (folder / _INDEX).write_text(json.dumps(names))
+    # Written and read by processes of the same run only, which trust each other as they trust the workload's code.
+    (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
+    (folder / _SUMMARY).write_text(summary.model_dump_json())
+
+
+def load_step(folder: Path) -> TrainGraph:
+    """The captured step."""
+    step = pickle.loads((folder / _STEP).read_bytes())  # noqa: S301 - see `save`
+    assert isinstance(step, TrainGraph)
+    return step
+
+
+def load_summary(folder: Path) -> StepSummary:
+    """What builders plan from; needs no TensorFlow."""
+    return StepSummary.model_validate_json((folder / _SUMMARY).read_text())
+
+
+class InitialValues:
+    """The initial values of a capture, memory-mapped; a rank's random state is mixed when it is asked for.
+
+    Args:
+        float64: give floating values as float64, for a step that was rewritten so.
+    """
+
+    def __init__(self, folder: Path, *, float64: bool = False) -> None:
+        self._folder = folder
+        self._float64 = float64
+        names: list[str] = json.loads((folder / _INDEX).read_text())
+        self._numbers = {name: number for number, name in enumerate(names)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Variables that have a value."""
+        return tuple(self._numbers)
+
+    def value(self, variable: str, seed_mix: SeedMix | None = None) -> Array:
+        """The value that a copy of a variable starts from."""
+        value: Array = np.load(self._folder / "initial" / f"{self._numbers[variable]}.npy", mmap_mode="r")
+        if self._float64:
+            value = in_float64(value)
+        if seed_mix is None:
+            return value
+        mixed = np.array(value)
+        seed = int(mixed[seed_mix.word])
+        # The hash has 31 bits, so the mixed word stays within the type whatever the seed was.
+        mixed[seed_mix.word] = (
+            mix(seed, seed_mix.rank, variable) if seed >= 0 else -mix(-seed, seed_mix.rank, variable)
+        )
+        return mixed
+
+
+def in_float64(value: Array) -> Array:
+    """The value in float64 if it is floating, bfloat16 included; otherwise as it is."""
+    # ml_dtypes registers bfloat16 with NumPy as a type of kind V that knows how to become a float.
+    floating = np.issubdtype(value.dtype, np.floating) or value.dtype.name == "bfloat16"
+    return value.astype(np.float64) if floating else value

@@ -1,0 +1,94 @@
+"""All workers of a topology in one process: a server, a session and a thread for each."""
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from harness.worker.artefact import InitialValues
+from harness.worker.session_runner import Copy, WorkerSession, start_server
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.of_plan import passes_of, topology_of
+from strategies.passes.pipeline import run_passes
+from strategies.plan import Plan
+from strategies.program import Program
+from strategies.tf_bridge.program import build_program
+
+Array: TypeAlias = np.ndarray[Any, Any]
+T = TypeVar("T")
+HOST = "127.0.0.1"
+
+
+def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
+    """The program of every task."""
+    topology = topology_of(plan)
+    return tuple(
+        build_program(
+            run_passes(passes_of(plan, task), step, topology).step,
+            topology,
+            task,
+            nodes_before=len(step.graph.nodes),
+        )
+        for task in range(topology.n_tasks)
+    )
+
+
+class InProcessCluster:
+    """Workers that step together; as a context manager it closes their sessions.
+
+    TensorFlow never stops a server, so each cluster takes fresh ports and leaves them when the process ends.
+    """
+
+    def __init__(self, programs: Sequence[Program], initial: InitialValues) -> None:
+        addresses = _free_addresses(len(programs))
+        self._servers = [start_server(p.task, addresses, p.n_devices) for p in programs]
+        self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
+        self._sessions = [
+            WorkerSession(p, server.target, initial)
+            for p, server in zip(programs, self._servers, strict=True)
+        ]
+
+    def __enter__(self) -> Self:
+        self._all(WorkerSession.load)
+        self._all(WorkerSession.setup)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for session in self._sessions:
+            session.close()
+
+    def step(self, batch: Sequence[Array]) -> float:
+        """Run one step of all workers on a global batch.
+
+        Returns:
+            the example-weighted mean loss.
+        """
+
+        def one(session: WorkerSession) -> float:
+            program = session.program
+            losses = session.step([part[program.start : program.stop] for part in batch])
+            return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
+
+        return sum(self._all(one))
+
+    def read(self) -> Mapping[Copy, Array]:
+        """Every copy of every variable."""
+        return {copy: value for values in self._all(WorkerSession.read) for copy, value in values.items()}
+
+    def _all(self, job: Callable[[WorkerSession], T]) -> list[T]:
+        return [future.result() for future in [self._threads.submit(job, s) for s in self._sessions]]
+
+
+def _free_addresses(n: int) -> list[str]:
+    """Addresses that were free a moment ago; all are held until all are known, so that they differ."""
+    holders = [socket.socket() for _ in range(n)]
+    try:
+        for holder in holders:
+            holder.bind((HOST, 0))
+        return [f"{HOST}:{holder.getsockname()[1]}" for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()

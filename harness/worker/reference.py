@@ -1,0 +1,243 @@
+"""The reference: what a synchronous strategy must compute, on one device and without any pass.
+
+For every step the shards are taken one after the other from the same state; gradients are combined outside of
+TensorFlow in float64 and fed at the boundary, the update runs once, and forward state is merged by its rule.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.worker.artefact import InitialValues
+from harness.worker.session_runner import Copy, WorkerSession
+from strategies.ir.graph import producer
+from strategies.ir.random import reseed
+from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Replica, Topology
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """A way to compute the reference that differs from it by rounding only.
+
+    Attributes:
+        order: in which shards are taken and added.
+        pairwise: add neighbours first, then neighbours of sums.
+        jitter: seed of factors (1 + eps·u) on gradients, u uniform in [−1, 1]; None for none.
+    """
+
+    name: str
+    order: Callable[[int], Sequence[int]] = range
+    pairwise: bool = False
+    jitter: int | None = None
+
+
+PLAIN = Rounding(name="in order")
+# Each is one more reference for the noise floor.
+VARIATIONS = (
+    Rounding(name="reversed", order=lambda n: range(n)[::-1], jitter=1),
+    Rounding(name="pairwise", pairwise=True, jitter=2),
+    Rounding(name="jittered", jitter=3),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceResult:
+    """State after the last step, and the loss of every step.
+
+    Attributes:
+        values: variable → value; a random state appears as (variable, rank).
+        initial: the values before the first step.
+    """
+
+    values: Mapping[Copy, Array]
+    initial: Mapping[Copy, Array]
+    losses: tuple[float, ...]
+
+
+def run_reference(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    rounding: Rounding = PLAIN,
+    *,
+    target: str = "",
+) -> ReferenceResult:
+    """Run the reference on global batches, a step each."""
+    with _Reference(step, initial, topology, rounding, target) as reference:
+        before = reference.snapshot()
+        losses = tuple(reference.step(batch) for batch in batches)
+        return ReferenceResult(values=reference.snapshot(), initial=before, losses=losses)
+
+
+class _Reference:
+    """Sessions on the captured graph: one for all shards, or one per rank where the graph itself draws numbers."""
+
+    def __init__(
+        self, step: TrainGraph, initial: InitialValues, topology: Topology, rounding: Rounding, target: str
+    ) -> None:
+        self._step = step
+        self._replicas = topology.replicas()
+        self._batch_size = topology.batch_size
+        self._rounding = rounding
+        self._random = np.random.default_rng(rounding.jitter)
+        own = {v.name: v for v in step.variables if v.rule == "per-replica"}
+        self._own = own
+        alone = Topology(replicas_per_task=(1,), batch_size=max(r.examples for r in self._replicas))
+        graphs = [reseed(step.graph, r.rank) for r in self._replicas]
+        distinct = {id(g): g for g in graphs}
+        sessions = {
+            key: WorkerSession(
+                build_program(replace(step, graph=graph), alone, 0, nodes_before=len(graph.nodes)),
+                target,
+                initial,
+            )
+            for key, graph in distinct.items()
+        }
+        self._sessions = list(sessions.values())
+        self._session_of = [sessions[id(g)] for g in graphs]
+        self._random_state = {
+            (v.name, r.rank): np.array(initial.value(v.name, _mix(v, r)))
+            for v in own.values()
+            for r in self._replicas
+        }
+        self._values: dict[str, Array] = {}
+        for session in self._sessions:
+            session.load()
+            session.setup()
+
+    def __enter__(self) -> "_Reference":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for session in self._sessions:
+            session.close()
+
+    def snapshot(self) -> dict[Copy, Array]:
+        """The shared variables as they are, and every replica's random state."""
+        read = self._sessions[0].read()
+        shared = {(name, None): value for (name, _), value in read.items() if name not in self._own}
+        return {**shared, **self._random_state}
+
+    def step(self, batch: Sequence[Array]) -> float:
+        """One step on a global batch; returns its mean loss."""
+        boundaries = self._step.boundaries
+        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in self._replicas]
+        loss = 0.0
+        for i in self._rounding.order(len(self._replicas)):
+            replica = self._replicas[i]
+            shard = [part[replica.start : replica.stop] for part in batch]
+            value, crossed[i] = self._forward(replica, shard)
+            loss += value * replica.examples / self._batch_size
+        combined = {b.values: self._combine(b, crossed) for b in boundaries}
+        self._update(combined, batch)
+        return loss
+
+    def _forward(
+        self, replica: Replica, shard: Sequence[Array]
+    ) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
+        """Loss and what crosses each boundary, from the state before the step; only random state moves on."""
+        session = self._session_of[replica.rank]
+        for name in self._own:
+            session.assign((name, None), self._random_state[name, replica.rank])
+        by_name = self._step.graph.by_name
+        fetches = {self._step.losses[0].tensor: None}
+        sources = {}
+        for b in self._step.boundaries:
+            values = by_name[b.values].inputs[0]
+            indices = None if b.indices is None else by_name[b.indices].inputs[0]
+            sources[b.values] = (values, indices)
+            fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
+        feed = {b.node: value for b, value in zip(self._step.batch, shard, strict=True)}
+        fetched = dict(zip(fetches, session.run(list(fetches), feed, self._random_targets()), strict=True))
+        for name, v in self._own.items():
+            self._random_state[name, replica.rank] = session.run([v.read], {})[0]
+        crossed = {
+            key: (fetched[values], None if indices is None else fetched[indices])
+            for key, (values, indices) in sources.items()
+        }
+        return float(fetched[self._step.losses[0].tensor]), crossed
+
+    def _random_targets(self) -> list[str]:
+        """State assignments that belong to one replica; the merged ones are made by `_update`."""
+        merged = {b.values for b in self._step.boundaries if b.role == "state"}
+        by_name = self._step.graph.by_name
+        return [t for t in self._step.state_targets if not merged & {producer(r) for r in by_name[t].inputs}]
+
+    def _combine(
+        self, b: Boundary, crossed: Sequence[Mapping[str, tuple[Array, Array | None]]]
+    ) -> tuple[Array, Array | None]:
+        """What all replicas contribute, in float64 and then in the boundary's type."""
+        parts = [crossed[i][b.values] for i in self._rounding.order(len(self._replicas))]
+        replicas = [self._replicas[i] for i in self._rounding.order(len(self._replicas))]
+        kind = parts[0][0].dtype
+        if b.rule == "first-replica":
+            return crossed[0][b.values]
+        weights = [r.examples / self._batch_size if b.rule == "mean" else 1.0 for r in replicas]
+        if b.indices is not None:
+            rows = [
+                self._jittered(v.astype(np.float64) * w, kind)
+                for (v, _), w in zip(parts, weights, strict=True)
+            ]
+            return np.concatenate(rows).astype(kind), np.concatenate([i for _, i in parts if i is not None])
+        if np.issubdtype(kind, np.integer):
+            return sum((v for v, _ in parts[1:]), start=parts[0][0]), None
+        terms = [
+            self._jittered(v.astype(np.float64) * w, kind) for (v, _), w in zip(parts, weights, strict=True)
+        ]
+        total = _pairwise(terms) if self._rounding.pairwise else _in_order(terms)
+        return np.asarray(total).astype(kind), None
+
+    def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
+        if self._rounding.jitter is None:
+            return value
+        return np.asarray(value * (1 + np.finfo(kind).eps * self._random.uniform(-1, 1, value.shape)))
+
+    def _update(self, combined: Mapping[str, tuple[Array, Array | None]], batch: Sequence[Array]) -> None:
+        """One update from the combined values, in every session alike."""
+        feed: dict[str, Array] = {}
+        for b in self._step.boundaries:
+            values, indices = combined[b.values]
+            feed[b.values] = values
+            if b.indices is not None and indices is not None:
+                feed[b.indices] = indices
+        # Updates wait for the reads of forward, which may need a batch; what they compute from it goes nowhere.
+        first = self._replicas[0]
+        feed |= {
+            b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
+        }
+        targets = [t for region in self._step.regions for t in region.targets]
+        random = set(self._random_targets())
+        targets += [t for t in self._step.state_targets if t not in random]
+        for session in self._sessions:
+            session.run([], feed, targets)
+
+
+def _mix(v: Variable, replica: Replica) -> SeedMix | None:
+    return None if v.seed_word is None or replica.rank == 0 else SeedMix(rank=replica.rank, word=v.seed_word)
+
+
+def _in_order(terms: Sequence[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _pairwise(terms: Sequence[Array]) -> Array:
+    while len(terms) > 1:
+        terms = list(_pairs(terms))
+    return terms[0]
+
+
+def _pairs(terms: Sequence[Array]) -> Iterator[Array]:
+    for i in range(0, len(terms) - 1, 2):
+        yield terms[i] + terms[i + 1]
+    if len(terms) % 2:
+        yield terms[-1]

@@ -1,0 +1,126 @@
+"""Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import (
+    config_pb2,
+)  # CallableOptions, a public proto that tf.compat.v1 does not export
+
+from harness.worker.artefact import InitialValues
+from strategies.program import Program, VariableAccess
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+"""A copy of a variable: its name, and the rank that owns it (None when all share it)."""
+v1 = tf.compat.v1
+LEADER = "/job:worker/replica:0/task:0"
+
+
+def start_server(task: int, addresses: Sequence[str], n_devices: int = 1, *, n_threads: int = 0) -> Any:
+    """A TensorFlow server of the job `worker`; it ends with its process.
+
+    Args:
+        addresses: `host:port` of every task.
+        n_devices: logical CPU devices.
+        n_threads: of each thread pool; 0 takes one per core that the process may use.
+    """
+    config = v1.ConfigProto(
+        device_count={"CPU": n_devices},
+        inter_op_parallelism_threads=n_threads,
+        intra_op_parallelism_threads=n_threads,
+    )
+    config.gpu_options.allow_growth = True
+    # The server resolves collectives with this setting of its own; the session's alone leaves every member waiting.
+    config.experimental.collective_group_leader = LEADER
+    cluster = tf.train.ClusterSpec({"worker": list(addresses)})
+    return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
+
+
+class WorkerSession:
+    """One worker's session on its server.
+
+    Args:
+        target: of the worker's server.
+        initial: what `load` gives to variables.
+    """
+
+    def __init__(self, program: Program, target: str, initial: InitialValues) -> None:
+        self.program = program
+        self._initial = initial
+        self._accesses: dict[Copy, VariableAccess] = {(a.variable, a.rank): a for a in program.variables}
+        graph_def = v1.GraphDef.FromString(program.graph_def)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+        self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
+        # make_callable feeds through Session.run, which costs more than a small step; this is the prepared form.
+        self._step = self._session._make_callable_from_options(_step_options(program))  # noqa: SLF001
+
+    def load(self) -> None:
+        """Give every variable that this worker holds its initial value, one at a time."""
+        for copy, access in self._accesses.items():
+            self.assign(copy, self._initial.value(access.variable, access.seed_mix))
+
+    def assign(self, copy: Copy, value: Array) -> None:
+        """Give one copy of a variable a value."""
+        access = self._accesses[copy]
+        self._session.run(
+            self._graph.get_operation_by_name(access.load),
+            {self._graph.get_tensor_by_name(ref(access.placeholder)): value},
+        )
+
+    def setup(self) -> None:
+        """Run what comes once, before the first step."""
+        if self.program.setup:
+            self._session.run([self._graph.get_operation_by_name(name) for name in self.program.setup])
+
+    def step(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        """Run one step.
+
+        Args:
+            feeds: this worker's examples of the global batch, a component after the other.
+        Returns:
+            the loss of each local replica, scalars.
+        """
+        return self._step(*feeds)  # type: ignore[no-any-return]
+
+    def read(self) -> Mapping[Copy, Array]:
+        """The value of every copy of a variable that this worker holds."""
+        fetches = {copy: self._graph.get_tensor_by_name(ref(a.read)) for copy, a in self._accesses.items()}
+        return self._session.run(fetches)  # type: ignore[no-any-return]
+
+    def run(
+        self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
+    ) -> list[Array]:
+        """Fetch tensors of the graph, by reference."""
+        tensors = [self._graph.get_tensor_by_name(ref(f)) for f in fetches]
+        operations = [self._graph.get_operation_by_name(t) for t in targets]
+        named = {self._graph.get_tensor_by_name(ref(name)): value for name, value in feed.items()}
+        return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+
+def ref(name: str) -> str:
+    """A tensor's name as TensorFlow's Python takes it."""
+    return name if ":" in name else f"{name}:0"
+
+
+def _session_config(program: Program) -> Any:
+    config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
+    if program.group_leader is not None:
+        config.experimental.collective_group_leader = program.group_leader
+    return config
+
+
+def _step_options(program: Program) -> Any:
+    return config_pb2.CallableOptions(
+        feed=[ref(b.node) for b in program.batch],
+        fetch=[ref(loss.tensor) for loss in program.losses],
+        target=list(program.targets),
+    )

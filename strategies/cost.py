@@ -1,0 +1,94 @@
+"""Payload of a plan: the bytes of values and ids that tasks send each other in a step, from the plan alone.
+
+Formulas: ring all-reduce as in Patarasuk and Yuan 2009 (Bandwidth optimal all-reduce algorithms), each member
+sending 2(N−1)/N of the buffer; parameter servers as in Li et al. 2014 (Scaling distributed machine learning with
+the parameter server): a worker pulls and pushes what other hosts serve.
+"""
+
+from collections.abc import Sequence
+
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.topology import Topology
+
+LENGTH_BYTES = 4
+ID_BYTES = 8
+Matrix = list[list[float]]
+
+
+def payload_matrix(
+    step: StepSummary, nodes: Sequence[PlanNode], topology: Topology
+) -> tuple[tuple[int, ...], ...]:
+    """[task i][task j] → bytes per step that i sends to j.
+
+    Rows of sparse gradients count with their upper bound: every id of the batch different.
+    """
+    sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
+    by_name = {v.name: v for v in step.variables}
+    for node in nodes:
+        variable = by_name[node.variable]
+        if node.synchronizer == "ps":
+            _add_parameter_server(sent, node, variable, topology)
+        elif node.synchronizer == "all-reduce":
+            _add_collective(sent, node, variable, topology)
+    return tuple(tuple(round(value) for value in row) for row in sent)
+
+
+def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
+    """Task → bytes of variables and slots that it serves."""
+    held = [0] * topology.n_tasks
+    for node in nodes:
+        if node.destination is not None:
+            held[node.destination] += node.bytes
+    return tuple(held)
+
+
+def worker_bytes(nodes: Sequence[PlanNode]) -> int:
+    """Bytes of variables and slots that one replica owns."""
+    return sum(node.bytes for node in nodes if node.destination is None)
+
+
+def _add_parameter_server(
+    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
+) -> None:
+    """Each replica pulls the variable, or the rows it looks up; each worker pushes once, combined over its replicas."""
+    assert node.destination is not None
+    for task in range(topology.n_tasks):
+        if task == node.destination:
+            continue
+        pull = push = ids = 0.0
+        for replica in topology.local_replicas(task):
+            if node.sparse:
+                rows = _rows(variable, replica.examples)
+                pull += rows * row_bytes(node)
+                ids += rows * ID_BYTES
+                push += rows * (row_bytes(node) + ID_BYTES)
+            else:
+                pull += node.bytes
+        if not node.sparse:
+            push = node.bytes
+        sent[node.destination][task] += pull
+        sent[task][node.destination] += push + ids
+
+
+def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology) -> None:
+    """A ring over all replicas in rank order crosses from each task to the next once."""
+    n = topology.n_replicas
+    if node.sparse:
+        longest = max(_rows(variable, replica.examples) for replica in topology.replicas())
+        crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
+    else:
+        crossing = 2 * (n - 1) / n * node.bytes
+    for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
+        sent[task][(task + 1) % topology.n_tasks] += crossing
+
+
+def row_bytes(node: PlanNode) -> int:
+    """Bytes of one row of a sparse gradient."""
+    return element_bytes(node.dtype) * n_elements(node.shape[1:])
+
+
+def _rows(variable: VariableSummary, examples: int) -> float:
+    """Upper bound of the different rows that these examples look up."""
+    table = float(variable.shape[0])
+    return table if variable.rows_per_example is None else min(table, variable.rows_per_example * examples)

@@ -1,0 +1,74 @@
+"""Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
+from strategies.ir.traversal import reachable_functions
+
+_MASK = (1 << 31) - 1
+
+
+def mix(seed: int, rank: int, name: str) -> int:
+    """A seed for a rank: `seed` itself for rank 0, otherwise its exclusive or with a hash of rank and name.
+
+    Returns:
+        0 ≤ seed < 2³¹ for rank > 0, so that it fits every integer type that holds seeds.
+    """
+    if rank == 0:
+        return seed
+    digest = hashlib.blake2b(f"{rank}/{name}".encode(), digest_size=8).digest()
+    return (seed ^ int.from_bytes(digest, "little")) & _MASK
+
+
+def reseed(graph: Graph, rank: int) -> Graph:
+    """The graph with a rank's seeds in its stateful random ops, those of its functions included.
+
+    Ops without any seed differ on every run and are left alone.
+
+    Returns:
+        The same object for rank 0 and for a graph without such ops.
+    """
+    if rank == 0:
+        return graph
+    renamed = {
+        name: f"{name}__rank_{rank}"
+        for name, function in graph.functions.items()
+        if _has_seeds(function, graph.functions)
+    }
+    if not renamed and not any(_is_seeded(node) for node in graph.nodes):
+        return graph
+    functions = dict(graph.functions)
+    for old, new in renamed.items():
+        body = tuple(_reseeded(node, rank, renamed) for node in graph.functions[old].nodes)
+        functions[new] = replace(graph.functions[old], name=new, nodes=body)
+    return replace(graph, nodes=tuple(_reseeded(n, rank, renamed) for n in graph.nodes), functions=functions)
+
+
+def _is_seeded(node: Node) -> bool:
+    return "seed2" in node.attrs and bool(node.attrs["seed2"] or node.attrs.get("seed"))
+
+
+def _has_seeds(function: Function, functions: Mapping[str, Function]) -> bool:
+    reached = [function, *(functions[name] for name in reachable_functions(function.nodes, functions))]
+    return any(_is_seeded(node) for each in reached for node in each.nodes)
+
+
+def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
+    attrs = (
+        {key: _rename(value, renamed) for key, value in node.attrs.items()} if renamed else dict(node.attrs)
+    )
+    if _is_seeded(node):
+        seed2 = node.attrs["seed2"]
+        assert isinstance(seed2, int)
+        attrs["seed2"] = mix(seed2, rank, node.name)
+    return replace(node, op=renamed.get(node.op, node.op), attrs=attrs) if attrs != node.attrs else node
+
+
+def _rename(value: Attr, renamed: Mapping[str, str]) -> Attr:
+    if isinstance(value, FunctionRef) and value.name in renamed:
+        return replace(value, name=renamed[value.name])
+    if isinstance(value, tuple):
+        return tuple(_rename(item, renamed) for item in value)
+    return value

@@ -1,0 +1,88 @@
+"""Collectives over all replicas, as TensorFlow functions that passes splice in once per replica."""
+
+import tensorflow as tf
+
+
+def bucket_all_reduce(
+    *values: tf.Tensor, shapes: tuple[tuple[int, ...], ...], group: tuple[int, int], keys: tuple[int, ...]
+) -> list[tf.Tensor]:
+    """Sum each tensor over all members, flattened into one buffer that travels in pieces.
+
+    Args:
+        values: tensors of one type, of these static shapes.
+        group: (members, group key).
+        keys: an instance key for each piece; pieces travel at the same time.
+    Returns:
+        the sums, in the shapes of the values.
+    """
+    flat = [tf.reshape(value, [-1]) for value in values]
+    buffer = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
+    sizes = [_n_elements(shape) for shape in shapes]
+    total = sum(sizes)
+    pieces = _pieces(total, len(keys))
+    parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
+    summed = [
+        tf.raw_ops.CollectiveReduceV2(
+            input=part,
+            group_size=group[0],
+            group_key=group[1],
+            instance_key=key,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+        for part, key in zip(parts, keys, strict=True)
+    ]
+    joined = summed[0] if len(summed) == 1 else tf.concat(summed, axis=0)
+    split = [joined] if len(sizes) == 1 else tf.split(joined, sizes)
+    return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]
+
+
+def gather_rows(
+    rows: tf.Tensor, ids: tf.Tensor, *, group: tuple[int, int], length_key: int, row_keys: int, id_keys: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """All members' rows and ids, one after the other, however many each one has.
+
+    Members first tell each other how many rows they have; then all send as many as the longest has, and what was
+    padded is dropped.
+
+    Args:
+        rows: [n, …]. ids: [n].
+        row_keys, id_keys: first of the instance keys reserved for gathers of 1, 2, … rows.
+    """
+    size, group_key = group
+    length = tf.size(ids)
+    lengths = tf.raw_ops.CollectiveGatherV2(
+        input=tf.reshape(length, [1]),
+        group_size=size,
+        group_key=group_key,
+        instance_key=length_key,
+        ordering_token=[],
+    )
+    longest = tf.maximum(tf.reduce_max(lengths), 1)
+    missing = longest - length
+
+    def gathered(part: tf.Tensor, first_key: int) -> tf.Tensor:
+        padded = tf.pad(part, [[0, missing]] + [[0, 0]] * (part.shape.rank - 1))
+        return tf.raw_ops.CollectiveGatherV2(
+            input=padded,
+            group_size=size,
+            group_key=group_key,
+            instance_key=first_key + longest - 1,
+            ordering_token=[],
+        )
+
+    present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
+    return tf.gather(gathered(rows, row_keys), present), tf.gather(gathered(ids, id_keys), present)
+
+
+def _n_elements(shape: tuple[int, ...]) -> int:
+    n = 1
+    for length in shape:
+        n *= length
+    return n
+
+
+def _pieces(total: int, n: int) -> list[int]:
+    share, extra = divmod(total, n)
+    return [share + (i < extra) for i in range(n)]

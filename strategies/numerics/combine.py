@@ -1,0 +1,50 @@
+"""Weighting, summing and merging what replicas contribute."""
+
+import tensorflow as tf
+
+
+def weighted_sum(*values: tf.Tensor, weights: tuple[float, ...]) -> tf.Tensor:
+    """The sum of values times weights, exact where a weight is one.
+
+    Args:
+        values: tensors of one shape and type.
+        weights: one for each; integers take whole weights only.
+    """
+    terms = [v if w == 1.0 else v * tf.constant(w, v.dtype) for v, w in zip(values, weights, strict=True)]
+    return terms[0] if len(terms) == 1 else tf.add_n(terms)
+
+
+def split_examples(batch: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:
+    """The shards of a worker's examples, [size, …] each, in the order of its replicas."""
+    return tf.split(batch, list(sizes), axis=0)  # type: ignore[no-any-return]
+
+
+def concat_rows(*tensors: tf.Tensor, weights: tuple[float, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+    """All replicas' rows, weighted, and their ids, one after the other.
+
+    Args:
+        tensors: rows [n_i, …] of each replica, then ids [n_i] of each replica.
+    """
+    rows, ids = tensors[: len(weights)], tensors[len(weights) :]
+    scaled = [r if w == 1.0 else r * tf.constant(w, r.dtype) for r, w in zip(rows, weights, strict=True)]
+    if len(weights) == 1:
+        return scaled[0], ids[0]
+    return tf.concat(scaled, axis=0), tf.concat(list(ids), axis=0)
+
+
+def merge_rows(rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """One row per id, equal ids summed, ids ascending.
+
+    Args:
+        rows: [n, …]. ids: [n].
+    Returns:
+        rows [n_unique, …] and ids [n_unique], in their types.
+    """
+    order = tf.argsort(ids, stable=True)
+    unique, position = tf.unique(tf.gather(ids, order))
+    return tf.math.unsorted_segment_sum(tf.gather(rows, order), position, tf.size(unique)), unique
+
+
+def cast_ids(ids: tf.Tensor, *, dtype: str) -> tf.Tensor:
+    """Ids in another integer type."""
+    return tf.cast(ids, dtype)

@@ -1,0 +1,42 @@
+"""Keys by which the members of a collective find each other: derived from names alone, so equal on every task."""
+
+import zlib
+from collections.abc import Iterable
+
+GROUP_KEY = 1
+_FIXED_KEYS = 1 << 20
+# A sparse gather changes its shape from step to step, and TensorFlow remembers the first shape of a key; such a
+# gather gets a key for each length out of a range of its own.
+ROWS_PER_RANGE = 1 << 22
+_N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
+
+
+def instance_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each collective of fixed shape; names that collide move on to the next free key, in sorted order."""
+    return _assign(names, _FIXED_KEYS - 1)
+
+
+def key_ranges(names: Iterable[str]) -> dict[str, int]:
+    """First key of a range of `ROWS_PER_RANGE` keys for each collective whose length changes.
+
+    Raises:
+        ValueError: when there are more names than ranges.
+    """
+    return {
+        name: _FIXED_KEYS + (slot - 1) * ROWS_PER_RANGE for name, slot in _assign(names, _N_RANGES).items()
+    }
+
+
+def _assign(names: Iterable[str], n_keys: int) -> dict[str, int]:
+    """Keys from 1 to n_keys."""
+    keys: dict[str, int] = {}
+    taken: set[int] = set()
+    for name in sorted(set(names)):
+        if len(taken) == n_keys:
+            raise ValueError(f"{n_keys} keys are taken, none is left for {name!r}")
+        key = zlib.crc32(name.encode()) % n_keys
+        while key + 1 in taken:
+            key = (key + 1) % n_keys
+        taken.add(key + 1)
+        keys[name] = key + 1
+    return keys

@@ -1,0 +1,45 @@
+"""The passes that carry out a plan, in their fixed order."""
+
+from strategies.passes.combine_local import CombineLocal
+from strategies.passes.hoist_reads import HoistReads
+from strategies.passes.pipeline import Pass
+from strategies.passes.place import Place
+from strategies.passes.replicate import Replicate
+from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
+from strategies.passes.sync_ps import ParameterServerSync
+from strategies.plan import Plan
+from strategies.topology import Topology
+
+
+def topology_of(plan: Plan) -> Topology:
+    """The topology that a plan was made for."""
+    return Topology(replicas_per_task=plan.replicas_per_task, batch_size=plan.batch_size, device=plan.device)
+
+
+def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
+    """The passes for one task; none at all for a single replica, whose step stays as it was captured."""
+    if sum(plan.replicas_per_task) == 1:
+        return ()
+    synchronizers = {node.synchronizer for node in plan.nodes}
+    replicate: tuple[Pass, ...] = (HoistReads(), Replicate(task=task, mirrored="ps" not in synchronizers))
+    if synchronizers == {"none"}:
+        return replicate
+    combine = CombineLocal(task=task)
+    if "ps" in synchronizers:
+        destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
+        sync = ParameterServerSync(task=task, destinations=destinations)
+        return (*replicate, combine, sync, Place(task=task, destinations=destinations))
+    return (
+        *replicate,
+        combine,
+        SparseAllGather(task=task),
+        DenseAllReduce(task=task, buckets=_buckets(plan)),
+    )
+
+
+def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    groups: dict[int, list[str]] = {}
+    for node in plan.nodes:
+        if node.group is not None:
+            groups.setdefault(node.group, []).append(node.variable)
+    return tuple(tuple(groups[g]) for g in sorted(groups))

@@ -1,0 +1,89 @@
+"""Devices for what replicas share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import COLOCATION_ATTR, topological_order
+from strategies.topology import Topology
+
+_SEVERAL: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Put each shared variable, its slots and its update on its server, and the rest on this task's host.
+
+    An update node belongs to the server whose gradient or variable it reads. What combines several servers' values
+    (a global norm) runs on the first server; reading such a combination does not move a node from its own server.
+
+    Attributes:
+        destinations: variable → task that serves it.
+    """
+
+    name: ClassVar[str] = "place"
+    task: int
+    destinations: Mapping[str, int]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with a device on every node."""
+        places = self._places(graph)
+        host = topology.host_device(self.task)
+        nodes = []
+        for node in graph.graph.nodes:
+            device = node.device
+            if not device:
+                place = places.get(node.name)
+                device = host if place is None else topology.host_device(max(place, 0))
+            nodes.append(_placed(node, device))
+        return replace(graph, graph=graph.graph.with_nodes(nodes))
+
+    def _places(self, graph: TrainGraph) -> dict[str, int]:
+        """Node → task, for what belongs to a shared variable; `_SEVERAL` where tasks meet."""
+        places: dict[str, int] = {}
+        for v in graph.variables:
+            if v.rank is None:
+                places |= dict.fromkeys((v.handle, v.placeholder, v.load, v.read), self.destinations[v.name])
+        for b in graph.boundaries:
+            places |= dict.fromkeys((n for n in (b.values, b.indices) if n), self.destinations[b.variable])
+        handles = {v.handle for v in graph.variables}
+        shared = {n for region in graph.regions for n in region.nodes} | set(graph.state_targets)
+        order = [n for n in topological_order(graph.graph.nodes) if n.name in shared and n.name not in places]
+        for node in order:
+            place = _meet(node, places, handles)
+            if place is not None:
+                places[node.name] = place
+        self._follow_consumers(graph.graph, order, places)
+        return places
+
+    def _follow_consumers(self, graph: Graph, order: list[Node], places: dict[str, int]) -> None:
+        """Constants and what is made of them alone go where they are read."""
+        for node in reversed(order):
+            if node.name not in places:
+                read_by = {places[c.name] for c in graph.consumers.get(node.name, ()) if c.name in places}
+                places[node.name] = read_by.pop() if len(read_by) == 1 else _SEVERAL
+
+
+def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:
+    """Where a node belongs by what it reads: with its variable, or with the one server whose values it reads."""
+    inputs = [producer(ref) for ref in node.data_inputs]
+    for name in inputs:
+        if name in handles:
+            return places.get(name)
+    met = {places[name] for name in inputs if name in places}
+    single = met - {_SEVERAL}
+    if len(single) == 1:
+        return single.pop()
+    return _SEVERAL if met else None
+
+
+def _placed(node: Node, device: str) -> Node:
+    if node.device == device and COLOCATION_ATTR not in node.attrs:
+        return node
+    # Every node has a device of its own now, which a colocation could only contradict.
+    attrs = node.attrs
+    if COLOCATION_ATTR in attrs:
+        attrs = {key: value for key, value in attrs.items() if key != COLOCATION_ATTR}
+    return replace(node, device=device, attrs=attrs)

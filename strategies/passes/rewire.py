@@ -1,0 +1,45 @@
+"""The one edit that synchronisation makes: other values flow into boundaries, from nodes that it adds."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from strategies.ir.graph import Node
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.passes.replicate import replica_prefix
+
+
+def contribute(
+    step: TrainGraph, combined: Mapping[str, Contribution], added: Iterable[Node], **changes: object
+) -> TrainGraph:
+    """The step with new nodes, and boundaries into which these contributions flow.
+
+    Args:
+        combined: `Boundary.values` → its only contribution from now on; other boundaries stay as they are.
+        changes: further fields of the step to replace.
+    """
+    inputs: dict[str, str] = {}
+    for boundary in step.boundaries:
+        contribution = combined.get(boundary.values)
+        if contribution is not None:
+            inputs[boundary.values] = contribution.values
+            if boundary.indices is not None and contribution.indices is not None:
+                inputs[boundary.indices] = contribution.indices
+    nodes = [
+        replace(node, inputs=(inputs[node.name], *node.inputs[1:])) if node.name in inputs else node
+        for node in step.graph.nodes
+    ]
+    boundaries = tuple(
+        replace(b, contributions=(combined[b.values],)) if b.values in combined else b
+        for b in step.boundaries
+    )
+    return replace(step, graph=step.graph.with_nodes([*nodes, *added]), boundaries=boundaries, **changes)  # type: ignore[arg-type]
+
+
+def sync_prefix(boundary: Boundary) -> str:
+    """What the names of a boundary's synchronisation start with, the same on every replica of every task."""
+    own = (
+        boundary.values
+        if boundary.rank is None
+        else boundary.values.removeprefix(replica_prefix(boundary.rank))
+    )
+    return f"sync/{own}"

@@ -1,0 +1,171 @@
+"""Between-graph synchronisation by collectives among replicas that each own all variables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node, Shape
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.numerics.collectives import bucket_all_reduce, gather_rows
+from strategies.numerics.combine import merge_rows
+from strategies.passes.collective_keys import GROUP_KEY, instance_keys, key_ranges
+from strategies.passes.rewire import contribute, sync_prefix
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+# One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
+MIN_PIECE_BYTES = 1 << 20
+MAX_PIECES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseAllReduce:
+    """Sum dense contributions over all replicas, a bucket at a time.
+
+    Attributes:
+        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+    """
+
+    name: ClassVar[str] = "dense-all-reduce"
+    task: int
+    buckets: tuple[tuple[str, ...], ...]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with one collective per bucket and piece on each local replica."""
+        _check_group(topology)
+        dense = [b for b in graph.boundaries if b.indices is None]
+        collectives = _collectives(dense, self.buckets)
+        keys = instance_keys(name for each in collectives.values() for name in each.key_names)
+        combined: dict[str, Contribution] = {}
+        added: list[Node] = []
+        for replica in topology.local_replicas(self.task):
+            own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
+            for name, collective in collectives.items():
+                members = [own[m] for m in collective.members]
+                snippet = trace(
+                    bucket_all_reduce,
+                    tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in members),
+                    shapes=tuple(_static(b) for b in members),
+                    group=(topology.n_replicas, GROUP_KEY),
+                    keys=tuple(keys[k] for k in collective.key_names),
+                )
+                nodes, sums = snippet.splice(
+                    f"{name}/replica_{replica.rank}/",
+                    [b.contributions[0].values for b in members],
+                    device=replica.device,
+                )
+                added += nodes
+                for b, values in zip(members, sums, strict=True):
+                    combined[b.values] = Contribution(
+                        rank=replica.rank, values=values, indices=None, weight=1.0
+                    )
+        return contribute(graph, combined, added)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparseAllGather:
+    """Give every replica all replicas' rows of each sparse gradient; the update merges equal ids."""
+
+    name: ClassVar[str] = "sparse-all-gather"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with three gathers per sparse gradient on each local replica."""
+        sparse = [b for b in graph.boundaries if b.indices is not None]
+        if not sparse:
+            return graph
+        _check_group(topology)
+        names = {sync_prefix(b) for b in sparse}
+        lengths = instance_keys(f"{name}/lengths" for name in names)
+        ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
+        combined: dict[str, Contribution] = {}
+        added: list[Node] = []
+        for b in sparse:
+            assert b.rank is not None
+            nodes, contribution = _gather(b, lengths, ranges, devices[b.rank], topology)
+            combined[b.values] = contribution
+            added += nodes
+        return contribute(graph, combined, added)
+
+
+def _gather(
+    b: Boundary, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, topology: Topology
+) -> tuple[list[Node], Contribution]:
+    contribution = b.contributions[0]
+    assert contribution.indices is not None
+    assert b.index_dtype is not None
+    name = sync_prefix(b)
+    prefix = f"{name}/replica_{contribution.rank}/"
+    merge = trace(merge_rows, (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype)))
+    merged, (rows, ids) = merge.splice(
+        f"{prefix}merge/", [contribution.values, contribution.indices], device=device
+    )
+    gather = trace(
+        gather_rows,
+        (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype, shape=_vector())),
+        group=(topology.n_replicas, GROUP_KEY),
+        length_key=lengths[f"{name}/lengths"],
+        row_keys=ranges[f"{name}/rows"],
+        id_keys=ranges[f"{name}/ids"],
+    )
+    gathered, (rows, ids) = gather.splice(f"{prefix}gather/", [rows, ids], device=device)
+    return [*merged, *gathered], Contribution(rank=contribution.rank, values=rows, indices=ids, weight=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collective:
+    """One bucket: boundaries of one type by name, and a name for each piece's key."""
+
+    members: tuple[str, ...]
+    key_names: tuple[str, ...]
+
+
+def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, _Collective]:
+    """The collectives of all buckets by name; a bucket of several types becomes one collective for each."""
+    by_variable: dict[str, dict[str, Boundary]] = {}
+    for b in dense:
+        by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
+    made: dict[str, _Collective] = {}
+    for i, bucket in enumerate(buckets):
+        by_dtype: dict[str, list[Boundary]] = {}
+        for variable in bucket:
+            for b in by_variable.get(variable, {}).values():
+                by_dtype.setdefault(b.dtype, []).append(b)
+        for dtype, members in by_dtype.items():
+            name = f"sync/bucket_{i}_{dtype}"
+            n_bytes = sum(element_bytes(dtype) * n_elements(_static(b)) for b in members)
+            n_pieces = min(MAX_PIECES, max(1, n_bytes // MIN_PIECE_BYTES))
+            made[name] = _Collective(
+                members=tuple(sync_prefix(b) for b in members),
+                key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
+            )
+    return made
+
+
+def _static(boundary: Boundary) -> tuple[int, ...]:
+    dims = boundary.shape.dims
+    if dims is None or -1 in dims:
+        raise StrategyError(
+            f"variable {boundary.variable!r}: an all-reduced variable must have a static shape, got {dims}; "
+            "declare its shape or use a parameter server"
+        )
+    return dims
+
+
+def _rows(boundary: Boundary) -> Shape:
+    return Shape((-1, *_static(boundary)[1:]))
+
+
+def _vector() -> Shape:
+    return Shape((-1,))
+
+
+def _check_group(topology: Topology) -> None:
+    if topology.n_replicas < 2:
+        raise StrategyError(
+            "all-reduce: a collective needs at least two members, got one replica; raise workers or replicas, or use "
+            "`single`"
+        )

@@ -1,0 +1,146 @@
+"""All strategies by name, and making plans with them."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from strategies.builders import all_reduce, local, parameter_server
+from strategies.builders.base import Param, Params, ParamValue, Strategy
+from strategies.cost import payload_matrix, server_bytes, worker_bytes
+from strategies.errors import StrategyError
+from strategies.plan import Plan, StepSummary
+from strategies.topology import Topology
+
+_STRATEGIES = (
+    Strategy(
+        name="single",
+        summary="the captured step on one device, unchanged",
+        strategy_class="exact",
+        layout=local.independent,
+        single=True,
+    ),
+    Strategy(
+        name="none",
+        summary="every replica trains by itself: the speed without communication, a control",
+        strategy_class="control",
+        layout=local.independent,
+    ),
+    Strategy(
+        name="ps",
+        summary="synchronous parameter server, all variables on one",
+        strategy_class="exact",
+        layout=parameter_server.one_server,
+    ),
+    Strategy(
+        name="ps-load-balancing",
+        summary="synchronous parameter servers on all workers, each variable on the one with the fewest bytes",
+        strategy_class="exact",
+        layout=parameter_server.load_balancing,
+    ),
+    Strategy(
+        name="all-reduce",
+        summary="collectives over buckets of gradients while backward still runs; every replica owns all variables",
+        strategy_class="exact",
+        layout=all_reduce.bucketed,
+        params=(
+            Param(name="chunk_size", type=int, default=128, minimum=1),
+            Param(name="bucket_bytes", type=int, default=None, minimum=1),
+        ),
+    ),
+)
+_BY_NAME = {strategy.name: strategy for strategy in _STRATEGIES}
+
+
+def describe() -> list[dict[str, Any]]:
+    """What `stratbench list strategies` shows."""
+    return [
+        {
+            "name": s.name,
+            "summary": s.summary,
+            "class": s.strategy_class,
+            "params": [{"name": p.name, "type": p.type.__name__, "default": p.default} for p in s.params],
+        }
+        for s in _STRATEGIES
+    ]
+
+
+def resolve(name: str, params: Params | None = None) -> tuple[Strategy, dict[str, ParamValue]]:
+    """A strategy by its name, `-` and `_` alike, and all of its parameters with defaults filled in.
+
+    Raises:
+        StrategyError: for an unknown name or parameter (with a suggestion), or a value of the wrong type.
+    """
+    kebab = name.replace("_", "-")
+    if kebab not in _BY_NAME:
+        raise StrategyError(f"strategy {name!r}: unknown name; {_suggest(kebab, _BY_NAME)}")
+    strategy = _BY_NAME[kebab]
+    known = {p.name: p for p in strategy.params}
+    values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
+    for key, value in (params or {}).items():
+        snake = key.replace("-", "_")
+        if snake not in known:
+            hint = _suggest(snake, known) if known else "it takes no parameters"
+            raise StrategyError(f"strategy {kebab!r}: unknown parameter {key!r}; {hint}")
+        values[snake] = _checked(kebab, known[snake], value)
+    if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
+        raise StrategyError(
+            f"strategy {kebab!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
+        )
+    return strategy, values
+
+
+def make_plan(name: str, params: Params | None, step: StepSummary, topology: Topology) -> Plan:
+    """The plan of a strategy for a step.
+
+    Raises:
+        StrategyError: as `resolve`, or for more than one replica with `single`.
+    """
+    strategy, values = resolve(name, params)
+    if strategy.single and topology.n_replicas > 1:
+        raise StrategyError(
+            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; use workers=1 and replicas=1"
+        )
+    layout = local.independent if topology.n_replicas == 1 else strategy.layout
+    nodes = tuple(layout(step, topology, values))
+    matrix = payload_matrix(step, nodes, topology)
+    notes = [*step.notes]
+    if topology.n_replicas == 1 and not strategy.single:
+        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
+    return Plan(
+        workload=step.workload,
+        strategy=strategy.name,
+        strategy_params=values,
+        strategy_class=strategy.strategy_class,
+        replicas_per_task=topology.replicas_per_task,
+        batch_size=topology.batch_size,
+        device=topology.device,
+        nodes=nodes,
+        payload_bytes_per_step=sum(map(sum, matrix)),
+        payload_matrix=matrix,
+        server_bytes=server_bytes(nodes, topology),
+        worker_bytes=worker_bytes(nodes),
+        notes=tuple(notes),
+    )
+
+
+def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
+    if value is None and param.default is None:
+        return None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = whole if param.type is int else isinstance(value, param.type)
+    if param.type is float and whole:
+        value, fits = float(value or 0), True
+    if not fits:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}"
+        )
+    if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}"
+        )
+    return value
+
+
+def _suggest(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

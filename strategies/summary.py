@@ -1,0 +1,41 @@
+"""The summary of a captured step: what builders need to know of it."""
+
+from collections.abc import Mapping
+
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.plan import BatchSummary, StepSummary, VariableSummary
+
+
+def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, float]) -> StepSummary:
+    """Variables, their sizes and how their gradients come.
+
+    Args:
+        rows_per_example: variable → rows of its sparse gradient that one example makes, where known.
+    """
+    sparse = {b.variable for b in step.boundaries if b.indices is not None}
+    synced = {b.variable for b in step.boundaries}
+
+    def of(v: Variable) -> VariableSummary:
+        dims = v.shape.dims or ()
+        return VariableSummary(
+            name=v.name,
+            kind=v.kind,
+            slot_of=v.slot_of,
+            rule=v.rule,
+            dtype=v.dtype,
+            shape=dims,
+            bytes=element_bytes(v.dtype) * n_elements(dims),
+            sparse=v.name in sparse,
+            rows_per_example=rows_per_example.get(v.name),
+            synced=v.name in synced,
+            readiness=step.readiness.get(v.name),
+        )
+
+    return StepSummary(
+        workload=workload,
+        n_nodes=len(step.graph.nodes),
+        variables=tuple(of(v) for v in step.variables),
+        batch=tuple(BatchSummary(path=b.path, dtype=b.dtype, shape=b.shape.dims or ()) for b in step.batch),
+        notes=step.notes,
+    )

@@ -1,0 +1,58 @@
+"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner needs to know of it."""
+
+from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.ir.traversal import prune
+from strategies.passes.sync_ps import UPDATER
+from strategies.program import Program, VariableAccess
+from strategies.tf_bridge.graphdef import graphdef_from_graph
+from strategies.topology import Topology, task_device
+
+_COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
+
+
+def build_program(step: TrainGraph, topology: Topology, task: int, *, nodes_before: int) -> Program:
+    """The program of one task.
+
+    Args:
+        step: after all passes for this task.
+        nodes_before: nodes of the captured graph, for the record.
+    """
+    replicas = topology.local_replicas(task)
+    graph = prune(step.graph, step.roots())
+    collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
+    return Program(
+        graph_def=graphdef_from_graph(graph).SerializeToString(),
+        task=task,
+        batch=step.batch,
+        start=replicas[0].start,
+        stop=replicas[-1].stop,
+        losses=step.losses,
+        targets=step.targets(),
+        setup=step.tables,
+        variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER),
+        n_devices=len(replicas) if topology.device == "cpu" else 1,
+        device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(step, task, topology)),
+        group_leader=task_device(0) if collective else None,
+        nodes_before=nodes_before,
+        nodes_after=len(graph.nodes),
+    )
+
+
+def _access(v: Variable) -> VariableAccess:
+    mix = None if v.seed_word is None or not v.rank else SeedMix(rank=v.rank, word=v.seed_word)
+    return VariableAccess(
+        variable=v.name,
+        kind=v.kind,
+        rank=v.rank,
+        placeholder=v.placeholder,
+        load=v.load,
+        read=v.read,
+        seed_mix=mix,
+    )
+
+
+def _seen_tasks(step: TrainGraph, task: int, topology: Topology) -> list[int]:
+    """This task, the leader, and every task whose devices the graph names."""
+    devices = {node.device for node in step.graph.nodes if node.device}
+    used = {t for t in range(topology.n_tasks) if any(d.startswith(f"{task_device(t)}/") for d in devices)}
+    return sorted(used | {task, 0})
