@@ -5,6 +5,7 @@ that need it.
 """
 
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from harness.measure.timed_loop import StepTimes
 from harness.measure.timed_loop import run_steps as timed_steps
 from harness.worker.process import JobState
 from harness.worker.tcp_counters import Reading, read_connections
-from strategies.program import Program
 
 Batch = Sequence[npt.NDArray[np.generic]]
 
@@ -72,6 +72,24 @@ class TimedSteps:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
+class Opened:
+    """What a worker's program is and what it cost.
+
+    Attributes:
+        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step.
+        nodes_before: of the captured step. nodes_after: of this worker's program.
+        start, stop: this worker's examples of the global batch.
+    """
+
+    transform_s: float
+    import_s: float
+    nodes_before: int
+    nodes_after: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
 class _Served:
     target: str
     server: object  # kept alive by this reference
@@ -114,18 +132,42 @@ def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices
     state.put(_Served(target=server.target, server=server))
 
 
-def open_session(state: JobState, program: Program, initial: str) -> None:
-    """Import a program into a session on this process's server.
+def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
+    """Transform a captured step for one task and import it into a session on this process's server.
 
     Args:
-        initial: folder of initial values.
+        capture: folder of the capture.
+        plan: JSON of the plan.
+        float64: rewrite the step in float64 first.
     """
+    from harness.worker.artefact import InitialValues, load_step
     from harness.worker.session_runner import WorkerSession
+    from strategies.passes.of_plan import passes_of, topology_of
+    from strategies.passes.pipeline import run_passes
+    from strategies.plan import Plan
+    from strategies.tf_bridge.program import build_program
 
-    session = WorkerSession(program, state.get(_Served).target, Path(initial))
-    state.stack.callback(session.close)
+    folder, made = Path(capture), Plan.model_validate_json(plan)
+    step, topology = load_step(folder), topology_of(made)
+    if float64:
+        from strategies.tf_bridge.float64_step import step_in_float64
+
+        step = step_in_float64(step)
+    transformed = run_passes(passes_of(made, task), step, topology, check=False)
+    program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
+    started_s = time.monotonic()
+    session = WorkerSession(program, state.get(_Served).target, InitialValues(folder, float64=float64))
+    import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
-    state.put(Training(session=session, task=program.task, weights=weights))
+    state.put(Training(session=session, task=task, weights=weights))
+    return Opened(
+        transform_s=transformed.seconds,
+        import_s=import_s,
+        nodes_before=program.nodes_before,
+        nodes_after=program.nodes_after,
+        start=program.start,
+        stop=program.stop,
+    )
 
 
 def load(state: JobState) -> None:
