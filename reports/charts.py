@@ -171,7 +171,7 @@ def _ranking_lane(row: Row, frame: Frame, scale: Scale, top: float) -> Markup:
         x = frame.right + 14
         parts += [
             text(x, y + 14, ratio, kind="value"),
-            text(x + (54 if len(ratio) < 7 else 92), y + 14, basis, kind="small"),
+            text(x + (62 if len(ratio) < 7 else 92), y + 14, basis, kind="small"),
         ]
     else:
         parts.append(text(frame.right, top + 14, f"{ratio} · {basis}", kind="small", anchor="end"))
@@ -265,7 +265,8 @@ def _layers(row: Row) -> Sequence[tuple[str, str, Mean | None]]:
 def _byte_label(row: Row, name: str, mean: Mean, *, wide: bool) -> str:
     shown = byte_count(mean.value)
     if name == "TCP" and row.tcp_over_payload is not None:
-        shown += f", {times(row.tcp_over_payload, significant=4)}"
+        apart = times(row.tcp_over_payload, significant=4)
+        shown += f" ({apart} payload)" if wide else f", {apart}"
     return f"{name} {shown}, n={mean.n}" if wide else shown
 
 
