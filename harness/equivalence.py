@@ -1,13 +1,14 @@
 """Is a state the reference's? Errors, noise floor and tolerance as numbers; no TensorFlow."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
+"""A variable's name, and the rank that has this copy for itself; None where all replicas share one."""
 
 NOISE_FACTOR = 10.0
 STEP_FACTOR = 64.0
@@ -25,7 +26,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableError:
-    """The worst update error among a variable's copies; infinite where a number is not finite or an integer differs."""
+    """The worst update error among a variable's copies; infinite where one is missing, not finite or another integer."""
 
     name: str
     kind: str
@@ -33,8 +34,8 @@ class VariableError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equivalence:
-    """The verdict.
+class Verdict:
+    """Whether a state is the reference's.
 
     Attributes:
         tolerance: 10 × noise_floor + 64 × steps × eps of the type computed in.
@@ -47,92 +48,119 @@ class Equivalence:
     variables: tuple[VariableError, ...]
 
 
-def judge(
-    variables: Sequence[Checked],
-    initial: Mapping[Copy, Array],
-    reference: Mapping[Copy, Array],
-    others: Sequence[Mapping[Copy, Array]],
-    actual: Mapping[Copy, Array],
-    *,
-    n_steps: int,
-    eps: float,
-) -> Equivalence:
-    """Compare a state with the reference's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """A reference to compare states with.
 
-    Args:
-        initial: the reference's values before the first step, by (variable, None) or, for what each replica has for
-            itself, (variable, rank).
-        others: references that differ in rounding only.
-        actual: all copies of all variables.
+    Attributes:
+        values: the reference's state after the last step.
+        scales: variable → how far it moved there, or a thousandth of the farthest of its group if that is more.
+        noise_floor: the largest error among references that differ in rounding only.
         eps: of the type computed in.
     """
-    moved = _Moved(variables, initial, reference)
-    noise = max(max(e.update_error for e in moved.errors(other)) for other in others)
-    errors = moved.errors(actual)
-    tolerance = NOISE_FACTOR * noise + STEP_FACTOR * n_steps * eps
-    worst = max(error.update_error for error in errors)
-    return Equivalence(
-        equivalent=bool(worst <= tolerance),
-        max_update_error=worst,
-        noise_floor=noise,
-        tolerance=tolerance,
-        variables=errors,
-    )
 
+    variables: tuple[Checked, ...]
+    values: Mapping[Copy, Array]
+    scales: Mapping[str, float]
+    noise_floor: float
+    n_steps: int
+    eps: float
 
-class _Moved:
-    """How far each variable moved in the reference, which scales how far another state may be from it."""
+    @classmethod
+    def of(
+        cls,
+        variables: Sequence[Checked],
+        initial: Mapping[Copy, Array],
+        values: Mapping[Copy, Array],
+        others: Sequence[Mapping[Copy, Array]],
+        *,
+        n_steps: int,
+        eps: float,
+    ) -> "Yardstick":
+        """Take the measure of a reference.
 
-    def __init__(
-        self, variables: Sequence[Checked], initial: Mapping[Copy, Array], reference: Mapping[Copy, Array]
-    ) -> None:
-        self._variables = {v.name: v for v in variables}
-        self._reference = reference
-        moved: dict[str, float] = {}
-        groups: dict[str, float] = {}
-        for (name, _), value in reference.items():
-            own = _largest(value, initial[name, _])
-            moved[name] = max(moved.get(name, 0.0), own)
-            group = self._variables[name].group
-            groups[group] = max(groups.get(group, 0.0), own)
-        self._scale = {
-            name: max(own, GROUP_SHARE * groups[self._variables[name].group]) for name, own in moved.items()
-        }
+        Args:
+            initial: its state before the first step. values: after the last.
+            others: the same of references that differ in rounding only; at least three.
+        """
+        silent = cls(
+            variables=tuple(variables),
+            values=values,
+            scales=_scales(variables, initial, values),
+            noise_floor=0.0,
+            n_steps=n_steps,
+            eps=eps,
+        )
+        noise = max(error.update_error for other in others for error in silent.errors(other))
+        return replace(silent, noise_floor=noise)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error that rounding explains."""
+        return NOISE_FACTOR * self.noise_floor + STEP_FACTOR * self.n_steps * self.eps
+
+    def judge(self, actual: Mapping[Copy, Array]) -> Verdict:
+        """Compare all copies of all variables with the reference."""
+        errors = self.errors(actual)
+        worst = max(error.update_error for error in errors)
+        return Verdict(
+            equivalent=bool(worst <= self.tolerance) and bool(np.isfinite(self.tolerance)),
+            max_update_error=worst,
+            noise_floor=self.noise_floor,
+            tolerance=self.tolerance,
+            variables=errors,
+        )
 
     def errors(self, actual: Mapping[Copy, Array]) -> tuple[VariableError, ...]:
-        """The update error of every variable, worst copy each."""
-        worst = dict.fromkeys(self._variables, 0.0)
-        missing = set(self._variables)
+        """The update error of every variable, of its worst copy."""
+        worst: dict[str, float] = {}
         for (name, rank), value in actual.items():
-            worst[name] = max(worst[name], self._error(name, value, self._expected(name, rank)))
-            missing.discard(name)
-        worst |= dict.fromkeys(missing, np.inf)
+            error = self._error(name, value, self._expected(name, rank))
+            worst[name] = max(worst.get(name, 0.0), error)
         return tuple(
-            VariableError(name=v.name, kind=v.kind, update_error=worst[v.name])
-            for v in self._variables.values()
+            VariableError(name=v.name, kind=v.kind, update_error=worst.get(v.name, float("inf")))
+            for v in self.variables
         )
 
     def _expected(self, name: str, rank: int | None) -> Array:
         """The reference has a value for all replicas, or one for each; a lone replica's copy is rank 0's."""
         for copy in ((name, rank), (name, None), (name, 0)):
-            if copy in self._reference:
-                return self._reference[copy]
+            if copy in self.values:
+                return self.values[copy]
         raise KeyError(name)
 
     def _error(self, name: str, value: Array, expected: Array) -> float:
         if value.shape != expected.shape:
             return float("inf")
-        if not np.issubdtype(expected.dtype, np.inexact):
+        if not _is_inexact(expected):
             return 0.0 if np.array_equal(value, expected) else float("inf")
-        if not (np.isfinite(value).all() and np.isfinite(expected).all()):
-            return float("inf")
         difference = _largest(value, expected)
         if difference == 0.0:
             return 0.0
-        return difference / self._scale[name] if self._scale[name] > 0 else float("inf")
+        return difference / self.scales[name] if self.scales[name] > 0 else float("inf")
+
+
+def _scales(
+    variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
+) -> dict[str, float]:
+    group_of = {v.name: v.group for v in variables}
+    moved = dict.fromkeys(group_of, 0.0)
+    farthest = dict.fromkeys(group_of.values(), 0.0)
+    for copy, value in values.items():
+        own = _largest(value, initial[copy]) if _is_inexact(value) else 0.0
+        moved[copy[0]] = max(moved[copy[0]], own)
+        farthest[group_of[copy[0]]] = max(farthest[group_of[copy[0]]], own)
+    return {name: max(own, GROUP_SHARE * farthest[group_of[name]]) for name, own in moved.items()}
 
 
 def _largest(value: Array, other: Array) -> float:
-    if value.size == 0 or not np.issubdtype(value.dtype, np.inexact):
+    """The largest absolute difference; infinite when anything is not finite."""
+    if value.size == 0:
         return 0.0
-    return float(np.max(np.abs(value.astype(np.float64) - other.astype(np.float64))))
+    difference = float(np.max(np.abs(value.astype(np.float64) - other.astype(np.float64))))
+    return difference if np.isfinite(difference) else float("inf")
+
+
+def _is_inexact(value: Array) -> bool:
+    # bfloat16 is a type of ml_dtypes, which NumPy does not count among its own floating types.
+    return bool(np.issubdtype(value.dtype, np.inexact)) or value.dtype.name == "bfloat16"
