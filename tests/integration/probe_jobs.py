@@ -1,7 +1,9 @@
 """Jobs that the tests of providers run in worker processes."""
 
+import itertools
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.errors import CaseError
+from harness.worker.jobs import Batch, Training
 from harness.worker.process import JobState
 
 
@@ -78,3 +81,44 @@ def fail_unless_first(state: JobState, worker: int) -> None:
     if worker == 0:
         wait_for_ever(state)
     raise RuntimeError("connection to a peer was lost")
+
+
+def capture_workload(
+    state: JobState, name: str, folder: str, n_batches: int
+) -> tuple[int, list[list[np.ndarray]]]:
+    from harness.worker.artefact import save
+    from strategies.summary import summarise
+    from strategies.tf_bridge.capture import capture
+    from workloads.data import batches
+    from workloads.registry import resolve
+
+    workload = resolve(name, {})
+    captured = capture(workload.train_step(), workload.dataset(0).element_spec)
+    save(Path(folder), captured.step, captured.initial, summarise(captured.step, workload.name, {}))
+    found = batches(workload, batch_size=workload.batch_size, seed=0)
+    return workload.batch_size, list(itertools.islice(found, n_batches))
+
+
+def die_in_step(state: JobState) -> None:
+    training = state.get(Training)
+    step = training.session.step
+
+    def dying_step(feeds: Batch) -> object:
+        if next(count) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(feeds)
+
+    count = itertools.count()
+    training.session.step = dying_step
+
+
+def lose_in_step(state: JobState, number: int) -> None:
+    training = state.get(Training)
+    step = training.session.step
+
+    def losing_step(feeds: Batch) -> object:
+        losses = step(feeds)
+        return [np.float32("nan")] if next(count) == number else losses
+
+    count = itertools.count()
+    training.session.step = losing_step

@@ -1,0 +1,137 @@
+"""A real workload on real worker processes: bytes as predicted, and what goes wrong while it trains."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from harness.errors import CaseError
+from harness.measure.collector import JOBS, measure
+from harness.provision.base import Cluster, ClusterShape, ProcessSet
+from harness.provision.failures import WorkerDied
+from harness.provision.local import LocalProvider
+from harness.provision.serving import serving_processes
+from harness.worker.artefact import load_summary
+from harness.worker.jobs import Opened
+from strategies.plan import Plan
+from strategies.registry import make_plan
+from strategies.topology import Topology
+
+pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
+
+N_WORKERS = 2
+
+
+class Capture:
+    """A captured workload, its batch size and some batches."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.folder = folder
+        with cluster.open_session(1, [folder.parent / "capture.log"]) as processes:
+            answer = processes.call_one(
+                0, "probe_jobs:capture_workload", ("wide-mlp", str(folder), 2), timeout_s=60
+            )
+        assert isinstance(answer, tuple)
+        self.batch_size: int = answer[0]
+        self.batches: list[list[npt.NDArray[np.generic]]] = answer[1]
+
+    def plan(self, strategy: str) -> Plan:
+        topology = Topology(replicas_per_task=(1,) * N_WORKERS, batch_size=self.batch_size)
+        return make_plan(strategy, None, load_summary(self.folder), topology)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        shape = ClusterShape(workers=N_WORKERS)
+        with LocalProvider().start(shape, "test", tmp_path_factory.mktemp("logs")) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return Capture(cluster, tmp_path_factory.mktemp("run") / "capture")
+
+
+@contextmanager
+def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Iterator[ProcessSet]:
+    paths = [logs / f"worker-{k}.log" for k in range(N_WORKERS)]
+    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS) as processes:
+        document = plan.model_dump_json()
+        args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
+        opened = processes.call(f"{JOBS}:open_program", args, timeout_s=60)
+        for job in ("load", "setup"):
+            processes.call(f"{JOBS}:{job}", [()] * N_WORKERS, timeout_s=60)
+        shares = [
+            [[part[o.start : o.stop] for part in b] for b in captured.batches] for o in opened if is_opened(o)
+        ]
+        processes.call(f"{JOBS}:stage", [(share,) for share in shares], timeout_s=60)
+        yield processes
+
+
+def is_opened(value: object) -> bool:
+    assert isinstance(value, Opened)
+    return True
+
+
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
+def test_measured_bytes_are_those_predicted(
+    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str
+) -> None:
+    plan = captured.plan(strategy)
+    with training(cluster, captured, plan, tmp_path) as processes:
+        measured = measure(processes, n_steps=8, warmup=3, batch_size=captured.batch_size, timeout_s=60)
+    assert measured.tcp is not None
+    assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
+    for row, predicted in zip(measured.tcp.matrix, plan.payload_matrix, strict=True):
+        assert row == pytest.approx(predicted, rel=0.03)
+    assert measured.loss[-1] < measured.loss[0]
+    assert all(peak is not None and peak > 100e6 for peak in measured.peak_rss_bytes)
+
+
+def test_without_communication_no_byte_is_counted(
+    cluster: Cluster, captured: Capture, tmp_path: Path
+) -> None:
+    with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
+        measured = measure(processes, n_steps=4, warmup=1, batch_size=captured.batch_size, timeout_s=60)
+    assert measured.tcp is not None
+    assert measured.tcp.bytes_per_step == 0
+
+
+def test_a_worker_that_dies_between_steps_ends_the_case(
+    cluster: Cluster, captured: Capture, tmp_path: Path
+) -> None:
+    with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
+        processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=10)
+        started_s = time.monotonic()
+        with pytest.raises(WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"):
+            measure(processes, n_steps=50, warmup=1, batch_size=captured.batch_size, timeout_s=120)
+        assert time.monotonic() - started_s < 15.0
+
+
+def test_a_loss_that_is_not_finite_names_worker_and_step(
+    cluster: Cluster, captured: Capture, tmp_path: Path
+) -> None:
+    with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
+        processes.call_one(1, "probe_jobs:lose_in_step", (3,), timeout_s=10)
+        with pytest.raises(
+            CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
+        ):
+            measure(processes, n_steps=5, warmup=1, batch_size=captured.batch_size, timeout_s=60)
+
+
+def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
+    with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
+        processes.call_one(0, f"{JOBS}:reserve_port", (), timeout_s=10)
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(CaseError, match=f"worker 0: a free port is needed, got {address}") as caught:
+            processes.call_one(0, f"{JOBS}:start_server", (0, [address], 1), timeout_s=30)
+    assert caught.value.kind == "port-in-use"
