@@ -9,6 +9,8 @@ from harness.errors import EXIT_MISSING, CaseError, HarnessError
 from harness.worker.replies import Died, JobError, Silent
 
 N_LOG_LINES = 20
+USER_ERROR = "user-error"
+"""Kind of a failure that the user's own file or option caused."""
 _LOG_TAIL_BYTES = 16384
 
 
@@ -74,7 +76,11 @@ def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
 def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
     """Turn a job's error into a failure of the case; a `CaseError` keeps its kind, stage and words."""
     if failed.kind is not None:
-        error: CaseError = CaseError(failed.kind, failed.message, stage=failed.stage or awaited.stage)
+        error: CaseError = CaseError(
+            failed.kind, failed.message, stage=failed.stage or awaited.stage, field=failed.field
+        )
+    elif failed.usage:
+        error = CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
     else:
         first_line = next(iter(failed.message.strip().splitlines()), "no message")
         error = JobFailed(

@@ -13,12 +13,13 @@ from ray.exceptions import RayActorError, RayError
 
 from harness.errors import CaseError
 from harness.provision import failures
-from harness.provision.failures import Awaited
+from harness.provision.failures import Awaited, ProvisionError
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.replies import Answer, Died, JobError, Silent, pack_job, unpack_answer
 
 _MARGIN_S = 5.0  # between an actor's own deadline and the driver's
 _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
+_CHECK_S = 1.0  # between two looks at Ray itself, whose end no reference tells
 _CONCURRENT_CALLS = 8
 
 
@@ -53,6 +54,7 @@ class RayCluster:
 
     Args:
         options: one for each worker.
+        is_up: whether Ray itself still runs.
         preload_s: how long a worker may take to be ready.
     """
 
@@ -60,13 +62,14 @@ class RayCluster:
         self,
         options: Sequence[ActorOptions],
         *,
-        pinned: bool,
-        notes: Sequence[str],
+        is_up: Callable[[], bool],
         started_s: float,
         preload_s: float,
+        notes: Sequence[str] = (),
     ) -> None:
-        self.pinned = pinned
+        self.pinned = all(option.arguments["cores"] is not None for option in options)
         self.notes = tuple(notes)
+        self._is_up = is_up
         self._options = tuple(options)
         self._started_s = started_s
         self._preload_s = preload_s
@@ -79,7 +82,15 @@ class RayCluster:
         return self._provision_s
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
-        """Wait until the first `n_workers` can fork; dead workers are replaced."""
+        """Wait until the first `n_workers` can fork; dead workers are replaced.
+
+        Raises:
+            ProvisionError: Ray itself has ended.
+        """
+        if not self._is_up():
+            raise ProvisionError(
+                "workers: Ray must run, and a server of it has ended; run again with --resume"
+            )
         replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
@@ -102,7 +113,7 @@ class RayCluster:
             path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             pids: dict[int, int] = {}
-            stack.callback(_kill_processes, self._actors, pids)
+            stack.callback(_kill_processes, self._actors, pids, self._is_up)
             logs = [str(path.absolute()) for path in log_paths]
             replies = self._ask(
                 n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s
@@ -112,7 +123,7 @@ class RayCluster:
                 if not isinstance(reply, int):
                     awaited = Awaited(worker=worker, what="a fork", waited_s=0.0, log=None, stage="run")
                     raise _failure(reply, awaited)
-            yield RayProcessSet(self._actors[:n_workers], pids, log_paths)
+            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._is_up)
 
     def stop(self) -> None:
         """Kill the actors, and with them their zygotes and processes."""
@@ -133,19 +144,27 @@ class RayCluster:
         self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
     ) -> list[object]:
         references = [ask(self._actors[worker], worker) for worker in range(n_workers)]
-        ready, _ = ray.wait(references, num_returns=n_workers, timeout=timeout_s + _MARGIN_S)
-        return [_fetch(ref) if ref in ready else Silent(waited_s=timeout_s) for ref in references]
+        pending = list(references)
+        limit_s = time.monotonic() + timeout_s + _MARGIN_S
+        while pending and time.monotonic() < limit_s and self._is_up():
+            _, pending = ray.wait(pending, num_returns=len(pending), timeout=_CHECK_S)
+        return [Silent(waited_s=timeout_s) if ref in pending else _fetch(ref) for ref in references]
 
 
 class RayProcessSet:
     """Fresh processes, one on each worker; made by `RayCluster.open_session`."""
 
     def __init__(
-        self, actors: Sequence[ActorHandle], pids: dict[int, int], log_paths: Sequence[Path]
+        self,
+        actors: Sequence[ActorHandle],
+        pids: dict[int, int],
+        log_paths: Sequence[Path],
+        is_up: Callable[[], bool],
     ) -> None:
         self._actors = list(actors)
         self._pids = pids
         self._log_paths = tuple(log_paths)
+        self._is_up = is_up
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -174,7 +193,6 @@ class RayProcessSet:
     def _run(
         self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str
     ) -> list[object]:
-        awaited = function.rpartition(":")[2]
         started_s = time.monotonic()
         pending = {
             self._actors[worker].call.remote(
@@ -182,11 +200,32 @@ class RayProcessSet:
             ): worker
             for worker, arguments in args.items()
         }
+        results, failed = self._gather(pending, timeout_s)
+        if not failed:
+            return [results[worker] for worker in args]
+        _kill_processes(self._actors, self._pids, self._is_up)
+        worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
+        awaited = Awaited(
+            worker=worker,
+            what=function.rpartition(":")[2],
+            waited_s=time.monotonic() - started_s,
+            log=self._log_paths[worker],
+            stage=stage,
+        )
+        raise _failure(value, awaited)
+
+    def _gather(
+        self, pending: dict[ray.ObjectRef, int], timeout_s: float
+    ) -> tuple[dict[int, object], dict[int, object]]:
+        """Collect results and failures by worker; after a failure that explains itself the rest is left."""
         results: dict[int, object] = {}
         failed: dict[int, object] = {}
-        limit_s = started_s + timeout_s + _MARGIN_S
+        limit_s = time.monotonic() + timeout_s + _MARGIN_S
         while pending and time.monotonic() < limit_s:
-            ready, _ = ray.wait(list(pending), num_returns=1, timeout=max(0.0, limit_s - time.monotonic()))
+            if not self._is_up():
+                return results, {worker: Died(what="Ray node", exit_code=None) for worker in pending.values()}
+            left_s = max(0.0, limit_s - time.monotonic())
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=min(_CHECK_S, left_s))
             for reference in ready:
                 worker = pending.pop(reference)
                 reply = _fetch(reference)
@@ -197,15 +236,8 @@ class RayProcessSet:
                 else:
                     results[worker] = value
             if any(_is_a_cause(value) for value in failed.values()):
-                break
-        if not failed and not pending:
-            return [results[worker] for worker in args]
-        failed = failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
-        _kill_processes(self._actors, self._pids)
-        worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
-        waited_s = time.monotonic() - started_s
-        log = self._log_paths[worker]
-        raise _failure(value, Awaited(worker=worker, what=awaited, waited_s=waited_s, log=log, stage=stage))
+                return results, failed
+        return results, failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
 
 
 def _start_actor(options: ActorOptions) -> ActorHandle:
@@ -230,9 +262,9 @@ def _is_a_cause(value: object) -> bool:
     return isinstance(value, Died) or (isinstance(value, JobError) and value.kind is not None)
 
 
-def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int]) -> None:
-    references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]
-    if references:
+def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], is_up: Callable[[], bool]) -> None:
+    if is_up() and pids:
+        references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]
         ray.wait(references, num_returns=len(references), timeout=_MARGIN_S)
 
 

@@ -183,7 +183,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("victim", ["zygote", "actor"])
     def test_a_killed_zygote_or_actor_is_noticed_and_replaced(
-        self, cluster: Cluster, tmp_path: Path, victim: str
+        self, cluster: Cluster, tmp_path: Path, victim: str, capfd: pytest.CaptureFixture[str]
     ) -> None:
         logs = [tmp_path / f"worker-{k}.log" for k in range(2)]
         facts = cluster.wait_ready(2)[1]
@@ -199,10 +199,11 @@ class TestFailures:
                 eventually(functools.partial(is_dead, left), 3.0, f"{left} ends")
         with cluster.open_session(2, logs) as opened:
             assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
+        assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
 
 
 DRIVER = """
-    import sys, time
+    import sys
     from pathlib import Path
     from harness.provision.base import ClusterShape
     from harness.provision.local import LocalProvider
@@ -263,3 +264,19 @@ class TestDeadDriver:
         assert output.count("Traceback") == 1, output
         assert output.rstrip().endswith("KeyboardInterrupt")
         assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
+
+    def test_the_end_of_ray_itself_is_a_typed_error(
+        self, driver: tuple["subprocess.Popen[bytes]", Path], tmp_path: Path
+    ) -> None:
+        process, folder = driver
+        (raylet,) = (pid for pid in processes_of(folder) if program(pid) == "raylet")
+        os.kill(raylet, signal.SIGKILL)
+        process.wait(timeout=15.0)
+        output = (tmp_path / "output").read_text().strip()
+        assert "WorkerDied: worker 0: its Ray node ended" in output
+        assert "Raylet is terminated" not in output
+        assert not folder.exists()
+
+
+def program(pid: int) -> str:
+    return Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name
