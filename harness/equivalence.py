@@ -26,7 +26,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableError:
-    """The worst update error among a variable's copies; infinite where one is missing, not finite or another integer."""
+    """The worst update error among a variable's copies; infinite where one is missing or not finite."""
 
     name: str
     kind: str
@@ -54,7 +54,7 @@ class Yardstick:
 
     Attributes:
         values: the reference's state after the last step.
-        scales: variable → how far it moved there, or a thousandth of the farthest of its group if that is more.
+        scales: variable → how far it moved there, at least a thousandth of the farthest of its group.
         noise_floor: the largest error among references that differ in rounding only.
         eps: of the type computed in.
     """
@@ -138,6 +138,14 @@ class Yardstick:
         if difference == 0.0:
             return 0.0
         return difference / self.scales[name] if self.scales[name] > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What states are compared with, and the loss of every step on the way there."""
+
+    yardstick: Yardstick
+    losses: tuple[float, ...]
 
 
 def _scales(

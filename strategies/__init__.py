@@ -1,0 +1,1 @@
+"""Capture a training step, rewrite its graph for a strategy, and say what each strategy costs."""

@@ -1,8 +1,8 @@
 """Payload of a plan: the bytes of values and ids that tasks send each other in a step, from the plan alone.
 
-Formulas: ring all-reduce as in Patarasuk and Yuan 2009 (Bandwidth optimal all-reduce algorithms), each member
-sending 2(N−1)/N of the buffer; parameter servers as in Li et al. 2014 (Scaling distributed machine learning with
-the parameter server): a worker pulls and pushes what other hosts serve.
+Formulas: in a ring all-reduce each member sends 2(N−1)/N of the buffer (Patarasuk and Yuan 2009, Bandwidth optimal
+all-reduce algorithms); with parameter servers a worker pulls and pushes what other hosts serve (Li et al. 2014,
+Scaling distributed machine learning with the parameter server).
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def worker_bytes(nodes: Sequence[PlanNode]) -> int:
 def _add_parameter_server(
     sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
 ) -> None:
-    """Each replica pulls the variable, or the rows it looks up; each worker pushes once, combined over its replicas."""
+    """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas."""
     assert node.destination is not None
     for task in range(topology.n_tasks):
         if task == node.destination:

@@ -1,4 +1,4 @@
-"""A plan: what a strategy does with every variable, as JSON that can be read, compared, edited and run again."""
+"""A plan: what a strategy does with every variable, as JSON to be read, compared, edited and run again."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -42,7 +42,7 @@ class VariableSummary(Frozen):
 
 
 class BatchSummary(Frozen):
-    """A fed component of the batch: its path in the dataset's structure, and its shape with the batch axis first."""
+    """A fed component of the batch: its path in the dataset's structure, its shape with the batch axis first."""
 
     path: str
     dtype: str
@@ -86,7 +86,8 @@ class Plan(Frozen):
         payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound where
             gradients are sparse, since the rows of a step are known only when it runs.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
-        server_bytes: task → bytes of variables and slots it serves. worker_bytes: bytes that one replica owns.
+        server_bytes: task → bytes of variables and slots it serves.
+        worker_bytes: bytes that one replica owns.
     """
 
     workload: str

@@ -1,4 +1,4 @@
-"""One worker's share of a transformed step, ready for a session: the hand-over from strategies to a runner."""
+"""One worker's share of a transformed step, ready for a session: what strategies hand to a runner."""
 
 from dataclasses import dataclass
 
@@ -33,8 +33,8 @@ class Program:
     Attributes:
         graph_def: serialized GraphDef.
         task: this worker's index in the job `worker`.
-        batch: placeholders in the order of the dataset's flattened structure, fed with `[start, stop)` of each
-            global batch.
+        batch: placeholders in the order of the dataset's flattened structure.
+        start, stop: the examples of each global batch that this worker feeds.
         losses: one per local replica.
         targets: nodes that a step runs.
         setup: nodes to run once after loading and before the first step (tables), on this worker.

@@ -33,13 +33,13 @@ _STRATEGIES = (
     ),
     Strategy(
         name="ps-load-balancing",
-        summary="synchronous parameter servers on all workers, each variable on the one with the fewest bytes",
+        summary="synchronous parameter servers on all workers, each variable on the least loaded one",
         strategy_class="exact",
         layout=parameter_server.load_balancing,
     ),
     Strategy(
         name="all-reduce",
-        summary="collectives over buckets of gradients while backward still runs; every replica owns all variables",
+        summary="collectives over buckets of gradients during backward; every replica owns all variables",
         strategy_class="exact",
         layout=all_reduce.bucketed,
         params=(
@@ -98,7 +98,8 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
     strategy, values = resolve(name, params)
     if strategy.single and topology.n_replicas > 1:
         raise StrategyError(
-            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; use workers=1 and replicas=1"
+            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
+            "use workers=1 and replicas=1"
         )
     layout = local.independent if topology.n_replicas == 1 else strategy.layout
     nodes = tuple(layout(step, topology, values))

@@ -10,7 +10,7 @@ Device: TypeAlias = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One copy of the step: its global rank, its place, and its examples `[start, stop)` of the global batch."""
+    """One copy of the step: its global rank, its place, its examples `[start, stop)` of the global batch."""
 
     rank: int
     task: int
@@ -42,11 +42,12 @@ class Topology:
     def __post_init__(self) -> None:
         if not self.replicas_per_task or min(self.replicas_per_task) < 1:
             raise StrategyError(
-                f"topology: every task needs at least one replica, got {self.replicas_per_task}; drop the empty tasks"
+                f"topology: every task needs at least one replica, got {self.replicas_per_task}; "
+                "drop the empty tasks"
             )
         if self.batch_size < self.n_replicas:
             raise StrategyError(
-                f"batch_size: a global batch needs an example for each replica, got {self.batch_size} examples for "
+                f"batch_size: each replica needs an example, got {self.batch_size} examples for "
                 f"{self.n_replicas} replicas; raise batch_size or lower workers or replicas"
             )
 

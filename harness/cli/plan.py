@@ -12,7 +12,7 @@ from harness.options import PlanRequest
 EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
 
-def plan(  # noqa: PLR0913 - one parameter for each option
+def plan(
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption,

@@ -27,7 +27,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def report(  # noqa: PLR0913 - one parameter for each option
+def report(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders.", show_default=False)
     ],

@@ -20,7 +20,7 @@ from harness.refs import parse_scalar, split_list
 EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chunk_size=16"
 
 
-def run(  # noqa: PLR0913 - one parameter for each option
+def run(
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
     ],

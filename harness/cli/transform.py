@@ -17,7 +17,7 @@ from harness.options import TransformRequest
 EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef worker1.pb"
 
 
-def transform(  # noqa: PLR0913 - one parameter for each option
+def transform(
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption,

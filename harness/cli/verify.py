@@ -27,7 +27,7 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
-def verify(  # noqa: PLR0913 - one parameter for each option
+def verify(
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption,

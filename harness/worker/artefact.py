@@ -1,4 +1,4 @@
-"""What a capture leaves on disk, so that every rank of every case reads the same: step, summary, initial values."""
+"""What a capture leaves on disk for every rank of every case: step, summary, initial values."""
 
 import json
 import pickle
@@ -24,7 +24,7 @@ def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: 
     for number, name in enumerate(names):
         np.save(values / f"{number}.npy", np.asarray(initial[name]), allow_pickle=False)
     (folder / _INDEX).write_text(json.dumps(names))
-    # Written and read by processes of the same run only, which trust each other as they trust the workload's code.
+    # Written and read by processes of one run only, which trust each other as they trust the workload.
     (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
     (folder / _SUMMARY).write_text(summary.model_dump_json())
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from harness.equivalence import Checked, Verdict, Yardstick
+from harness.equivalence import Checked, Reference, Verdict, Yardstick
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.reference import PLAIN, VARIATIONS, run_reference
@@ -17,14 +17,6 @@ from strategies.topology import Topology
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0**-10, "bfloat16": 2.0**-7}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What states are compared with, and the losses on the way there."""
-
-    yardstick: Yardstick
-    losses: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +31,7 @@ class Checkup:
 def make_reference(
     step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
 ) -> Reference:
-    """Run the reference, and those that differ from it in rounding, on the same global batches, a step each."""
+    """Run the reference, and those that differ from it in rounding, a step for each global batch."""
     plain = run_reference(step, initial, topology, batches, PLAIN)
     others = [run_reference(step, initial, topology, batches, rounding).values for rounding in VARIATIONS]
     yardstick = Yardstick.of(

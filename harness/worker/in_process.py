@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
+import tensorflow as tf
 
 from harness.worker.artefact import InitialValues
 from harness.worker.session_runner import Copy, WorkerSession, start_server
@@ -38,12 +39,19 @@ def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
 class InProcessCluster:
     """Workers that step together; as a context manager it closes their sessions.
 
-    TensorFlow never stops a server, so each cluster takes fresh ports and leaves them when the process ends.
+    TensorFlow never stops a server, so that each keeps its ports and about 40 MB until the process ends.
+
+    Args:
+        servers: of an earlier cluster of the same shape, closed by now; fresh ones if None.
     """
 
-    def __init__(self, programs: Sequence[Program], initial: InitialValues) -> None:
-        addresses = _free_addresses(len(programs))
-        self._servers = [start_server(p.task, addresses, p.n_devices) for p in programs]
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        initial: InitialValues,
+        servers: Sequence[tf.distribute.Server] | None = None,
+    ) -> None:
+        self._servers = start_servers(programs) if servers is None else servers
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
         self._sessions = [
             WorkerSession(p, server.target, initial)
@@ -80,6 +88,12 @@ class InProcessCluster:
 
     def _all(self, job: Callable[[WorkerSession], T]) -> list[T]:
         return [future.result() for future in [self._threads.submit(job, s) for s in self._sessions]]
+
+
+def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:
+    """A server for each program's task, on ports that are free."""
+    addresses = _free_addresses(len(programs))
+    return [start_server(p.task, addresses, p.n_devices) for p in programs]
 
 
 def _free_addresses(n: int) -> list[str]:

@@ -77,7 +77,7 @@ def run_reference(
 
 
 class _Reference:
-    """Sessions on the captured graph: one for all shards, or one per rank where the graph itself draws numbers."""
+    """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers."""
 
     def __init__(
         self, step: TrainGraph, initial: InitialValues, topology: Topology, rounding: Rounding, target: str
@@ -102,7 +102,7 @@ class _Reference:
         }
         self._sessions = list(sessions.values())
         self._session_of = [sessions[id(g)] for g in graphs]
-        self._random_state = {
+        self._random_state: dict[Copy, Array] = {
             (v.name, r.rank): np.array(initial.value(v.name, _mix(v, r)))
             for v in own.values()
             for r in self._replicas
@@ -122,8 +122,10 @@ class _Reference:
     def snapshot(self) -> dict[Copy, Array]:
         """The shared variables as they are, and every replica's random state."""
         read = self._sessions[0].read()
-        shared = {(name, None): value for (name, _), value in read.items() if name not in self._own}
-        return {**shared, **self._random_state}
+        shared: dict[Copy, Array] = {
+            (name, None): v for (name, _), v in read.items() if name not in self._own
+        }
+        return shared | self._random_state
 
     def step(self, batch: Sequence[Array]) -> float:
         """One step on a global batch; returns its mean loss."""
@@ -207,7 +209,7 @@ class _Reference:
             feed[b.values] = values
             if b.indices is not None and indices is not None:
                 feed[b.indices] = indices
-        # Updates wait for the reads of forward, which may need a batch; what they compute from it goes nowhere.
+        # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
         first = self._replicas[0]
         feed |= {
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)

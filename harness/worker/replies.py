@@ -5,7 +5,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from harness.errors import CaseError
+from harness.errors import CaseError, HarnessError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +14,7 @@ class JobError:
 
     Attributes:
         type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
+        usage: whether it says that a user's file or option cannot be used; `field` names which.
     """
 
     type: str
@@ -21,13 +22,24 @@ class JobError:
     traceback: str
     kind: str | None = None
     stage: str | None = None
+    usage: bool = False
+    field: str | None = None
 
     @staticmethod
     def of(error: BaseException) -> "JobError":
         """Describe an exception."""
         text = "".join(traceback.format_exception(error))
         kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
-        return JobError(type=type(error).__name__, message=str(error), traceback=text, kind=kind, stage=stage)
+        usage = isinstance(error, UsageError)
+        return JobError(
+            type=type(error).__name__,
+            message=error.message if isinstance(error, HarnessError) else str(error),
+            traceback=text,
+            kind=kind,
+            stage=stage,
+            usage=usage,
+            field=error.field if isinstance(error, HarnessError) else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,9 @@ v1 = tf.compat.v1
 LEADER = "/job:worker/replica:0/task:0"
 
 
-def start_server(task: int, addresses: Sequence[str], n_devices: int = 1, *, n_threads: int = 0) -> Any:
+def start_server(
+    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_threads: int = 0
+) -> tf.distribute.Server:
     """A TensorFlow server of the job `worker`; it ends with its process.
 
     Args:
@@ -33,7 +35,7 @@ def start_server(task: int, addresses: Sequence[str], n_devices: int = 1, *, n_t
         intra_op_parallelism_threads=n_threads,
     )
     config.gpu_options.allow_growth = True
-    # The server resolves collectives with this setting of its own; the session's alone leaves every member waiting.
+    # The server resolves collectives with its own setting; with the session's alone every member waits.
     config.experimental.collective_group_leader = LEADER
     cluster = tf.train.ClusterSpec({"worker": list(addresses)})
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
@@ -56,7 +58,7 @@ class WorkerSession:
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
         self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
-        # make_callable feeds through Session.run, which costs more than a small step; this is the prepared form.
+        # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
         self._step = self._session._make_callable_from_options(_step_options(program))  # noqa: SLF001
 
     def load(self) -> None:
@@ -111,14 +113,14 @@ def ref(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
 
-def _session_config(program: Program) -> Any:
+def _session_config(program: Program) -> tf.compat.v1.ConfigProto:
     config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config
 
 
-def _step_options(program: Program) -> Any:
+def _step_options(program: Program) -> config_pb2.CallableOptions:
     return config_pb2.CallableOptions(
         feed=[ref(b.node) for b in program.batch],
         fetch=[ref(loss.tensor) for loss in program.losses],

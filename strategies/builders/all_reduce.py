@@ -6,7 +6,7 @@ from strategies.topology import Topology
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
-    """Dense gradients in buckets, filled in the order in which backward makes them ready; sparse ones by themselves.
+    """Dense gradients in buckets, filled in the order in which backward makes them ready; sparse ones alone.
 
     New forward state is ready before any gradient and comes first.
     """

@@ -14,7 +14,7 @@ Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A knob: `type` is bool, int, float or str; `minimum` bounds numbers; a default of None may also be given as none."""
+    """A knob of a strategy; `minimum` bounds numbers, and a knob whose default is None may be given as none."""
 
     name: str
     type: type[bool] | type[int] | type[float] | type[str]
@@ -40,7 +40,7 @@ class Strategy:
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
-    """The plan's entry for a variable; fields that are not given say that every replica keeps it to itself."""
+    """The plan's entry for a variable; what is not given says that every replica keeps it to itself."""
     known = {"synchronizer": "none", **placed}
     return PlanNode.model_validate(
         {

@@ -25,7 +25,7 @@ def load_balancing(step: StepSummary, topology: Topology, params: Params) -> lis
 
 
 def _placed(step: StepSummary, destinations: Mapping[str, int]) -> list[PlanNode]:
-    """Slots go with their variable, what updates share goes to task 0, random state stays with its replica."""
+    """Slots go with their variable, what updates share to task 0, random state stays with its replica."""
 
     def destination(v: VariableSummary) -> int | None:
         if v.rule == "per-replica":

@@ -1,0 +1,47 @@
+"""Gates that a measurement must pass before anybody is told of it."""
+
+from pathlib import Path
+
+from strategies.plan import Plan
+
+# Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
+FLOPS_PER_CYCLE = 64
+_FALLBACK_HZ = 6e9
+_SHORTFALL = 0.97
+
+
+def implausible_speed(
+    *, p50_s: float, batch_size: int, flops_per_example: float | None, n_workers: int, cores_per_worker: int
+) -> str | None:
+    """Why a step is faster than its arithmetic allows, or None.
+
+    Args:
+        p50_s: median step time.
+        flops_per_example: of forward and backward; None checks nothing.
+    """
+    if flops_per_example is None:
+        return None
+    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * FLOPS_PER_CYCLE * _core_hz())
+    if p50_s >= least_s:
+        return None
+    return f"a step of {p50_s:.2e} s is faster than its arithmetic at the cores' peak, {least_s:.2e} s"
+
+
+def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
+    """Why fewer bytes moved than the plan must send, or None; for sparse gradients it states a bound."""
+    if tcp_bytes_per_step is None or any(node.sparse and node.synchronizer != "none" for node in plan.nodes):
+        return None
+    if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
+        return None
+    return (
+        f"{tcp_bytes_per_step:.0f} bytes moved in a step, less than the payload of "
+        f"{plan.payload_bytes_per_step} that the plan must send"
+    )
+
+
+def _core_hz() -> float:
+    """The highest clock that the kernel names, or one above any on the market."""
+    try:
+        return float(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").read_text()) * 1000
+    except (OSError, ValueError):
+        return _FALLBACK_HZ

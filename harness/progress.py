@@ -1,0 +1,65 @@
+"""What a person sees while a run goes on: a line per ended repeat, on a terminal also what runs now."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+from harness.matrix import Slot
+from harness.records import Record
+
+
+class Progress:
+    """Prints to standard error, so that standard output holds results only.
+
+    Args:
+        n_slots: repeats of all cases.
+        live: redraw a status line in place; False prints whole lines only.
+        quiet: print nothing.
+    """
+
+    def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
+        self._n_slots = n_slots
+        self._live = live
+        self._console = Console(file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=True)
+        self._started_s = time.monotonic()
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Say what is going on until the context ends."""
+        if not self._live:
+            yield
+            return
+        with self._console.status(escape(what)):
+            yield
+
+    def ended(self, slot: Slot, record: Record) -> None:
+        """Say how a repeat ended."""
+        place = f"[{slot.order + 1}/{self._n_slots}]"
+        case = slot.case
+        what = f"{case.workload_name} {case.strategy} {case.workers}x{case.replicas} repeat {slot.repeat}"
+        self._console.print(escape(f"{place} {self._clock()} {what}: {_outcome(record)}"))
+
+    def note(self, text: str) -> None:
+        """Say one line more."""
+        self._console.print(escape(text))
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self._started_s)
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def _outcome(record: Record) -> str:
+    if record.error is not None:
+        return f"{record.status}: {record.error.message}"
+    if record.examples_per_s is None or record.step_s is None or record.step_s.p50 is None:
+        return record.status
+    text = f"{record.examples_per_s:,.0f} examples/s, step {record.step_s.p50 * 1e3:.2f} ms"
+    if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
+        text += ", equivalent" if record.equivalence.equivalent else ", not equivalent"
+        if record.control:
+            text += " (control)"
+    return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"

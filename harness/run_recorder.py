@@ -1,0 +1,184 @@
+"""Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from harness.captures import Capture
+from harness.case_runner import CaseRun
+from harness.environment import machine, provenance
+from harness.errors import CaseError
+from harness.matrix import Case, Slot
+from harness.measure.collector import tcp_fields
+from harness.plausibility import implausible_bytes, implausible_speed
+from harness.records import (
+    Equivalence,
+    Failure,
+    Link,
+    Machine,
+    Method,
+    Provenance,
+    Record,
+    StrategyClass,
+    comparison_key,
+)
+from harness.spec import ExperimentSpec
+from strategies.plan import Plan
+from strategies.registry import resolve
+
+CONTROL = "none"
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecorder:
+    """Makes the records of one run, and remembers what later ones need of earlier ones.
+
+    Attributes:
+        pinned: whether workers have cores of their own.
+    """
+
+    spec: ExperimentSpec
+    run: str
+    pinned: bool | None = None
+    provision_s: float | None = None
+    _verdicts: dict[str, Equivalence] = field(default_factory=dict)
+    _control_p50_s: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _machine: Machine = field(default_factory=machine)
+    _provenance: Provenance = field(default_factory=provenance)
+
+    def take_up(self, records: tuple[Record, ...]) -> None:
+        """Remember the records of the run that is being resumed."""
+        for record in records:
+            if record.equivalence is not None and record.equivalence.checked:
+                self._verdicts[record.case] = record.equivalence
+            self._remember_control(record)
+
+    def verdict(self, case: Case) -> Equivalence | None:
+        """The verdict of a case that was checked already."""
+        return self._verdicts.get(case.id)
+
+    def ended(self, slot: Slot, capture: Capture, plan: Plan, run: CaseRun, wall_s: float) -> Record:
+        """The record of a repeat that was measured."""
+        case, measured = slot.case, run.measurement
+        if run.equivalence is not None:
+            self._verdicts[case.id] = run.equivalence
+        tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
+        p50_s = measured.step_s.p50
+        doubt = implausible_bytes(plan, tcp_bytes)
+        if doubt is None and p50_s is not None:
+            doubt = implausible_speed(
+                p50_s=p50_s,
+                batch_size=plan.batch_size,
+                flops_per_example=capture.facts.flops_per_example,
+                n_workers=case.workers,
+                cores_per_worker=case.cores_per_worker,
+            )
+        record = replace(
+            self._identity(slot, wall_s),
+            status="ok" if doubt is None else "implausible",
+            plausibility=doubt,
+            batch_size=plan.batch_size,
+            examples_per_s=measured.examples_per_s,
+            step_s=measured.step_s,
+            warmup_steps=measured.warmup_steps,
+            payload_bytes_per_step=float(plan.payload_bytes_per_step),
+            tcp_bytes_per_step=tcp_bytes,
+            tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
+            transform_s=max(o.transform_s for o in run.opened),
+            import_s=max(o.import_s for o in run.opened),
+            nodes_before=run.opened[0].nodes_before,
+            nodes_after=max(o.nodes_after for o in run.opened),
+            peak_rss_bytes=measured.peak_rss_bytes,
+            loss=measured.loss,
+            equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
+        )
+        self._remember_control(record)
+        record = replace(record, exposed_comm_s=self._exposed_s(record))
+        return replace(record, comparison_key=comparison_key(record))
+
+    def failed(self, slot: Slot, error: CaseError, wall_s: float, plan: Plan | None) -> Record:
+        """The record of a repeat that has no result."""
+        return replace(
+            self._identity(slot, wall_s),
+            status="failed",
+            batch_size=None if plan is None else plan.batch_size,
+            error=Failure(type=error.kind, message=str(error), stage=error.stage),
+        )
+
+    def skipped(self, slot: Slot, kind: str, message: str) -> Record:
+        """The record of a repeat that was not tried."""
+        return replace(
+            self._identity(slot, None),
+            status="skipped",
+            error=Failure(type=kind, message=message, stage="run"),
+        )
+
+    def _identity(self, slot: Slot, wall_s: float | None) -> Record:
+        case, measure = slot.case, self.spec.measure
+        strategy, _ = resolve(case.strategy.name, case.strategy.params)
+        strategy_class: StrategyClass = strategy.strategy_class
+        return Record(
+            run=self.run,
+            case=case.id,
+            repeat=slot.repeat,
+            order=slot.order,
+            experiment=self.spec.name,
+            spec_hash=self.spec.spec_hash,
+            workload=case.workload_name,
+            workload_params=_scalars(case.workload.params),
+            strategy=strategy.name,
+            strategy_params=_scalars(case.strategy.params),
+            strategy_class=strategy_class,
+            control=strategy_class == "control",
+            provider=case.provider,
+            device=case.device,
+            workers=case.workers,
+            replicas=case.replicas,
+            status="ok",
+            provision_s=self.provision_s,
+            link=Link(requested_mbit=case.rate_mbit),
+            wall_s=wall_s,
+            started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            method=Method(
+                seed=measure.seed,
+                steps=measure.steps,
+                warmup_rule="auto" if measure.warmup_steps is None else str(measure.warmup_steps),
+                interleave=measure.interleave,
+                batch_rule=measure.batch,
+                cores_per_worker=case.cores_per_worker,
+                memory_per_worker_bytes=case.memory_bytes,
+                pinned=self.pinned,
+            ),
+            machine=self._machine,
+            provenance=self._provenance,
+        )
+
+    def _remember_control(self, record: Record) -> None:
+        if record.strategy == CONTROL and record.step_s is not None and record.step_s.p50 is not None:
+            self._control_p50_s[_alike(record)] = record.step_s.p50
+
+    def _exposed_s(self, record: Record) -> float | None:
+        """Step time above that of the same round's control, which computes as much and sends nothing."""
+        control_s = self._control_p50_s.get(_alike(record))
+        if record.control or control_s is None or record.step_s is None or record.step_s.p50 is None:
+            return None
+        return record.step_s.p50 - control_s
+
+
+def _alike(record: Record) -> tuple[object, ...]:
+    return (
+        record.workload,
+        tuple(sorted(record.workload_params.items())),
+        record.provider,
+        record.device,
+        record.workers,
+        record.replicas,
+        record.batch_size,
+        record.repeat,
+    )
+
+
+def _scalars(
+    params: Mapping[str, bool | int | float | str | None],
+) -> dict[str, bool | int | float | str | None]:
+    return dict(params)

@@ -1,0 +1,22 @@
+"""A process that serves jobs to whoever started it: `python -m harness.worker.solo FD PARENT_PID`."""
+
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from harness.worker import linux, process
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve jobs on an inherited socket until its other end is closed."""
+    linux.die_with_parent(int(argv[1]))
+    # A terminal sends Ctrl-C to everybody; only the driver should hear it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    jobs = socket.socket(fileno=int(argv[0]))
+    jobs.set_inheritable(False)
+    process.serve(jobs)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

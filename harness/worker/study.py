@@ -1,0 +1,245 @@
+"""Jobs about a captured step: capture it, lay batches beside it, make its reference, verify and transform it.
+
+Each runs in a fresh process and leaves files or plain values behind. `harness.worker.process` calls them with
+the state of its process first.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.matrix import Case, global_batch
+from harness.worker.process import JobState
+
+if TYPE_CHECKING:
+    from harness.equivalence import Reference
+    from strategies.plan import Plan
+    from strategies.topology import Topology
+    from workloads.protocol import Workload
+
+Batch: TypeAlias = list[np.ndarray[Any, Any]]
+
+MAX_STAGED_BYTES = 128 << 20
+BATCHES = "batches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedWorkload:
+    """What the driver needs to know of a captured workload besides its summary.
+
+    Attributes:
+        batch_size: the workload's default global batch.
+        replica_batch: examples that every replica must get, None if any number will do.
+    """
+
+    batch_size: int
+    flops_per_example: float | None
+    replica_batch: int | None
+
+
+def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWorkload:
+    """Capture a case's workload into a folder, once for all its ranks.
+
+    Raises:
+        UsageError: the workload or its step cannot be used; the message says why.
+    """
+    import keras
+
+    from harness.worker.artefact import save
+    from strategies.errors import CaptureError
+    from strategies.summary import summarise
+    from strategies.tf_bridge.capture import capture as capture_step
+
+    keras.backend.clear_session()
+    workload = _workload(case)
+    batch_size = global_batch(case, workload.batch_size)
+    share, uneven = divmod(batch_size, case.n_replicas)
+    keras.utils.set_random_seed(seed)
+    with _user_code(workload, "train_step"):
+        step = workload.train_step()
+    element_spec = workload.dataset(seed).element_spec
+    try:
+        captured = capture_step(step, element_spec, replica_batch=None if uneven else share)
+    except CaptureError as error:
+        raise UsageError(str(error), field=case.workload_name) from error
+    summary = summarise(captured.step, case.workload_name, getattr(captured, "rows_per_example", {}))
+    save(Path(folder), captured.step, captured.initial, summary)
+    fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
+    return CapturedWorkload(
+        batch_size=workload.batch_size,
+        flops_per_example=workload.flops_per_example,
+        replica_batch=fixed[0] if fixed else None,
+    )
+
+
+def lay_batches(
+    state: JobState,
+    case: Case,
+    seed: int,
+    folder: str,
+    n_batches: int,
+    n_least: int,
+) -> int:
+    """Write the first global batches of a case's dataset, fewer where they are large.
+
+    Args:
+        n_batches: as many as a case could use. n_least: however large they are.
+    Returns:
+        how many there are.
+    """
+    from workloads.data import batches
+
+    workload = _workload(case)
+    made = batches(workload, batch_size=global_batch(case, workload.batch_size), seed=seed)
+    first = next(made)
+    batch_bytes = max(1, sum(part.nbytes for part in first))
+    n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
+    parts = list(zip(first, *itertools.islice(made, n - 1), strict=True))
+    target = Path(folder)
+    target.mkdir(parents=True)
+    for number, part in enumerate(parts):
+        np.save(target / f"{number}.npy", np.stack(part), allow_pickle=False)
+    return n
+
+
+def read_batches(
+    folder: Path, start: int | None = None, stop: int | None = None, n: int | None = None
+) -> list[Batch]:
+    """The batches that `lay_batches` wrote, or the examples `[start, stop)` of the first n."""
+    files = sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
+    parts = [np.load(file, mmap_mode="r")[:n] for file in files]
+    return [[np.ascontiguousarray(part[i, start:stop]) for part in parts] for i in range(len(parts[0]))]
+
+
+def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
+    """Lay this worker's examples of all batches ready in memory."""
+    from harness.worker.jobs import Training
+
+    state.get(Training).feeds = list(read_batches(Path(folder), start, stop))
+
+
+def reference(
+    state: JobState, capture_folder: str, batch_folder: str, topology: "Topology", n_steps: int
+) -> "Reference":
+    """The reference of a captured step in its own types, after so many steps on the first batches."""
+    from harness.worker.artefact import InitialValues, load_step
+    from harness.worker.check import make_reference
+
+    folder = Path(capture_folder)
+    batches = read_batches(Path(batch_folder), n=n_steps)
+    return make_reference(load_step(folder), InitialValues(folder), topology, batches)
+
+
+def verify(
+    state: JobState,
+    capture_folder: str,
+    batch_folder: str,
+    plan: "Plan",
+    n_steps: int,
+    float64: bool,
+) -> dict[str, Any]:
+    """Check a plan against the reference, all workers in this process.
+
+    Returns:
+        the part of `verify`'s JSON that comes of running: verdict, variables and losses.
+    """
+    from harness.worker.artefact import InitialValues, in_float64, load_step
+    from harness.worker.check import check
+    from strategies.tf_bridge.float64_step import step_in_float64
+
+    folder = Path(capture_folder)
+    step, initial = load_step(folder), InitialValues(folder, float64=float64)
+    batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
+    if float64:
+        step = step_in_float64(step)
+        batches = [[in_float64(part) for part in batch] for batch in batches]
+    checkup = check(step, initial, plan, batches)
+    verdict = checkup.verdict
+    answer: dict[str, Any] = {
+        "equivalent": verdict.equivalent,
+        "max_update_error": verdict.max_update_error,
+        "noise_floor": verdict.noise_floor,
+        "tolerance": verdict.tolerance,
+        "variables": [
+            {"name": v.name, "kind": v.kind, "update_error": v.update_error} for v in verdict.variables
+        ],
+        "loss": list(checkup.losses),
+        "reference_loss": list(checkup.reference_losses),
+    }
+    return answer
+
+
+def transform(
+    state: JobState,
+    capture_folder: str,
+    plan: "Plan",
+    task: int,
+    graphdef: str | None,
+    text: bool,
+) -> dict[str, Any]:
+    """Apply a plan's passes for one worker three times and tell what the median one cost.
+
+    Returns:
+        `transform`'s JSON.
+    """
+    from harness.atomic_files import write_bytes
+    from harness.worker.artefact import load_step
+    from strategies.ir.text import to_text
+    from strategies.passes.of_plan import passes_of, topology_of
+    from strategies.passes.pipeline import run_passes
+    from strategies.tf_bridge.program import build_program
+
+    step = load_step(Path(capture_folder))
+    topology, passes = topology_of(plan), passes_of(plan, task)
+    run_passes(passes, step, topology, check=True)
+    runs = sorted(
+        (run_passes(passes, step, topology, check=False) for _ in range(3)), key=lambda run: run.seconds
+    )
+    made = runs[1]
+    program = build_program(made.step, topology, task, nodes_before=len(step.graph.nodes))
+    if graphdef is not None:
+        write_bytes(Path(graphdef), program.graph_def)
+    answer: dict[str, Any] = {
+        "nodes_before": program.nodes_before,
+        "nodes_after": program.nodes_after,
+        "passes": [{"name": t.name, "seconds": t.seconds, "nodes": t.nodes} for t in made.timings],
+        "seconds": made.seconds,
+    }
+    if text:
+        answer["text"] = to_text(made.step.graph)
+    return answer
+
+
+def _workload(case: Case) -> "Workload":
+    from workloads import registry
+    from workloads.errors import WorkloadError
+
+    params: Mapping[str, object] = case.workload.params
+    try:
+        return registry.resolve(case.workload.reference, params)
+    except WorkloadError as error:
+        raise UsageError(str(error), field="workload") from error
+
+
+class _user_code:  # noqa: N801 - reads as a statement
+    """Turns whatever a user's code raises into one line that says where."""
+
+    def __init__(self, workload: "Workload", what: str) -> None:
+        self._workload, self._what = workload, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            from workloads.user_file import describe_failure, source_file
+
+            told = describe_failure(error, path=source_file(self._workload))
+            raise UsageError(
+                f"{self._what}() must return a step, got {told}", field=self._workload.name
+            ) from error
