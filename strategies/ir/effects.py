@@ -19,6 +19,7 @@ READ_OPS = frozenset(
     }
 )
 FORWARDING_OPS = frozenset({"Identity", "Enter", "RefEnter", "Switch", "Merge", "NextIteration", "Exit"})
+_WRITE_NOTHING = READ_OPS | FORWARDING_OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ def _written_inputs(
     graph: Graph, node: Node, resources: frozenset[int], memo: dict[str, frozenset[int]]
 ) -> frozenset[int]:
     """Which of a node's resource inputs it writes to."""
+    if node.op in _WRITE_NOTHING:
+        return frozenset()
     functions = called(graph, node)
     if functions:
         n_inputs = len(node.data_inputs)
@@ -70,7 +73,7 @@ def _written_inputs(
             for function in functions
             for position in written_arguments(graph, function, memo)
         }
-    return frozenset() if node.op in READ_OPS | FORWARDING_OPS else resources
+    return resources
 
 
 def resource_uses(graph: Graph) -> Mapping[str, Uses]:
@@ -84,6 +87,8 @@ def resource_uses(graph: Graph) -> Mapping[str, Uses]:
     writes: dict[str, list[str]] = {name: [] for name in origin}
     memo: dict[str, frozenset[int]] = {}
     for node in graph.nodes:
+        if origin.keys().isdisjoint(map(producer, node.inputs)):
+            continue
         sources = {
             k: origin[producer(ref)] for k, ref in enumerate(node.data_inputs) if producer(ref) in origin
         }

@@ -56,9 +56,9 @@ def _has_seeds(function: Function, functions: Mapping[str, Function]) -> bool:
 
 
 def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
-    attrs = (
-        {key: _rename(value, renamed) for key, value in node.attrs.items()} if renamed else dict(node.attrs)
-    )
+    if not renamed and not _is_seeded(node):
+        return node
+    attrs = {key: _rename(value, renamed) for key, value in node.attrs.items()}
     if _is_seeded(node):
         seed2 = node.attrs["seed2"]
         assert isinstance(seed2, int)

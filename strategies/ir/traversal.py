@@ -105,13 +105,17 @@ def _needs(node: Node, by_name: Mapping[str, Node]) -> list[str]:
     return names
 
 
-class _Renames(dict[str, str]):
-    """New form of every reference: prefixed where its producer is copied, unchanged elsewhere."""
+class Renames(dict[str, str]):
+    """New form of every reference: prefixed where its producer is copied, unchanged elsewhere.
 
-    def __init__(self, prefix: str, copied: Container[str]) -> None:
-        super().__init__()
+    Args:
+        names: old → prefixed name of each copied node.
+    """
+
+    def __init__(self, prefix: str, names: Mapping[str, str]) -> None:
+        super().__init__(names)
         self._prefix = prefix
-        self._copied = copied
+        self._copied = names
 
     def __missing__(self, ref: str) -> str:
         if producer(ref) not in self._copied:
@@ -144,18 +148,18 @@ def copy_nodes(
         device: device of the copy of a node; by default the node's own.
     """
     chosen = [node for node in nodes if node.name not in keep]
-    copied = {node.name for node in chosen}
-    renames = _Renames(prefix, copied)
+    names = {node.name: prefix + node.name for node in chosen}
+    renames = Renames(prefix, names)
     renames.update(rewire)
     renamed = renames.__getitem__
     copies = []
     for node in chosen:
         attrs = node.attrs
         if COLOCATION_ATTR in attrs or node.op in _ENTERS:
-            attrs = _copied_attrs(node, prefix, copied)
+            attrs = _copied_attrs(node, prefix, names)
         copies.append(
             Node(
-                name=prefix + node.name,
+                name=names[node.name],
                 op=node.op,
                 inputs=tuple(map(renamed, node.inputs)),
                 attrs=attrs,

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strategies.ir.assemble import node_slug
 from strategies.ir.graph import Node
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, weighted_sum
@@ -41,7 +40,7 @@ class CombineLocal:
 def _combine(boundary: Boundary, device: str) -> tuple[tuple[Node, ...], Contribution]:
     parts = boundary.contributions
     weights = tuple(c.weight for c in parts)
-    prefix = f"combine/{node_slug(boundary.values)}/"
+    prefix = f"combine/{boundary.values}/"
     value_specs = (TensorSpec(dtype=boundary.dtype),) * len(parts)
     if boundary.indices is None:
         snippet = trace(weighted_sum, value_specs, weights=weights)

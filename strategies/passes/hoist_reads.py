@@ -82,20 +82,22 @@ def _follow(ref: str, renamed: Mapping[str, str]) -> str:
 
 def _hoist_calls(graph: Graph, dtypes: Mapping[str, DType], update: set[str]) -> Graph:
     """Calls that take values instead of the variables that their functions only read."""
+    if not any(node.op in _CALLS and node.name not in update for node in graph.nodes):
+        return graph
     uses = resource_uses(graph)
     shapes = {n.name: n.attrs["shape"] for n in graph.nodes if n.name in dtypes}
     functions = dict(graph.functions)
     nodes: list[Node] = []
     changed = False
     for node in graph.nodes:
+        if node.op not in _CALLS or node.name in update:
+            nodes.append(node)
+            continue
         positions = {
             k: producer(ref)
             for k, ref in enumerate(node.data_inputs)
             if producer(ref) in dtypes and not set(node.control_inputs) & set(uses[producer(ref)].writes)
         }
-        if node.op not in _CALLS or node.name in update or not positions:
-            nodes.append(node)
-            continue
         readable = {k for k in positions if _only_read(graph, node, k) and not _output_used(graph, node, k)}
         if not readable:
             nodes.append(node)

@@ -50,12 +50,15 @@ class Place:
             places |= dict.fromkeys((n for n in (b.values, b.indices) if n), self.destinations[b.variable])
         handles = {v.handle for v in graph.variables}
         shared = {n for region in graph.regions for n in region.nodes} | set(graph.state_targets)
-        order = [n for n in topological_order(graph.graph.nodes) if n.name in shared and n.name not in places]
+        affected = graph.graph.with_nodes(
+            n for n in graph.graph.nodes if n.name in shared or n.name in places
+        )
+        order = [n for n in topological_order(affected.nodes) if n.name not in places]
         for node in order:
             place = _meet(node, places, handles)
             if place is not None:
                 places[node.name] = place
-        self._follow_consumers(graph.graph, order, places)
+        self._follow_consumers(affected, order, places)
         return places
 
     def _follow_consumers(self, graph: Graph, order: list[Node], places: dict[str, int]) -> None:

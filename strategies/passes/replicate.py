@@ -7,7 +7,7 @@ from typing import ClassVar
 from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
-from strategies.ir.traversal import ancestors, copy_nodes
+from strategies.ir.traversal import Renames, ancestors, copy_nodes
 from strategies.passes.split_batch import split_batch
 from strategies.topology import Replica, Topology
 
@@ -38,7 +38,7 @@ class Replicate:
         replicas = topology.local_replicas(self.task)
         split, shards = split_batch(graph.batch, replicas, topology.host_device(self.task))
         fed = {b.node for b in graph.batch}
-        copies = _Copies(graph, _everything(graph) if self.mirrored else _per_replica(graph), replicas)
+        copies = _Copies.of(graph, _everything(graph) if self.mirrored else _per_replica(graph), replicas)
         originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copies.originals)
         nodes: list[Node] = [n for n in graph.graph.nodes if n.name in fed]
         nodes += split
@@ -93,10 +93,21 @@ class _Copies:
     graph: TrainGraph
     originals: set[str]
     replicas: Sequence[Replica]
+    renames: Mapping[int, Renames]
+
+    @classmethod
+    def of(cls, graph: TrainGraph, originals: set[str], replicas: Sequence[Replica]) -> "_Copies":
+        """Copies of these nodes for all replicas."""
+        prefixes = {replica.rank: replica_prefix(replica.rank) for replica in replicas}
+        renames = {
+            rank: Renames(prefix, {name: prefix + name for name in originals})
+            for rank, prefix in prefixes.items()
+        }
+        return cls(graph, originals, replicas, renames)
 
     def ref(self, ref: str, replica: Replica) -> str:
         """A reference of the captured graph as this replica has it."""
-        return replica_prefix(replica.rank) + ref if producer(ref) in self.originals else ref
+        return self.renames[replica.rank][ref]
 
     def refs(self, refs: Iterable[str], replicas: Sequence[Replica] | None = None) -> tuple[str, ...]:
         """References as all of these replicas have them, each once."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.assemble import node_slug
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Node, Shape, tensor
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
@@ -88,7 +87,7 @@ class _Accumulator:
 
     @classmethod
     def of(cls, boundary: Boundary, device: str, topology: Topology) -> "_Accumulator":
-        name = f"accumulators/{node_slug(boundary.values)}"
+        name = f"accumulators/{boundary.values}"
         # Accumulators have kernels for half, float and double only.
         dtype = boundary.dtype if boundary.dtype in ("half", "float", "double") else DType("double")
         handle = Node(

@@ -1,10 +1,10 @@
-"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner needs to know of it."""
+"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know of it."""
 
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
 from strategies.ir.traversal import prune
 from strategies.passes.sync_ps import UPDATER
 from strategies.program import Program, VariableAccess
-from strategies.tf_bridge.graphdef import graphdef_from_graph
+from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.topology import Topology, task_device
 
 _COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
@@ -21,7 +21,7 @@ def build_program(step: TrainGraph, topology: Topology, task: int, *, nodes_befo
     graph = prune(step.graph, step.roots())
     collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
     return Program(
-        graph_def=graphdef_from_graph(graph).SerializeToString(),
+        graph_def=serialize_graph(graph),
         task=task,
         batch=step.batch,
         start=replicas[0].start,
