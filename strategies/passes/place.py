@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import COLOCATION_ATTR, topological_order
+from strategies.ir.traversal import COLOCATION_ATTR, called_functions, topological_order
 from strategies.topology import Topology
 
 _SEVERAL: Final = -1
@@ -31,9 +31,13 @@ class Place:
         """The step with a device on every node."""
         places = self._places(graph)
         host = topology.host_device(self.task)
+        shared = {v.handle for v in graph.variables if v.rank is None}
         nodes = []
         for node in graph.graph.nodes:
             device = node.device
+            if device and _touches(node, shared):
+                # A variable is read where it lives; what was read travels.
+                device = topology.host_device(max(places[producer(node.inputs[0])], 0))
             if not device:
                 place = places.get(node.name)
                 device = host if place is None else topology.host_device(max(place, 0))
@@ -45,7 +49,10 @@ class Place:
         places: dict[str, int] = {}
         for v in graph.variables:
             if v.rank is None:
-                places |= dict.fromkeys((v.handle, v.placeholder, v.load, v.read), self.destinations[v.name])
+                # What all updates read (a learning rate) draws none of them to its own server.
+                common = v.kind == "slot" and v.slot_of is None
+                place = _SEVERAL if common else self.destinations[v.name]
+                places |= dict.fromkeys((v.handle, v.placeholder, v.load, v.read), place)
         for b in graph.boundaries:
             places |= dict.fromkeys((n for n in (b.values, b.indices) if n), self.destinations[b.variable])
         handles = {v.handle for v in graph.variables}
@@ -67,6 +74,11 @@ class Place:
             if node.name not in places:
                 read_by = {places[c.name] for c in graph.consumers.get(node.name, ()) if c.name in places}
                 places[node.name] = read_by.pop() if len(read_by) == 1 else _SEVERAL
+
+
+def _touches(node: Node, handles: set[str]) -> bool:
+    """Whether a node itself, not a function that it calls, uses a variable."""
+    return bool(node.inputs) and producer(node.inputs[0]) in handles and not called_functions(node.attrs)
 
 
 def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:
