@@ -1,13 +1,54 @@
 """Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
 from strategies.ir.traversal import reachable_functions
 
 _MASK = (1 << 31) - 1
+_GENERATOR_OPS = (
+    "Rng",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "StatefulTruncatedNormal",
+    "StatefulRandom",
+)
+_SEEDED_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_STATELESS_OPS = (
+    "StatelessRandom",
+    "StatelessTruncatedNormal",
+    "StatelessMultinomial",
+    "StatelessParameterized",
+)
+
+
+def is_random_op(op: str) -> bool:
+    """Whether an op draws numbers from a state, its own or a generator's."""
+    return op.startswith((*_GENERATOR_OPS, *_SEEDED_OPS))
+
+
+def draws(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws numbers from a state."""
+    return any(is_random_op(op) for op in _ops(graph, node))
+
+
+def moves_generator(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws from a generator's variable."""
+    return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
+
+
+def draws_statelessly(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, makes random numbers of a seed that it is given."""
+    return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
+
+
+def _ops(graph: Graph, node: Node) -> Iterator[str]:
+    yield node.op
+    for name in reachable_functions((node,), graph.functions):
+        for inner in graph.functions[name].nodes:
+            yield inner.op
 
 
 def mix(seed: int, rank: int, name: str) -> int:

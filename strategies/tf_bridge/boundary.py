@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from strategies.errors import CaptureError
-from strategies.ir.assemble import TracedGradient, node_slug
+from strategies.ir.names import node_slug
+from strategies.ir.traced import TracedGradient
 
 PREFIX = "gradient_boundary"
 

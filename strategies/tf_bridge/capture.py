@@ -9,12 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.errors import CaptureError
-from strategies.ir.assemble import TracedInput, TracedStep, TracedVariable, assemble
-from strategies.ir.graph import DType, Node, Shape, TensorValue
+from strategies.ir.assemble import assemble
+from strategies.ir.graph import DType, Graph, Node, Shape, TensorValue
+from strategies.ir.traced import TracedInput, TracedStep, TracedVariable
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable, variable_name
 from strategies.tf_bridge.graphdef import graph_from_graphdef
+from strategies.tf_bridge.op_types import op_definition
 
 MAX_CONSTANT_BYTES = 1 << 20
 
@@ -181,7 +183,8 @@ def _take_apart(
     specs = tf.nest.flatten(element_spec)
     step = assemble(
         TracedStep(
-            graph=graph_from_graphdef(concrete.graph.as_graph_def()),
+            graph=(graph := graph_from_graphdef(concrete.graph.as_graph_def())),
+            stateful_ops=_stateful_ops(graph),
             constants=constants,
             variables=tuple(
                 TracedVariable(
@@ -252,3 +255,8 @@ def _dtype(dtype: Any) -> DType:
 
 def _shape(shape: Any) -> Shape:
     return Shape(None if shape.rank is None else tuple(-1 if d is None else int(d) for d in shape.as_list()))
+
+
+def _stateful_ops(graph: Graph) -> frozenset[str]:
+    ops = {node.op for nodes in (graph.nodes, *(f.nodes for f in graph.functions.values())) for node in nodes}
+    return frozenset(op for op in ops if (known := op_definition(op)) is not None and known.is_stateful)

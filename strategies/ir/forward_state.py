@@ -1,0 +1,261 @@
+"""Forward state: by which rule new values from several replicas become one, and where they cross."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strategies.errors import CaptureError
+from strategies.ir.effects import Uses
+from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.names import node_slug
+from strategies.ir.parts import Parts
+from strategies.ir.random import draws_statelessly, moves_generator
+from strategies.ir.resources import redirected
+from strategies.ir.traced import TracedVariable
+from strategies.ir.train_graph import Boundary, Rule, Variable
+from strategies.ir.traversal import ancestors, descendants
+
+_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+_SEEDS = frozenset({"int32", "uint32", "int64", "uint64"})
+_ADDITIONS = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
+_SUMS = frozenset({"Add", "AddV2"})
+
+
+def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip: frozenset[str]) -> Graph:
+    """Forward state that is assigned itself plus something is added to instead, as Keras's metrics mean it.
+
+    Args:
+        reads: ReadVariableOp → its variable's handle.
+        skip: variables that are left alone.
+    """
+    changed: dict[str, Node] = {}
+    for name, kind in parts.kinds.items():
+        if kind != "state" or name in skip:
+            continue
+        for write in parts.writes[name]:
+            addition = _addition(graph, graph.by_name[write], reads)
+            if addition is not None:
+                changed[write] = addition
+    if not changed:
+        return graph
+    return graph.with_nodes(changed.get(node.name, node) for node in graph.nodes)
+
+
+def _addition(graph: Graph, write: Node, reads: Mapping[str, str]) -> Node | None:
+    if write.op != "AssignVariableOp":
+        return None
+    total = graph.by_name[producer(write.inputs[1])]
+    if total.op not in _SUMS:
+        return None
+    handle = write.inputs[0]
+    own = [reads.get(producer(ref)) == handle for ref in total.data_inputs]
+    if own.count(True) != 1:
+        return None
+    amount = total.data_inputs[own.index(False)]
+    return replace(
+        write,
+        op="AssignAddVariableOp",
+        inputs=(handle, amount, *write.inputs[2:]),
+        attrs={"dtype": write.attrs["dtype"]},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRules:
+    """Variable → rule of each forward state, and the position of the seed in each random one."""
+
+    rules: Mapping[str, Rule]
+    seed_words: Mapping[str, int]
+
+
+def seed_words(
+    graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
+) -> dict[str, int]:
+    """Random state → which word of it is its seed."""
+    found = {}
+    for v in variables:
+        if parts.kinds[v.name] == "state":
+            word = _seed_word(graph, parts.uses[handles[v.name]], v)
+            if word is not None:
+                found[v.name] = word
+    return found
+
+
+def _seed_word(graph: Graph, uses: Uses, v: TracedVariable) -> int | None:
+    """A generator's key comes last, Keras's seed first."""
+    if v.dtype not in _SEEDS or v.shape.dims not in ((2,), (3,)):
+        return None
+    present = graph.by_name
+    touched = [present[n] for n in (*uses.reads, *uses.writes) if n in present]
+    if any(moves_generator(graph, node) for node in touched):
+        return (v.shape.dims or (0,))[0] - 1
+    reached = descendants(graph, [n.name for n in touched if n.op == "ReadVariableOp"], control=False)
+    reached |= {n.name for n in touched}
+    return 0 if any(draws_statelessly(graph, present[n]) for n in reached) else None
+
+
+def state_rules(
+    graph: Graph,
+    variables: Sequence[TracedVariable],
+    parts: Parts,
+    seeds: Mapping[str, int],
+    batch: Sequence[str],
+) -> dict[str, Rule]:
+    """Forward state → its rule.
+
+    What is added up is a sum, unless what is added moves the variable towards something (then a mean), or is a
+    whole number that is the same whatever the batch (then every replica counts the same step).
+    """
+    from_batch = descendants(graph, batch, control=False)
+    rules: dict[str, Rule] = {}
+    for v in variables:
+        if parts.kinds[v.name] == "state":
+            writes = [graph.by_name[w] for w in parts.writes[v.name]]
+            rules[v.name] = _rule(graph, v, writes, v.name in seeds, from_batch)
+    return rules
+
+
+def _rule(
+    graph: Graph,
+    v: TracedVariable,
+    writes: Sequence[Node],
+    is_seed: bool,
+    from_batch: set[str],  # noqa: FBT001
+) -> Rule:
+    if is_seed or v.constant or v.dtype in ("bool", "string"):
+        return "per-replica"
+    integer = v.dtype in _INTEGERS
+    if not writes or any(w.op not in _ADDITIONS for w in writes):
+        return "first-replica" if integer else "mean"
+    amounts = [producer(w.inputs[1]) for w in writes]
+    if integer:
+        return "sum" if from_batch.intersection(amounts) else "first-replica"
+    read_here = {r.name for r in graph.consumers.get(writes[0].inputs[0], ()) if r.op == "ReadVariableOp"}
+    return "mean" if read_here & ancestors(graph, amounts, control=False) else "sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedState:
+    """The graph with forward state's boundaries; `dropped` are assignments that no longer run."""
+
+    graph: Graph
+    boundaries: tuple[Boundary, ...]
+    dropped: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Edits:
+    """What making boundaries changes in a graph."""
+
+    added: dict[str, tuple[Node, Node]]
+    forwarded: dict[str, str]
+    dropped: set[str]
+
+
+def merge_state(graph: Graph, variables: Sequence[Variable], parts: Parts) -> MergedState:
+    """An identity before each forward state's assignment; earlier assignments of a step give way to the last.
+
+    Raises:
+        CaptureError: when state is written where its replicas cannot be merged.
+    """
+    edits = _Edits(added={}, forwarded={}, dropped=set())
+    boundaries: list[Boundary] = []
+    for v in variables:
+        if v.kind == "state" and parts.writes[v.name]:
+            writes = [graph.by_name[w] for w in parts.writes[v.name]]
+            _check_top_level(v, writes)
+            if v.rule != "per-replica":
+                boundaries += _cross(graph, v, writes, parts.uses[v.handle].reads, edits)
+    if not edits.added:
+        return MergedState(graph=graph, boundaries=(), dropped=frozenset())
+    gone = edits.dropped | set(edits.forwarded)
+    nodes = [n for node in graph.nodes if node.name not in gone for n in edits.added.get(node.name, (node,))]
+    # A value may itself be a read that was forwarded, so references are followed to their end.
+    final = {name: _end(ref, edits.forwarded) for name, ref in edits.forwarded.items()}
+    # The merge comes after every replica's forward pass, so nothing there may wait for it.
+    merged = gone | set(edits.added)
+    kept = [
+        _without_waits(node, merged if node.name in parts.forward and node.name not in merged else gone)
+        for node in redirected(nodes, final)
+    ]
+    return MergedState(
+        graph=graph.with_nodes(kept), boundaries=tuple(boundaries), dropped=frozenset(edits.dropped)
+    )
+
+
+def _cross(
+    graph: Graph, v: Variable, writes: Sequence[Node], reads: Sequence[str], edits: _Edits
+) -> Iterator[Boundary]:
+    if all(w.op in _ADDITIONS for w in writes):
+        _check_unread(graph, v, writes, reads)
+        crossing = writes
+    else:
+        _check_assignments(v, writes)
+        values = {w.name: w.inputs[1] for w in writes}
+        for name in reads:
+            before = [c for c in graph.by_name[name].control_inputs if c in values]
+            if before:
+                edits.forwarded[name] = values[before[-1]]
+        edits.dropped |= {w.name for w in writes[:-1]}
+        crossing = writes[-1:]
+    for k, write in enumerate(crossing):
+        suffix = f"__{k}" if k else ""
+        marker = Node(
+            name=f"state_boundary/{node_slug(v.name)}{suffix}",
+            op="Identity",
+            inputs=(write.inputs[1],),
+            attrs={"T": v.dtype},
+        )
+        edits.added[write.name] = (
+            marker,
+            replace(write, inputs=(write.inputs[0], marker.name, *write.inputs[2:])),
+        )
+        yield Boundary(
+            variable=v.name,
+            role="state",
+            rule=v.rule or "mean",
+            dtype=DType(v.dtype),
+            shape=v.shape,
+            values=marker.name,
+        )
+
+
+def _end(ref: str, forwarded: Mapping[str, str]) -> str:
+    while ref in forwarded:
+        ref = forwarded[ref]
+    return ref
+
+
+def _without_waits(node: Node, gone: set[str]) -> Node:
+    if not any(c in gone for c in node.control_inputs):
+        return node
+    return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))
+
+
+def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:
+    if v.seed_word is not None:
+        return  # a replica's random state is its own, wherever it moves on
+    for write in writes:
+        if write.op not in _ADDITIONS and write.op != "AssignVariableOp":
+            raise CaptureError(
+                f"variable {v.name!r}: forward state must be assigned at the top of the step, got a write by "
+                f"{write.op} {write.name!r}; return the new value from the loop or branch and assign it outside"
+            )
+
+
+def _check_assignments(v: Variable, writes: Sequence[Node]) -> None:
+    mixed = next((w for w in writes if w.op != "AssignVariableOp"), None)
+    if mixed is not None:
+        raise CaptureError(
+            f"variable {v.name!r}: forward state must be either assigned or added to in a step, got both, an addition "
+            f"by {mixed.name!r}; assign the sum"
+        )
+
+
+def _check_unread(graph: Graph, v: Variable, writes: Sequence[Node], reads: Sequence[str]) -> None:
+    added = {w.name for w in writes}
+    later = next((n for n in reads if added.intersection(graph.by_name[n].control_inputs)), None)
+    if later is not None:
+        raise CaptureError(
+            f"variable {v.name!r}: forward state that replicas add to must be read before that, got {later!r} after "
+            "it; read it first"
+        )

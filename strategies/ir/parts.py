@@ -1,0 +1,110 @@
+"""What of a step is forward, what is update, and to which part each variable belongs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strategies.errors import CaptureError
+from strategies.ir.effects import Uses, resource_uses
+from strategies.ir.graph import Graph, producer
+from strategies.ir.resources import Access
+from strategies.ir.traced import TracedGradient, TracedStep, TracedVariable
+from strategies.ir.train_graph import Kind
+from strategies.ir.traversal import ancestors, descendants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The two sides of a step.
+
+    Attributes:
+        boundary: identity nodes that gradients pass.
+        after: what gets data from gradients, or reads what updates wrote.
+        forward: what gradients, the loss and forward state need.
+        kinds: variable → kind.
+        writes: variable → the step's own assignments of it, in graph order.
+        uses: handle node → who touches it.
+    """
+
+    boundary: frozenset[str]
+    after: frozenset[str]
+    forward: frozenset[str]
+    kinds: Mapping[str, Kind]
+    writes: Mapping[str, tuple[str, ...]]
+    uses: Mapping[str, Uses]
+
+    def update_writes(self) -> list[str]:
+        """Assignments of trainables and slots."""
+        return [w for name, kind in self.kinds.items() if kind != "state" for w in self.writes[name]]
+
+
+def tell_apart(
+    graph: Graph, traced: TracedStep, marks: Sequence[TracedGradient], access: Mapping[str, Access]
+) -> Parts:
+    """Find both sides.
+
+    Raises:
+        CaptureError: when a gradient, the loss or forward state depends on an update.
+    """
+    uses = resource_uses(graph)
+    writes = {
+        v.name: tuple(w for w in uses[access[v.name].handle.name].writes if w != access[v.name].load.name)
+        for v in traced.variables
+    }
+    boundary = frozenset(n for m in marks for n in (m.values, m.indices) if n is not None)
+    after = _after(graph, boundary, uses)
+    marked = {m.variable for m in marks}
+    kinds = {v.name: _kind(v, marked, writes[v.name], after) for v in traced.variables}
+    state_writes = [w for name, kind in kinds.items() if kind == "state" for w in writes[name]]
+    forward = ancestors(graph, [*boundary, producer(traced.loss), *state_writes])
+    parts = Parts(
+        boundary=boundary, after=after, forward=frozenset(forward), kinds=kinds, writes=writes, uses=uses
+    )
+    stray = next((w for w in parts.update_writes() if w in forward), None)
+    if stray is not None:
+        raise CaptureError(
+            f"train step: an update must come after all gradients, got {stray!r}, on which the loss, a gradient or "
+            "forward state depends; take all gradients before the first update"
+        )
+    return parts
+
+
+def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> frozenset[str]:
+    """Data descendants of gradients; a read that waits for an update's write hands its value on as well."""
+    reads = {name for use in uses.values() for name in use.reads}
+    found: set[str] = set()
+    fresh = set(boundary)
+    while fresh:
+        found |= descendants(graph, fresh, stop=found, control=False)
+        written = (w for use in uses.values() for w in use.writes if w in found)
+        fresh = {
+            user.name
+            for write in written
+            for user in graph.consumers.get(write, ())
+            if user.name in reads and user.name not in found
+        }
+    return frozenset(found)
+
+
+def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: frozenset[str]) -> Kind:
+    if v.name in marked:
+        return "trainable"
+    if v.optimizer_owned or any(write in after for write in writes):
+        return "slot"
+    # A tf.Variable is trainable unless its author says otherwise; a counter or average often is by oversight.
+    return "trainable" if v.trainable and not writes else "state"
+
+
+def outermost(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:
+    """The gradients of calls from which no other call's gradient is computed."""
+    calls: dict[int, list[TracedGradient]] = {}
+    for mark in marks:
+        calls.setdefault(mark.call, []).append(mark)
+    if len(calls) < 2:
+        return tuple(marks)
+    outer: list[TracedGradient] = []
+    for call, own in calls.items():
+        others = {m.values for other, ms in calls.items() if other != call for m in ms}
+        reached = descendants(graph, [m.values for m in own], control=False)
+        if not reached & others:
+            outer.extend(own)
+    return tuple(outer)

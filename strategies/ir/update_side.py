@@ -1,0 +1,133 @@
+"""The update by itself: it shares data with forward at the boundary only, and writes what forward reads after it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from strategies.errors import CaptureError
+from strategies.ir.graph import Graph, Node, output_index, producer, tensor
+from strategies.ir.parts import Parts
+from strategies.ir.random import draws
+from strategies.ir.resources import Access
+from strategies.ir.traced import TracedGradient
+from strategies.ir.train_graph import UpdateRegion, Variable
+from strategies.ir.traversal import ancestors
+
+
+def detach_update(graph: Graph, parts: Parts) -> Graph:
+    """Give the update its own copies of forward nodes that it reads.
+
+    A learning rate or a loss scale is read on both sides; what depends on the batch has no such copy.
+
+    Raises:
+        CaptureError: when the update reads a forward value past the boundary, or draws random numbers.
+    """
+    stop = parts.boundary | parts.forward
+    update = ancestors(graph, parts.update_writes(), stop=stop) - stop
+    _check_draws(graph, update)
+    shared = {
+        producer(ref)
+        for name in update
+        for ref in graph.by_name[name].data_inputs
+        if producer(ref) in parts.forward - parts.boundary and producer(ref) not in parts.uses
+    }
+    if not shared:
+        return graph
+    cloned = ancestors(graph, shared, control=False, stop=frozenset(parts.uses)) - set(parts.uses)
+    _check_cloned(graph, cloned, min(shared), parts)
+    renamed = {name: f"update/{name}" for name in cloned}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name in cloned:
+            nodes += [node, replace(_reading_clones(node, renamed), name=renamed[node.name])]
+        elif node.name in update:
+            nodes.append(_reading_clones(node, renamed))
+        else:
+            nodes.append(node)
+    return graph.with_nodes(nodes)
+
+
+def _check_draws(graph: Graph, names: Iterable[str]) -> None:
+    # Replicas that each update their own copy would draw different numbers and drift apart.
+    random = min((name for name in names if draws(graph, graph.by_name[name])), default=None)
+    if random is not None:
+        raise CaptureError(
+            f"train step: the update must not draw random numbers, got {random!r}; add noise to the loss or to the "
+            "gradients' inputs, or derive it from variables"
+        )
+
+
+def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts) -> None:
+    written = {write for uses in parts.uses.values() for write in uses.writes}
+    for name in cloned:
+        node = graph.by_name[name]
+        if node.op == "Placeholder" or name in written:
+            what = "the batch" if node.op == "Placeholder" else f"what {name!r} does"
+            raise CaptureError(
+                f"train step: the update must read forward values only through gradients, got {shared!r}, which "
+                f"depends on {what}; compute it from gradients or variables"
+            )
+    _check_draws(graph, cloned)
+
+
+def _reading_clones(node: Node, renamed: Mapping[str, str]) -> Node:
+    """The node reading the clones; where it waits for an original it waits for the clone too."""
+    data = []
+    for ref in node.data_inputs:
+        name = producer(ref)
+        data.append(tensor(renamed[name], output_index(ref)) if name in renamed else ref)
+    waits = [f"^{c}" for c in node.control_inputs]
+    waits += [f"^{renamed[c]}" for c in node.control_inputs if c in renamed]
+    return replace(node, inputs=(*data, *waits))
+
+
+def wait_for_gradients(
+    graph: Graph, parts: Parts, marks: Sequence[TracedGradient], access: Mapping[str, Access]
+) -> Graph:
+    """Let assignments that no gradient reaches, such as weight decay, wait for the variable's gradient.
+
+    Where many replicas read one variable, its synchronised gradient is what says that all have read it.
+    """
+    everyone = tuple(dict.fromkeys(m.values for m in marks))
+    own: dict[str, list[str]] = {}
+    for mark in marks:
+        own.setdefault(mark.variable, []).append(mark.values)
+    waits: dict[str, dict[str, None]] = {}
+    for name, kind in parts.kinds.items():
+        if kind == "state":
+            continue
+        read_by_forward = not parts.forward.isdisjoint(parts.uses[access[name].handle.name].reads)
+        wanted = own.get(name, everyone if read_by_forward else ())
+        for write in parts.writes[name]:
+            if write not in parts.after and wanted:
+                waits.setdefault(write, {}).update(dict.fromkeys(f"^{w}" for w in wanted))
+    if not waits:
+        return graph
+    return graph.with_nodes(
+        replace(node, inputs=(*node.inputs, *(w for w in waits[node.name] if w not in node.inputs)))
+        if node.name in waits
+        else node
+        for node in graph.nodes
+    )
+
+
+def update_regions(
+    graph: Graph, variables: Sequence[Variable], parts: Parts, order: Mapping[str, int]
+) -> tuple[UpdateRegion, ...]:
+    """One region per trainable with its slots, and one per variable that updates share (`iteration`)."""
+    targets: dict[str, list[str]] = {}
+    for v in variables:
+        if v.kind != "state":
+            targets.setdefault(v.slot_of or v.name, []).extend(parts.writes[v.name])
+    stop = parts.boundary | parts.forward | {v.handle for v in variables}
+    regions = []
+    for name, writes in targets.items():
+        if writes:
+            nodes = ancestors(graph, writes, stop=stop) - stop
+            regions.append(
+                UpdateRegion(
+                    variable=name,
+                    nodes=tuple(sorted(nodes, key=order.__getitem__)),
+                    targets=tuple(dict.fromkeys(writes)),
+                )
+            )
+    return tuple(regions)
