@@ -1,0 +1,132 @@
+"""What the contract tests share: small workloads captured once, and references run once per topology."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from harness.equivalence import Verdict
+from harness.worker.artefact import InitialValues, in_float64, save
+from harness.worker.check import Reference, make_reference
+from harness.worker.in_process import InProcessCluster, programs_of, start_servers
+from strategies.ir.train_graph import TrainGraph
+from strategies.plan import Plan, StepSummary
+from strategies.program import Program
+from strategies.registry import make_plan
+from strategies.summary import summarise
+from strategies.tf_bridge.capture import capture
+from strategies.tf_bridge.float64_step import step_in_float64
+from strategies.topology import Topology
+from workloads import registry
+from workloads.data import batches
+
+N_STEPS = 3
+# No number of replicas divides it, so that shards are never equally large.
+BATCH_SIZE = 7
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "digits-mlp": {"units": 12},
+    "digits-cnn": {"filters": 3, "units": 8},
+    "word-lm": {"vocabulary": 40, "sequence_length": 4, "embedding": 6, "units": 5},
+    "wide-mlp": {"units": 16, "layers": 2, "features": 9, "examples": 64},
+}
+OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
+    "momentum": {"optimizer": "momentum"},
+    "adam": {"optimizer": "adam"},
+    "adamw-clipped": {"optimizer": "adamw", "clip_global_norm": 0.5},
+    "adagrad": {"optimizer": "adagrad"},
+    "rmsprop": {"optimizer": "rmsprop"},
+}
+
+_pool: dict[tuple[object, ...], list[tf.distribute.Server]] = {}
+
+
+def _servers(case: "Case", plan: Plan, programs: Sequence[Program]) -> list[tf.distribute.Server]:
+    """Servers without variables, accumulators and queues.
+
+    A server remembers the shapes of its collectives, so that those with collectives serve one model only.
+    """
+    collective = any(p.group_leader for p in programs)
+    key = (
+        plan.replicas_per_task,
+        (case.name, plan.strategy, *plan.strategy_params.items()) if collective else None,
+    )
+    if key not in _pool:
+        _pool[key] = start_servers(programs)
+    for server in _pool[key]:
+        tf.compat.v1.Session.reset(server.target)
+    return _pool[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A captured step in float64 with all that a check needs; references are kept per topology."""
+
+    step: TrainGraph
+    name: str
+    summary: StepSummary
+    initial: InitialValues
+    batches: Sequence[Sequence[Any]]
+    _references: dict[tuple[int, ...], Reference] = field(default_factory=dict)
+
+    def topology(self, replicas_per_task: tuple[int, ...]) -> Topology:
+        return Topology(replicas_per_task=replicas_per_task, batch_size=len(self.batches[0][0]))
+
+    def reference(self, replicas_per_task: tuple[int, ...]) -> Reference:
+        if replicas_per_task not in self._references:
+            topology = self.topology(replicas_per_task)
+            self._references[replicas_per_task] = make_reference(
+                self.step, self.initial, topology, self.batches
+            )
+        return self._references[replicas_per_task]
+
+    def plan(self, strategy: str, replicas_per_task: tuple[int, ...], **params: Any) -> Plan:
+        return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
+
+    def check(self, plan: Plan) -> Verdict:
+        """As `harness.worker.check` does, on servers of earlier checks."""
+        return self.run(plan, programs_of(self.step, plan))
+
+    def run(self, plan: Plan, programs: Sequence[Program]) -> Verdict:
+        """The verdict on programs, which may be other ones than the plan's."""
+        with InProcessCluster(programs, self.initial, _servers(self, plan, programs)) as cluster:
+            for batch in self.batches:
+                cluster.step(batch)
+            return self.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Makes cases, each once; captures lie below `folder`."""
+
+    folder: Path
+    _made: dict[tuple[str, str], Case] = field(default_factory=dict)
+
+    def of(self, workload: str, optimizer: str) -> Case:
+        if (workload, optimizer) not in self._made:
+            self._made[workload, optimizer] = self._capture(workload, optimizer)
+        return self._made[workload, optimizer]
+
+    def _capture(self, name: str, optimizer: str) -> Case:
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(1)
+        workload = registry.resolve(name, {**SMALL[name], **OPTIMIZER_PARAMS[optimizer]})
+        captured = capture(workload.train_step(), workload.dataset(0).element_spec)
+        fed = itertools.islice(batches(workload, batch_size=BATCH_SIZE, seed=0), N_STEPS)
+        return case_of(captured, [list(batch) for batch in fed], self.folder / f"{name}+{optimizer}")
+
+
+def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path) -> Case:
+    """A case of a capture and its global batches."""
+    summary = summarise(captured.step, folder.name, {})
+    save(folder, captured.step, captured.initial, summary)
+    return Case(
+        name=folder.name.partition("+")[0],
+        step=step_in_float64(captured.step),
+        summary=summary,
+        initial=InitialValues(folder, float64=True),
+        batches=[[in_float64(part) for part in batch] for batch in fed],
+    )
