@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LOCK := .ci/lock/cpu.txt
+DEVICE ?= cpu
+LOCK := .ci/lock/$(DEVICE).txt
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -11,7 +12,7 @@ PYTEST_ARGS ?=
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.installed  ## virtual environment .venv from the hashed lock file
+setup: $(VENV)/.installed  ## virtual environment .venv from the hashed lock file (DEVICE=cpu or gpu)
 
 $(VENV)/.installed: $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -39,6 +40,8 @@ check: setup  ## ruff, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lock:  ## refresh the lock file (needs uv)
-	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	  --extra cpu --extra dev pyproject.toml -o $(LOCK)
+lock:  ## refresh the lock files (needs uv)
+	for device in cpu gpu; do \
+	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	    --extra $$device --extra dev pyproject.toml -o .ci/lock/$$device.txt || exit; \
+	done
