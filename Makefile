@@ -34,11 +34,12 @@ test-all: setup  ## the whole contract matrix
 soak: setup  ## long calibrations and cycles, outside CI
 	$(BIN)/python -m pytest tests/soak --timeout 0 $(PYTEST_ARGS)
 
-check: setup  ## ruff, mypy strict, import-linter
+check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --quiet tests/docs
 
 lock:  ## refresh the lock files (needs uv)
 	for device in cpu gpu; do \
