@@ -77,6 +77,9 @@ def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
     ordered: dict[str, Node] = {}
     open_names: set[str] = set()
     for root in nodes:
+        if all(name in ordered or name not in by_name for name in map(producer, root.inputs)):
+            ordered[root.name] = root
+            continue
         stack = [root]
         while stack:
             node = stack[-1]

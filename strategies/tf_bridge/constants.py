@@ -1,11 +1,12 @@
 """Constants as nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import tensorflow as tf
 
-from strategies.ir.graph import DType, Node, TensorValue
+from strategies.ir.graph import Attr, DType, Node, TensorValue
 
 
 def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -> Node:
@@ -14,6 +15,15 @@ def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -
     Args:
         dtype: `int32` or `int64`.
     """
+    return Node(
+        name=name,
+        op="Const",
+        attrs=_attrs(value if isinstance(value, int) else tuple(value), dtype),
+        device=device,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _attrs(value: int | tuple[int, ...], dtype: DType) -> Mapping[str, Attr]:
     proto = tf.make_tensor_proto(np.asarray(value, dtype=str(dtype)))
-    attrs = {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}
-    return Node(name=name, op="Const", attrs=attrs, device=device)
+    return {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}
