@@ -1,4 +1,4 @@
-"""From a traced step to a `TrainGraph`: what is forward, what is update, and where the boundary between them lies."""
+"""From a traced step to a `TrainGraph`: what is forward, what is update, and where gradients pass between."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ def assemble(traced: TracedStep) -> TrainGraph:
     """Take a traced step apart.
 
     Raises:
-        CaptureError: when an update reads forward values past the boundary or runs before a gradient, or forward
-            state is written where its replicas cannot be merged.
+        CaptureError: when an update reads forward values past the boundary or runs before a gradient, or
+            forward state is written where its replicas cannot be merged.
     """
     access = access_nodes(traced.variables)
     graph = _alive(with_resources(traced, access), traced, access)
@@ -53,7 +53,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
 
 
 def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
-    """The graph without what nothing needs, so that a value that nobody reads is no reason to refuse a step."""
+    """The graph without what nothing needs: a value that nobody reads is no reason to refuse a step."""
     roots = [n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None]
     roots += [producer(traced.loss), *(b.node for b in traced.batch)]
     roots += [node.name for a in access.values() for node in a.nodes()]
@@ -122,7 +122,7 @@ def _type(node: Node) -> DType:
 
 
 def _readiness(boundaries: Sequence[Boundary], graph: Graph, order: Mapping[str, int]) -> dict[str, int]:
-    """Trace order of the nodes that make the gradients: reverse-mode makes them in the order in which it runs."""
+    """Trace order of the nodes that make gradients: reverse-mode makes them in the order in which it runs."""
     made = {
         b.variable: order[producer(graph.by_name[b.values].inputs[0])]
         for b in boundaries

@@ -82,12 +82,13 @@ def seed_words(
 
 def _seed_word(graph: Graph, uses: Uses, v: TracedVariable) -> int | None:
     """A generator's key comes last, Keras's seed first."""
-    if v.dtype not in _SEEDS or v.shape.dims not in ((2,), (3,)):
+    dims = v.shape.dims
+    if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
         return None
     present = graph.by_name
     touched = [present[n] for n in (*uses.reads, *uses.writes) if n in present]
     if any(moves_generator(graph, node) for node in touched):
-        return (v.shape.dims or (0,))[0] - 1
+        return dims[0] - 1
     reached = descendants(graph, [n.name for n in touched if n.op == "ReadVariableOp"], control=False)
     reached |= {n.name for n in touched}
     return 0 if any(draws_statelessly(graph, present[n]) for n in reached) else None
@@ -102,26 +103,20 @@ def state_rules(
 ) -> dict[str, Rule]:
     """Forward state → its rule.
 
-    What is added up is a sum, unless what is added moves the variable towards something (then a mean), or is a
-    whole number that is the same whatever the batch (then every replica counts the same step).
+    What is added up is a sum, unless what is added moves the variable towards something (then a mean), or
+    is a whole number that is the same whatever the batch (then every replica counts the same step).
     """
     from_batch = descendants(graph, batch, control=False)
     rules: dict[str, Rule] = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
-            rules[v.name] = _rule(graph, v, writes, v.name in seeds, from_batch)
+            rules[v.name] = "per-replica" if v.name in seeds else _rule(graph, v, writes, from_batch)
     return rules
 
 
-def _rule(
-    graph: Graph,
-    v: TracedVariable,
-    writes: Sequence[Node],
-    is_seed: bool,
-    from_batch: set[str],  # noqa: FBT001
-) -> Rule:
-    if is_seed or v.constant or v.dtype in ("bool", "string"):
+def _rule(graph: Graph, v: TracedVariable, writes: Sequence[Node], from_batch: set[str]) -> Rule:
+    if v.constant or v.dtype in ("bool", "string"):
         return "per-replica"
     integer = v.dtype in _INTEGERS
     if not writes or any(w.op not in _ADDITIONS for w in writes):
@@ -238,7 +233,7 @@ def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:
         if write.op not in _ADDITIONS and write.op != "AssignVariableOp":
             raise CaptureError(
                 f"variable {v.name!r}: forward state must be assigned at the top of the step, got a write by "
-                f"{write.op} {write.name!r}; return the new value from the loop or branch and assign it outside"
+                f"{write.op} {write.name!r}; return the new value from the loop or branch, then assign it"
             )
 
 
@@ -246,8 +241,8 @@ def _check_assignments(v: Variable, writes: Sequence[Node]) -> None:
     mixed = next((w for w in writes if w.op != "AssignVariableOp"), None)
     if mixed is not None:
         raise CaptureError(
-            f"variable {v.name!r}: forward state must be either assigned or added to in a step, got both, an addition "
-            f"by {mixed.name!r}; assign the sum"
+            f"variable {v.name!r}: forward state must be either assigned or added to in a step, got both, an "
+            f"addition by {mixed.name!r}; assign the sum"
         )
 
 
@@ -256,6 +251,6 @@ def _check_unread(graph: Graph, v: Variable, writes: Sequence[Node], reads: Sequ
     later = next((n for n in reads if added.intersection(graph.by_name[n].control_inputs)), None)
     if later is not None:
         raise CaptureError(
-            f"variable {v.name!r}: forward state that replicas add to must be read before that, got {later!r} after "
-            "it; read it first"
+            f"variable {v.name!r}: forward state that replicas add to is read before that, got {later!r} "
+            "after it; read it first"
         )

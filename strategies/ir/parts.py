@@ -62,8 +62,8 @@ def tell_apart(
     stray = next((w for w in parts.update_writes() if w in forward), None)
     if stray is not None:
         raise CaptureError(
-            f"train step: an update must come after all gradients, got {stray!r}, on which the loss, a gradient or "
-            "forward state depends; take all gradients before the first update"
+            f"train step: an update must come after all gradients, got {stray!r}, on which the loss, a "
+            "gradient or forward state depends; take all gradients before the first update"
         )
     return parts
 

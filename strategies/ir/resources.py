@@ -62,8 +62,8 @@ def _variable_nodes(slug: str, dtype: DType, shape: Shape) -> Access:
 def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
     """The traced graph with resources of its own.
 
-    Constants come in place of captured tensors, IdentityN is taken apart, and colocations are dropped: a step is
-    captured for one device, and where nodes run is what plans decide.
+    Constants come in place of captured tensors, IdentityN is taken apart, and colocations are dropped: a step
+    is captured for one device, and where nodes run is what plans decide.
     """
     handles = {
         v.placeholder: access[v.name]
@@ -95,7 +95,7 @@ def _reading(name: str, access: Access) -> Node:
 
 
 def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
-    """An Identity for each value: Keras clips through an IdentityN, which ties all updates to all gradients."""
+    """An Identity for each value: Keras clips through IdentityN, which ties all updates to all gradients."""
     types = node.attrs["T"]
     assert isinstance(types, tuple)
     for i, (ref, dtype) in enumerate(zip(node.inputs, types, strict=True)):

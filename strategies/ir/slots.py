@@ -11,8 +11,8 @@ def slot_owners(
 ) -> dict[str, tuple[str | None, str]]:
     """Variable → the trainable that it is a slot of, if any, and its group.
 
-    Where the optimizer did not tell, Keras's names do: `adam/dense_kernel_momentum`. An update that names its slots
-    otherwise gets slots of no owner, each in the group of its last name part.
+    Where the optimizer did not tell, Keras's names do: `adam/dense_kernel_momentum`. An update that names its
+    slots otherwise gets slots of no owner, each in the group of its last name part.
     """
     trainables = {v.name.replace("/", "_"): v.name for v in variables if kinds[v.name] == "trainable"}
     return {v.name: _owner(v, kinds[v.name], trainables) for v in variables}

@@ -67,7 +67,7 @@ class Contribution:
 class Boundary:
     """Where one replica's value becomes everybody's: a gradient before its update, or a new forward state.
 
-    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows into it.
+    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows in.
 
     Attributes:
         role: gradient, or state (the value about to be assigned to a forward state variable).

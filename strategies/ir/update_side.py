@@ -1,4 +1,4 @@
-"""The update by itself: it shares data with forward at the boundary only, and writes what forward reads after it."""
+"""The update by itself: it takes from forward at the boundary only, and writes after forward has read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,8 +51,8 @@ def _check_draws(graph: Graph, names: Iterable[str]) -> None:
     random = min((name for name in names if draws(graph, graph.by_name[name])), default=None)
     if random is not None:
         raise CaptureError(
-            f"train step: the update must not draw random numbers, got {random!r}; add noise to the loss or to the "
-            "gradients' inputs, or derive it from variables"
+            f"train step: the update must not draw random numbers, got {random!r}; draw them in the loss, or "
+            "derive them from variables with stateless operations"
         )
 
 
@@ -63,8 +63,8 @@ def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts
         if node.op == "Placeholder" or name in written:
             what = "the batch" if node.op == "Placeholder" else f"what {name!r} does"
             raise CaptureError(
-                f"train step: the update must read forward values only through gradients, got {shared!r}, which "
-                f"depends on {what}; compute it from gradients or variables"
+                f"train step: the update must read forward values only through gradients, got {shared!r}, "
+                f"which depends on {what}; compute it from gradients or variables"
             )
     _check_draws(graph, cloned)
 

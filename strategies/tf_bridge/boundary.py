@@ -1,10 +1,9 @@
 """Marks, while a step is traced, where gradients leave backward and enter the update."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
-from unittest import mock
+from typing import NoReturn, TypeVar
 
 import keras
 import tensorflow as tf
@@ -14,6 +13,7 @@ from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedGradient
 
 PREFIX = "gradient_boundary"
+Hook = TypeVar("Hook", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,14 @@ class Mark:
         handle: the variable's resource handle, by identity.
         values: identity node of the dense gradient, or of a sparse one's rows.
         indices: identity node of the row ids, None when dense.
+        rows: rows of a sparse gradient where the trace knows them.
     """
 
     call: int
-    handle: Any
+    handle: tf.Tensor
     values: str
-    indices: str | None
+    indices: str | None = None
+    rows: int | None = None
 
     def named(self, variable: str) -> TracedGradient:
         """The mark with its variable's name in place of the handle."""
@@ -38,7 +40,7 @@ class Mark:
 
 @dataclass(slots=True)
 class BoundaryRecorder:
-    """Collects the gradients that a trace takes with respect to trainable variables, and the optimizers it applies.
+    """Collects the gradients that a trace takes with respect to trainables, and the optimizers it applies.
 
     Attributes:
         loss: tensor of the loss in the trace.
@@ -46,40 +48,24 @@ class BoundaryRecorder:
     """
 
     marks: list[Mark] = field(default_factory=list)
-    optimizers: list[Any] = field(default_factory=list)
+    optimizers: list[keras.optimizers.Optimizer] = field(default_factory=list)
     failure: CaptureError | None = None
     loss: str = ""
-    _graph: Any = None
+    _graph: tf.Graph | None = None
     _calls: int = 0
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Hook `tf.GradientTape.gradient`, `tf.gradients` and Keras's `Optimizer.apply` for the duration."""
-        tape_gradient, graph_gradients = tf.GradientTape.gradient, tf.gradients
-        apply = keras.optimizers.Optimizer.apply
-
-        @tf.autograph.experimental.do_not_convert
-        def hooked_tape(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._mark(sources, tape_gradient(tape, target, sources, *args, **kwargs))
-
-        @tf.autograph.experimental.do_not_convert
-        def hooked_graph(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._mark(xs, graph_gradients(ys, xs, *args, **kwargs))
-
-        @tf.autograph.experimental.do_not_convert
-        def hooked_apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if all(optimizer is not known for known in self.optimizers):
-                self.optimizers.append(optimizer)
-            return apply(optimizer, *args, **kwargs)
-
-        with (
-            mock.patch.object(tf.GradientTape, "gradient", hooked_tape),
-            mock.patch.object(tf, "gradients", hooked_graph),
-            mock.patch.object(keras.optimizers.Optimizer, "apply", hooked_apply),
-        ):
+        """Hook `GradientTape.gradient`, `tf.gradients` and every Keras `Optimizer.apply` for the duration."""
+        with ExitStack() as hooks:
+            hooks.enter_context(_hooked(tf.GradientTape, "gradient", self._tape_hook))
+            hooks.enter_context(_hooked(tf, "gradients", self._graph_hook))
+            hooks.enter_context(_hooked(tf.compat.v1, "gradients", self._graph_hook))
+            for owner in _owners_of_apply():
+                hooks.enter_context(_hooked(owner, "apply", self._apply_hook))
             yield
 
-    def begin(self, graph: Any) -> None:
+    def begin(self, graph: tf.Graph) -> None:
         """Start a trace whose own graph is this one; gradients taken in a nested one are refused."""
         self._graph = graph
         self._calls = 0
@@ -91,7 +77,33 @@ class BoundaryRecorder:
         self.failure = CaptureError(message)
         raise self.failure
 
-    def _mark(self, sources: Any, gradients: Any) -> Any:
+    def _tape_hook(self, gradient: Hook) -> Callable[..., object]:
+        def hooked(
+            tape: tf.GradientTape, target: object, sources: object, *args: object, **kw: object
+        ) -> object:
+            return self._mark(sources, gradient(tape, target, sources, *args, **kw))
+
+        return hooked
+
+    def _graph_hook(self, gradients: Hook) -> Callable[..., object]:
+        def hooked(ys: object, xs: object, *args: object, **kw: object) -> object:
+            return self._mark(xs, gradients(ys, xs, *args, **kw))
+
+        return hooked
+
+    def _apply_hook(self, apply: Hook) -> Callable[..., object]:
+        def hooked(optimizer: keras.optimizers.Optimizer, *args: object, **kw: object) -> object:
+            self.applied(optimizer)
+            return apply(optimizer, *args, **kw)
+
+        return hooked
+
+    def applied(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Remember an optimizer, once."""
+        if all(optimizer is not known for known in self.optimizers):
+            self.optimizers.append(optimizer)
+
+    def _mark(self, sources: object, gradients: object) -> object:
         if self._graph is None:
             return gradients
         call, self._calls = self._calls, self._calls + 1
@@ -103,25 +115,61 @@ class BoundaryRecorder:
             else gradient
             for source, gradient in zip(flat_sources, flat_gradients, strict=True)
         ]
-        return tf.nest.pack_sequence_as(sources, marked)
+        return tf.nest.pack_sequence_as(gradients, marked)
 
-    def _boundary(self, call: int, source: Any, gradient: Any) -> Any:
+    def _boundary(
+        self, call: int, source: "tf.Variable | keras.Variable", gradient: "tf.Tensor | tf.IndexedSlices"
+    ) -> "tf.Tensor | tf.IndexedSlices":
         graph = tf.compat.v1.get_default_graph()
         if graph is not self._graph:
             self.fail(
-                f"train step: gradients must be taken in the step's own function, got variable {variable_name(source)} "
-                f"differentiated inside the nested function {graph.name!r}; take the gradient outside it"
+                "train step: gradients must be taken in the step's own function, got variable "
+                f"{variable_name(source)!r} differentiated inside the nested function {graph.name!r}; "
+                "take the gradient outside it"
             )
         slug = f"{PREFIX}/{node_slug(variable_name(source))}"
+        handle = raw_variable(source).handle
         with tf.name_scope(""):
             if not isinstance(gradient, tf.IndexedSlices):
                 dense = tf.identity(gradient, name=f"{slug}/values")
-                self.marks.append(Mark(call, raw_variable(source).handle, dense.op.name, None))
+                self.marks.append(Mark(call, handle, dense.op.name))
                 return dense
             values = tf.identity(gradient.values, name=f"{slug}/values")
             indices = tf.identity(gradient.indices, name=f"{slug}/indices")
-            self.marks.append(Mark(call, raw_variable(source).handle, values.op.name, indices.op.name))
+            rows = indices.shape[0] if indices.shape.rank == 1 else None
+            self.marks.append(Mark(call, handle, values.op.name, indices.op.name, rows))
             return merge_duplicates(values, indices, gradient.dense_shape, name=f"{slug}/merged")
+
+
+@contextmanager
+def _hooked(
+    owner: object, name: str, hook: Callable[[Callable[..., object]], Callable[..., object]]
+) -> Iterator[None]:
+    """An attribute replaced for the duration; one that `owner` inherits is inherited again afterwards."""
+    original = getattr(owner, name)
+    own = name in vars(owner)
+    setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+
+def _owners_of_apply() -> Iterator[type]:
+    """Keras's optimizer class, and every subclass with an `apply` of its own (a loss scale, a user's)."""
+    yield keras.optimizers.Optimizer
+    waiting = list(keras.optimizers.Optimizer.__subclasses__())
+    seen: set[type] = set()
+    while waiting:
+        each = waiting.pop()
+        if each not in seen:
+            seen.add(each)
+            waiting += each.__subclasses__()
+            if "apply" in vars(each):
+                yield each
 
 
 def merge_duplicates(
@@ -138,15 +186,15 @@ def merge_duplicates(
         return tf.IndexedSlices(rows, ids, dense_shape)
 
 
-def raw_variable(variable: Any) -> Any:
+def raw_variable(variable: "tf.Variable | keras.Variable") -> tf.Variable:
     """The tf.Variable behind a keras.Variable, or the variable itself."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def variable_name(variable: Any) -> str:
+def variable_name(variable: "tf.Variable | keras.Variable") -> str:
     """`path` of a Keras variable, otherwise the name without `:0`."""
     return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
 
 
-def _is_trainable(source: Any) -> bool:
+def _is_trainable(source: object) -> bool:
     return isinstance(source, tf.Variable | keras.Variable) and bool(source.trainable)

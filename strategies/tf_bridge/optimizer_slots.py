@@ -1,0 +1,32 @@
+"""Whose slot an optimizer's variable is, as the optimizer itself knows it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from strategies.tf_bridge.boundary import raw_variable
+
+Variable = tf.Variable | keras.Variable
+
+
+def slots_of(optimizers: Sequence[keras.optimizers.Optimizer]) -> Mapping[int, tuple[tf.Variable, str]]:
+    """id of a slot's tf.Variable → the variable whose slot it is, and the kind of slot (`momentums`)."""
+    found: dict[int, tuple[tf.Variable, str]] = {}
+    for optimizer in optimizers:
+        for slot, owner, kind in _slots(optimizer):
+            found.setdefault(id(slot), (owner, kind))
+    return found
+
+
+def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable, tf.Variable, str]]:
+    """Keras keeps each kind of slot in a list that runs parallel to the variables it was built on."""
+    trained = list(getattr(optimizer, "_trainable_variables", ()))
+    for name, values in vars(optimizer).items():
+        if isinstance(values, keras.optimizers.Optimizer):
+            yield from _slots(values)
+        elif isinstance(values, list) and values is not trained and len(values) == len(trained):
+            owned = {id(v) for v in optimizer.variables} - {id(v) for v in trained}
+            for slot, owner in zip(values, trained, strict=True):
+                if isinstance(slot, Variable) and id(slot) in owned:
+                    yield raw_variable(slot), raw_variable(owner), name.strip("_")
