@@ -12,8 +12,13 @@ _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
 
 
 def instance_keys(names: Iterable[str]) -> dict[str, int]:
-    """A key for each collective of fixed shape; names that collide move on to the next free key, in sorted order."""
-    return _assign(names, _FIXED_KEYS - 1)
+    """A key for each all-reduce; names that collide move on to the next free key, in sorted order."""
+    return _assign(names, _FIXED_KEYS // 2 - 1)
+
+
+def length_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each gather of lengths, out of other keys than the all-reduces'."""
+    return {name: _FIXED_KEYS // 2 + key for name, key in _assign(names, _FIXED_KEYS // 2 - 1).items()}
 
 
 def key_ranges(names: Iterable[str]) -> dict[str, int]:

@@ -10,13 +10,15 @@ from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import bucket_all_reduce, gather_rows
 from strategies.numerics.combine import merge_rows
-from strategies.passes.collective_keys import GROUP_KEY, instance_keys, key_ranges
+from strategies.passes.collective_keys import GROUP_KEY, instance_keys, key_ranges, length_keys
 from strategies.passes.rewire import contribute, sync_prefix
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
-# One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
-MIN_PIECE_BYTES = 1 << 20
+# A large tensor travels by itself: it need not wait for the rest of its bucket nor be copied into one buffer with
+# it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
+LARGE_BYTES = 1 << 20
+PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
 
 
@@ -78,7 +80,7 @@ class SparseAllGather:
             return graph
         _check_group(topology)
         names = {sync_prefix(b) for b in sparse}
-        lengths = instance_keys(f"{name}/lengths" for name in names)
+        lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
         combined: dict[str, Contribution] = {}
@@ -124,7 +126,7 @@ class _Collective:
 
 
 def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, _Collective]:
-    """The collectives of all buckets by name; a bucket of several types becomes one collective for each."""
+    """The collectives of all buckets by name: for each bucket one of its small tensors of a type, one per large one."""
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
@@ -135,14 +137,26 @@ def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) ->
             for b in by_variable.get(variable, {}).values():
                 by_dtype.setdefault(b.dtype, []).append(b)
         for dtype, members in by_dtype.items():
-            name = f"sync/bucket_{i}_{dtype}"
-            n_bytes = sum(element_bytes(dtype) * n_elements(_static(b)) for b in members)
-            n_pieces = min(MAX_PIECES, max(1, n_bytes // MIN_PIECE_BYTES))
-            made[name] = _Collective(
-                members=tuple(sync_prefix(b) for b in members),
-                key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
-            )
+            small = [b for b in members if _n_bytes(b) < LARGE_BYTES]
+            if small:
+                made |= _collective(f"sync/bucket_{i}_{dtype}", small)
+            for b in members:
+                if _n_bytes(b) >= LARGE_BYTES:
+                    made |= _collective(f"{sync_prefix(b)}/large", [b])
     return made
+
+
+def _collective(name: str, members: Sequence[Boundary]) -> dict[str, _Collective]:
+    n_pieces = min(MAX_PIECES, max(1, sum(map(_n_bytes, members)) // PIECE_BYTES))
+    collective = _Collective(
+        members=tuple(sync_prefix(b) for b in members),
+        key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
+    )
+    return {name: collective}
+
+
+def _n_bytes(boundary: Boundary) -> int:
+    return element_bytes(boundary.dtype) * n_elements(_static(boundary))
 
 
 def _static(boundary: Boundary) -> tuple[int, ...]:
