@@ -1,11 +1,11 @@
-"""Keys by which the members of a collective find each other: derived from names alone, so equal on every task."""
+"""Keys by which the members of a collective find each other: made of names alone, so equal on every task."""
 
 import zlib
 from collections.abc import Iterable
 
 GROUP_KEY = 1
 _FIXED_KEYS = 1 << 20
-# A sparse gather changes its shape from step to step, and TensorFlow remembers the first shape of a key; such a
+# A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.
 ROWS_PER_RANGE = 1 << 22
 _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE

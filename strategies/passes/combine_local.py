@@ -15,8 +15,8 @@ from strategies.topology import Topology
 class CombineLocal:
     """Scale contributions by their weights and add up those that cross one boundary.
 
-    Where replicas share their variables this is a sum on the host of the task; where each owns its copy there is
-    one contribution to a boundary, which is scaled in place. Sparse gradients are concatenated.
+    Where replicas share their variables this is a sum on the host of the task; where each owns its copy there
+    is one contribution to a boundary, which is scaled in place. Sparse gradients are concatenated.
     """
 
     name: ClassVar[str] = "combine-local"

@@ -77,8 +77,8 @@ def run_passes(
 def _collections_paused() -> Iterator[None]:
     """A pass makes a graph of new objects and no cycles, so that collecting meanwhile frees nothing.
 
-    Python would start a full collection again and again as the graph grows, each over all that TensorFlow's modules
-    hold: up to half of a pass's time, and more per node the larger the graph.
+    Python would start a full collection again and again as the graph grows, each over all that TensorFlow's
+    modules hold: up to half of a pass's time, and more per node the larger the graph.
     """
     enabled = gc.isenabled()
     gc.disable()

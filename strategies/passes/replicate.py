@@ -21,12 +21,12 @@ def replica_prefix(rank: int) -> str:
 class Replicate:
     """Copy the step for every replica of this task, on the replica's device and with the rank's random state.
 
-    A boundary afterwards lists what each replica contributes, and passes on the first local one until a later pass
-    replaces that by what all contribute together.
+    A boundary afterwards lists what each replica contributes, and passes on the first local one until a later
+    pass replaces that by what all contribute together.
 
     Attributes:
-        mirrored: every replica owns all variables and updates them; otherwise all replicas share one copy of them,
-            of the update and of merged state, and only forward, backward and random state are copied.
+        mirrored: every replica owns all variables and updates them; otherwise all replicas share one copy of
+            them, of the update and of merged state, and only forward, backward and random state are copied.
     """
 
     name: ClassVar[str] = "replicate"

@@ -1,4 +1,4 @@
-"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know of it."""
+"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know."""
 
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
 from strategies.ir.traversal import prune
@@ -10,12 +10,15 @@ from strategies.topology import Topology, task_device
 _COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
 
 
-def build_program(step: TrainGraph, topology: Topology, task: int, *, nodes_before: int) -> Program:
+def build_program(
+    step: TrainGraph, topology: Topology, task: int, *, nodes_before: int, alone: bool = False
+) -> Program:
     """The program of one task.
 
     Args:
         step: after all passes for this task.
         nodes_before: nodes of the captured graph, for the record.
+        alone: the program runs without the other tasks and holds all variables itself.
     """
     replicas = topology.local_replicas(task)
     graph = prune(step.graph, step.roots())
@@ -29,7 +32,7 @@ def build_program(step: TrainGraph, topology: Topology, task: int, *, nodes_befo
         losses=step.losses,
         targets=step.targets(),
         setup=step.tables,
-        variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER),
+        variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER or alone),
         n_devices=len(replicas) if topology.device == "cpu" else 1,
         device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(step, task, topology)),
         group_leader=task_device(0) if collective else None,

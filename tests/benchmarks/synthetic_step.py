@@ -1,8 +1,8 @@
 """A captured training step of any size, as capture leaves it, made without TensorFlow.
 
-A chain of layers of twenty nodes: a weight, its momentum, what reads, differentiates and updates them. One layer
-in twenty also has a running mean and dropout, one in fifty is an embedding with a sparse gradient; a step counter
-waits for the loss.
+A chain of layers of twenty nodes: a weight, its momentum, what reads, differentiates and updates them. One
+layer in twenty also has a running mean and dropout, one in fifty is an embedding with a sparse gradient; a
+step counter waits for the loss.
 """
 
 from dataclasses import dataclass, field

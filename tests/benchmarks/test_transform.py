@@ -1,8 +1,8 @@
 """What carrying out a plan costs: seconds, and how they grow with the captured nodes and the local replicas.
 
-Seconds are the sum of the passes of one worker, without capture, verification, conversion or import. How they grow
-is told from processor seconds, which other programs disturb less, divided by the nodes of the graph that is made.
-Every round runs the whole grid; the figure of a cell is its median.
+Seconds are the sum of the passes of one worker, without capture, verification, conversion or import. How they
+grow is told from processor seconds, which other programs disturb less, divided by the nodes of the graph that
+is made. Every round runs the whole grid; the figure of a cell is its median.
 """
 
 import statistics
