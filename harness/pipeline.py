@@ -1,38 +1,31 @@
 """Where the stages of a command meet: nothing before a stage knows of it, and nothing after it calls back."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness.captures import Capture, Captures, topology_of_case
-from harness.case_runner import STUDY, run_case
+from harness.captures import Captures
+from harness.case_runner import CHECK_STEPS
 from harness.environment import environment
-from harness.equivalence import Reference
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, CaseError, UsageError
-from harness.matrix import Case, Slot, expand, schedule
-from harness.options import PlanRequest, RunOptions, RunOutcome, Target, TransformRequest, VerifyRequest
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE
+from harness.matrix import Slot, expand, schedule
+from harness.measure.windows import MAX_WARMUP_STEPS
+from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
 from harness.progress import Progress
 from harness.provision.base import Cluster, ClusterShape
 from harness.provision.failures import USER_ERROR
 from harness.provision.local import LocalProvider
-from harness.provision.solo import SoloProcess, solo_process
 from harness.records import Record
 from harness.run_recorder import RunRecorder
+from harness.slot_runner import Ended, SlotRunner
 from harness.spec import ExperimentSpec
 from harness.store import RunFolder, open_run
-from strategies.errors import StrategyError
+from harness.target_study import study
 from strategies.plan import Plan
-from strategies.registry import make_plan, resolve
-
-CHECK_STEPS = 4
-# Warm-up ends after at most so many steps, see `harness.measure.windows`.
-MAX_WARMUP_STEPS = 50
-VERIFY_S = 900.0
-_CHECKED_CLASSES = ("exact", "control")
+from strategies.registry import resolve
 
 
 def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
@@ -62,10 +55,12 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         try:
             if left:
                 _run_slots(left, spec, options, folder, progress)
-        finally:
-            # A run that was interrupted has a report too, of what it got.
-            report = _write_report(folder)
-        return _outcome(folder, report)
+        except BaseException:
+            # A run that was cut short has a report too, of what it got; why it was cut short matters more.
+            with contextlib.suppress(Exception):
+                _write_report(folder)
+            raise
+        return _outcome(folder, _write_report(folder))
 
 
 def verify(request: VerifyRequest) -> dict[str, Any]:
@@ -74,40 +69,34 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: the check could not be made.
     """
-    with _study(request.target, n_batches=request.steps) as (process, captures, case):
-        capture, made = _planned(captures, case)
-        batches = captures.batches(case, capture)
-        answer = process.call(
-            f"{STUDY}:verify",
-            (str(capture.folder), str(batches), made, request.steps, request.dtype == "float64"),
-            timeout_s=VERIFY_S,
-            stage="verify",
-        )
-        assert isinstance(answer, dict)
-        return {**_heading(made), "steps": request.steps, "dtype": request.dtype, **answer}
+    with study(request.target, n_batches=request.steps) as opened:
+        folders = (str(opened.capture.folder), str(opened.batches))
+        is_float64 = request.dtype == "float64"
+        answer = opened.call("verify", (*folders, opened.plan, request.steps, is_float64, request.shrink))
+        return {**_heading(opened.plan), "steps": request.steps, "dtype": request.dtype, **answer}
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:
-    """Where a strategy puts each variable, and what it will send; see `stratbench plan`."""
-    with _study(request.target, n_batches=1) as (_, captures, case):
-        _, made = _planned(captures, case)
-        document = made.model_dump(mode="json")
+    """Where a strategy puts each variable, and what it will send; see `stratbench plan`.
+
+    Raises:
+        UsageError: the target cannot be used. CaseError: it could not be captured.
+    """
+    with study(request.target, n_batches=1) as opened:
+        document = opened.plan.model_dump(mode="json")
         return {**document, "class": document.pop("strategy_class")}
 
 
 def transform(request: TransformRequest) -> dict[str, Any]:
-    """A strategy's passes applied for one worker; see `stratbench transform`."""
-    with _study(request.target, n_batches=1) as (process, captures, case):
-        capture, made = _planned(captures, case)
+    """A strategy's passes applied for one worker; see `stratbench transform`.
+
+    Raises:
+        UsageError: the target cannot be used. CaseError: it could not be captured or transformed.
+    """
+    with study(request.target, n_batches=1) as opened:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
-        answer = process.call(
-            f"{STUDY}:transform",
-            (str(capture.folder), made, request.rank, graphdef, request.text),
-            timeout_s=VERIFY_S,
-            stage="transform",
-        )
-        assert isinstance(answer, dict)
-        return answer
+        args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)
+        return opened.call("transform", args)
 
 
 def _run_slots(
@@ -115,103 +104,51 @@ def _run_slots(
 ) -> None:
     """Run what is left on one cluster, which serves the cases of all shapes."""
     started_s = time.monotonic()
-    recorder = RunRecorder(spec=spec, run=folder.run)
-    recorder.take_up(folder.records)
     with ExitStack() as stack:
+        observe = stack.enter_context(_observer(options.metrics_port))
         cluster = stack.enter_context(LocalProvider().start(_shape(slots), folder.run, folder.path / "logs"))
-        runner = _SlotRunner(
-            spec=spec,
-            folder=folder,
-            cluster=cluster,
-            recorder=recorder,
-            captures=Captures(
-                Path(stack.enter_context(TemporaryDirectory(prefix="stratbench-captures-"))),
-                _job_in(cluster, folder),
-                seed=spec.measure.seed,
-                n_batches=MAX_WARMUP_STEPS + spec.measure.steps,
-                n_least=CHECK_STEPS,
-            ),
-            progress=progress,
+        recorder = RunRecorder(spec=spec, run=folder.run, notes=tuple(cluster.notes), pinned=cluster.pinned)
+        recorder.take_up(folder.records)
+        captures = Captures(
+            cluster.scratch,
+            _job_in(cluster, folder),
+            seed=spec.measure.seed,
+            n_batches=MAX_WARMUP_STEPS + spec.measure.steps,
+            n_least=CHECK_STEPS,
         )
-        with progress.doing("starting workers"):
-            cluster.wait_ready(1)
+        runner = SlotRunner(
+            spec=spec, folder=folder, cluster=cluster, recorder=recorder, captures=captures, progress=progress
+        )
         for note in cluster.notes:
             progress.note(note)
+        with progress.doing("starting workers"):
+            cluster.wait_ready(1)
+        runner.prepare(slots)
+        has_failed = False
         for index, slot in enumerate(slots):
-            reason = _reason_to_stop(options, started_s, folder.records)
+            reason = _reason_to_stop(options, started_s, has_failed=has_failed)
             if reason is not None:
                 for skipped in slots[index:]:
                     folder.append(recorder.skipped(skipped, *reason))
                 progress.note(f"{len(slots) - index} repeats skipped: {reason[1]}")
                 return
-            recorder.pinned, recorder.provision_s = cluster.pinned, cluster.provision_s
-            record = runner.run(slot)
-            folder.append(record)
-            progress.ended(slot, record)
+            ended = runner.run(slot)
+            folder.append(ended.record)
+            observe(ended)
+            progress.ended(slot, ended.record)
+            has_failed |= ended.record.status == "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SlotRunner:
-    """Takes one repeat through capture, plan, processes and record."""
+@contextlib.contextmanager
+def _observer(metrics_port: int) -> Iterator[Callable[[Ended], None]]:
+    """Who is told of ended repeats: Prometheus, if asked for."""
+    if not metrics_port:
+        yield lambda _: None
+        return
+    from harness.measure.exporter import serve_metrics
 
-    spec: ExperimentSpec
-    folder: RunFolder
-    cluster: Cluster
-    recorder: RunRecorder
-    captures: Captures
-    progress: Progress
-
-    def run(self, slot: Slot) -> Record:
-        """The record of a repeat, whatever happens to it."""
-        started_s = time.monotonic()
-        made: Plan | None = None
-        case = slot.case
-        try:
-            with self.progress.doing(f"{case.workload_name} {case.strategy} repeat {slot.repeat}"):
-                capture, made = _planned(self.captures, case)
-                self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
-                ran = run_case(
-                    self.cluster,
-                    capture,
-                    made,
-                    self.captures.batches(case, capture),
-                    [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)],
-                    n_steps=self.spec.measure.steps,
-                    warmup="auto"
-                    if self.spec.measure.warmup_steps is None
-                    else self.spec.measure.warmup_steps,
-                    reference=self._reference(case, capture, made),
-                    repeat=slot.repeat,
-                )
-        except CaseError as error:
-            self._keep_evidence(slot, error)
-            return self.recorder.failed(slot, error, time.monotonic() - started_s, made)
-        self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
-        return self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
-
-    def _reference(self, case: Case, capture: Capture, made: Plan) -> Reference | None:
-        """What to check against; None where the case was checked in an earlier repeat."""
-        if self.recorder.verdict(case) is not None or made.strategy_class not in _CHECKED_CLASSES:
-            return None
-        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
-
-    def _keep_evidence(self, slot: Slot, error: CaseError) -> None:
-        """Logs and tracebacks are too long for a record."""
-        notes = "\n\n".join(getattr(error, "__notes__", []))
-        if notes:
-            path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
-            path.write_text(f"{error}\n\n{notes}\n")
-
-
-def _planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
-    capture = captures.of(case)
-    try:
-        topology = topology_of_case(case, capture)
-        return capture, make_plan(case.strategy.name, case.strategy.params, capture.summary, topology)
-    except (StrategyError, UsageError) as error:
-        field = error.field if isinstance(error, UsageError) else None
-        message = error.message if isinstance(error, UsageError) else str(error)
-        raise CaseError(USER_ERROR, message, stage="plan", field=field) from error
+    with serve_metrics(metrics_port) as exporter:
+        yield lambda ended: exporter.observe(ended.record, ended.steps)
 
 
 def _shape(slots: list[Slot]) -> ClusterShape:
@@ -235,40 +172,6 @@ def _job_in(cluster: Cluster, folder: RunFolder) -> Callable[..., object]:
     return job
 
 
-@contextmanager
-def _study(target: Target, *, n_batches: int) -> Iterator[tuple[SoloProcess, Captures, Case]]:
-    """A process of its own for one workload and strategy, and the case that they are."""
-    case = Case(
-        id="",
-        workload=target.workload,
-        strategy=target.strategy,
-        provider="local",
-        device="cpu",
-        workers=target.workers,
-        replicas=target.replicas,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
-        batch_size=_batch_size(target),
-    )
-    with TemporaryDirectory(prefix="stratbench-") as scratch:
-        folder = Path(scratch)
-        with solo_process(folder / "log") as process:
-            captures = Captures(folder, process.call, seed=0, n_batches=n_batches, n_least=n_batches)
-            try:
-                yield process, captures, case
-            except CaseError as error:
-                if error.kind == USER_ERROR:
-                    raise UsageError(error.message, field=error.field) from error
-                raise
-
-
-def _batch_size(target: Target) -> int | None:
-    asked = target.workload.params.get("batch_size")
-    return asked if isinstance(asked, int) else None
-
-
 def _heading(made: Plan) -> dict[str, Any]:
     return {
         "workload": made.workload,
@@ -280,15 +183,13 @@ def _heading(made: Plan) -> dict[str, Any]:
     }
 
 
-def _reason_to_stop(
-    options: RunOptions, started_s: float, records: tuple[Record, ...]
-) -> tuple[str, str] | None:
+def _reason_to_stop(options: RunOptions, started_s: float, *, has_failed: bool) -> tuple[str, str] | None:
     if options.time_budget_s is not None and time.monotonic() - started_s >= options.time_budget_s:
         return (
             "time-budget",
             f"the time budget of {options.time_budget_s:g} s was used up; go on with --resume",
         )
-    if options.fail_fast and any(record.status == "failed" for record in records):
+    if options.fail_fast and has_failed:
         return "fail-fast", "an earlier case failed; mend it and go on with --resume"
     return None
 
@@ -307,12 +208,6 @@ def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
         status: sum(r.status == status for r in records)
         for status in ("ok", "failed", "skipped", "implausible")
     }
-    unequal = any(
-        r.equivalence is not None and r.equivalence.equivalent is False and not r.control for r in records
-    )
-    exit_status = EXIT_CASE if n["failed"] or unequal else EXIT_OK
-    if any(r.error is not None and r.error.type == USER_ERROR for r in records):
-        exit_status = EXIT_USAGE
     return RunOutcome(
         run_dir=folder.path,
         report=report,
@@ -320,5 +215,14 @@ def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
         n_failed=n["failed"],
         n_skipped=n["skipped"],
         n_implausible=n["implausible"],
-        exit_status=exit_status,
+        exit_status=_exit_status(records),
     )
+
+
+def _exit_status(records: tuple[Record, ...]) -> int:
+    if any(r.error is not None and r.error.type == USER_ERROR for r in records):
+        return EXIT_USAGE
+    unequal = any(
+        r.equivalence is not None and r.equivalence.equivalent is False and not r.control for r in records
+    )
+    return EXIT_CASE if unequal or any(r.status == "failed" for r in records) else EXIT_OK

@@ -76,6 +76,18 @@ def run_reference(
         return ReferenceResult(values=reference.snapshot(), initial=before, losses=losses)
 
 
+def first_crossing(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Mapping[str, tuple[Array, Array | None]]:
+    """What all replicas together send across each boundary in the first step.
+
+    Returns:
+        `Boundary.values` → values, and row ids if it is sparse.
+    """
+    with _Reference(step, initial, topology, PLAIN, "") as reference:
+        return reference.crossing(batch)[1]
+
+
 class _Reference:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers."""
 
@@ -129,7 +141,12 @@ class _Reference:
 
     def step(self, batch: Sequence[Array]) -> float:
         """One step on a global batch; returns its mean loss."""
-        boundaries = self._step.boundaries
+        loss, combined = self.crossing(batch)
+        self._update(combined, batch)
+        return loss
+
+    def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
+        """The mean loss of a global batch, and what all replicas together send across each boundary."""
         crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in self._replicas]
         loss = 0.0
         for i in self._rounding.order(len(self._replicas)):
@@ -137,9 +154,7 @@ class _Reference:
             shard = [part[replica.start : replica.stop] for part in batch]
             value, crossed[i] = self._forward(replica, shard)
             loss += value * replica.examples / self._batch_size
-        combined = {b.values: self._combine(b, crossed) for b in boundaries}
-        self._update(combined, batch)
-        return loss
+        return loss, {b.values: self._combine(b, crossed) for b in self._step.boundaries}
 
     def _forward(
         self, replica: Replica, shard: Sequence[Array]

@@ -142,14 +142,17 @@ def verify(
     plan: "Plan",
     n_steps: int,
     float64: bool,
+    shrink: bool,
 ) -> dict[str, Any]:
     """Check a plan against the reference, all workers in this process.
 
     Returns:
-        the part of `verify`'s JSON that comes of running: verdict, variables and losses.
+        the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also the
+        first pass and variable that diverge, if any do.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
     from harness.worker.check import check
+    from harness.worker.shrink import first_divergence
     from strategies.tf_bridge.float64_step import step_in_float64
 
     folder = Path(capture_folder)
@@ -171,6 +174,8 @@ def verify(
         "loss": list(checkup.losses),
         "reference_loss": list(checkup.reference_losses),
     }
+    if shrink and not verdict.equivalent:
+        answer["shrink"] = first_divergence(step, initial, plan, batches[0], verdict)
     return answer
 
 

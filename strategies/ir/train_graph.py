@@ -55,12 +55,14 @@ class Contribution:
         values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
         indices: tensor reference of the row ids, None when dense.
         weight: factor that turns it into its part of the global mean; 1 when it is applied already.
+        total: it is the sum over all replicas of all tasks already.
     """
 
     rank: int
     values: str
     indices: str | None
     weight: float
+    total: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,9 @@ class TrainGraph:
 
     def roots(self) -> tuple[str, ...]:
         """Every node that something outside the graph refers to; pruning keeps them and what they need."""
-        boundary = (n for b in self.boundaries for n in (b.values, b.indices) if n is not None)
+        crossing = ((b.values, b.indices) for b in self.boundaries)
+        brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
+        boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in (v.handle, v.placeholder, v.load, v.read))
         fetched = (producer(loss.tensor) for loss in self.losses)
         fed = (b.node for b in self.batch)

@@ -35,11 +35,15 @@ def contribute(
     return replace(step, graph=step.graph.with_nodes([*nodes, *added]), boundaries=boundaries, **changes)  # type: ignore[arg-type]
 
 
-def sync_prefix(boundary: Boundary) -> str:
-    """What the names of a boundary's synchronisation start with, the same on every replica of every task."""
-    own = (
+def captured_name(boundary: Boundary) -> str:
+    """The name of the boundary's identity in the captured step, the same on every replica of every task."""
+    return (
         boundary.values
         if boundary.rank is None
         else boundary.values.removeprefix(replica_prefix(boundary.rank))
     )
-    return f"sync/{own}"
+
+
+def sync_prefix(boundary: Boundary) -> str:
+    """What the names of a boundary's synchronisation start with."""
+    return f"sync/{captured_name(boundary)}"

@@ -15,8 +15,8 @@ from strategies.passes.rewire import contribute, sync_prefix
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
-# A large tensor travels by itself: it need not wait for the rest of its bucket nor be copied into one buffer with
-# it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
+# A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
+# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
 LARGE_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
@@ -61,7 +61,7 @@ class DenseAllReduce:
                 added += nodes
                 for b, values in zip(members, sums, strict=True):
                     combined[b.values] = Contribution(
-                        rank=replica.rank, values=values, indices=None, weight=1.0
+                        rank=replica.rank, values=values, indices=None, weight=1.0, total=True
                     )
         return contribute(graph, combined, added)
 
@@ -114,7 +114,9 @@ def _gather(
         id_keys=ranges[f"{name}/ids"],
     )
     gathered, (rows, ids) = gather.splice(f"{prefix}gather/", [rows, ids], device=device)
-    return [*merged, *gathered], Contribution(rank=contribution.rank, values=rows, indices=ids, weight=1.0)
+    return [*merged, *gathered], Contribution(
+        rank=contribution.rank, values=rows, indices=ids, weight=1.0, total=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ class _Collective:
 
 
 def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, _Collective]:
-    """The collectives of all buckets by name: for each bucket one of its small tensors of a type, one per large one."""
+    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one."""
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
@@ -180,6 +182,6 @@ def _vector() -> Shape:
 def _check_group(topology: Topology) -> None:
     if topology.n_replicas < 2:
         raise StrategyError(
-            "all-reduce: a collective needs at least two members, got one replica; raise workers or replicas, or use "
-            "`single`"
+            "all-reduce: a collective needs at least two members, got one replica; raise workers or replicas, "
+            "or use `single`"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.effects import resource_uses
-from strategies.ir.graph import DType, Node, Shape, tensor
+from strategies.ir.graph import Attr, DType, Node, Shape, tensor
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import cast_ids, merge_rows
 from strategies.passes.rewire import contribute
@@ -23,9 +23,10 @@ INT32, INT64 = DType("int32"), DType("int64")
 class ParameterServerSync:
     """Every task pushes its contribution to the variable's server; one task updates when all have come.
 
-    Task 0 runs the takes and the update regions of all servers in its own session, so that the order between the
-    captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on them.
-    Another task's step ends with a token that task 0 hands out after the update: nobody reads before it.
+    Task 0 runs the takes and the update regions of all servers in its own session, so that the order between
+    the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on
+    them. Another task's step ends with a token that task 0 hands out after the update: nobody reads before
+    it.
 
     Attributes:
         destinations: variable → task that serves it.
@@ -159,7 +160,7 @@ class _Accumulator:
             snippet = trace(cast_ids, (TensorSpec(dtype=INT64),), dtype=str(self.boundary.index_dtype))
             added, (ids,) = snippet.splice(f"{name}/ids/", [name], device=self.device)
             nodes += added
-        return nodes, Contribution(rank=0, values=values, indices=ids, weight=1.0)
+        return nodes, Contribution(rank=0, values=values, indices=ids, weight=1.0, total=True)
 
     def _cast(self, nodes: list[Node], ref: str, source: DType, wanted: DType, side: str, device: str) -> str:
         if source == wanted:
@@ -177,7 +178,7 @@ class _Accumulator:
 
 def _token_queue(worker: int, topology: Topology) -> Node:
     name = f"tokens/worker_{worker}"
-    attrs = {
+    attrs: dict[str, Attr] = {
         "component_types": (INT32,),
         "shapes": (Shape(()),),
         "capacity": 1,
@@ -190,7 +191,7 @@ def _token_queue(worker: int, topology: Topology) -> Node:
 def _enqueue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node, Node]:
     queue = _token_queue(worker, topology)
     token = constant(f"{queue.name}/token", worker, INT32, queue.device)
-    attrs = {"Tcomponents": (INT32,), "timeout_ms": -1}
+    attrs: dict[str, Attr] = {"Tcomponents": (INT32,), "timeout_ms": -1}
     inputs = (queue.name, token.name, *(f"^{name}" for name in after))
     give = Node(
         name=f"{queue.name}/give", op="QueueEnqueueV2", inputs=inputs, attrs=attrs, device=queue.device
@@ -200,7 +201,7 @@ def _enqueue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Nod
 
 def _dequeue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node]:
     queue = _token_queue(worker, topology)
-    attrs = {"component_types": (INT32,), "timeout_ms": -1}
+    attrs: dict[str, Attr] = {"component_types": (INT32,), "timeout_ms": -1}
     inputs = (queue.name, *(f"^{name}" for name in after))
     return queue, Node(
         name=f"{queue.name}/await", op="QueueDequeueV2", inputs=inputs, attrs=attrs, device=queue.device

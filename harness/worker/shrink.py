@@ -1,0 +1,142 @@
+"""Where a strategy leaves the reference: the first pass after which it does, and the first such variable.
+
+Looked at is what crosses the boundaries in the first step. Before synchronisation, what all replicas bring,
+weighted and added up, must be what the reference combines; after it, every boundary must pass that on.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.equivalence import Verdict
+from harness.worker.artefact import InitialValues
+from harness.worker.in_process import InProcessCluster
+from harness.worker.reference import first_crossing
+from harness.worker.session_runner import WorkerSession
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.passes.of_plan import passes_of, topology_of
+from strategies.passes.pipeline import run_passes
+from strategies.passes.rewire import captured_name
+from strategies.plan import Plan
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Topology
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Crossing: TypeAlias = Mapping[str, Array]
+CAPTURE = "capture"
+
+
+def first_divergence(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batch: Sequence[Array], verdict: Verdict
+) -> dict[str, str]:
+    """The first pass and variable that diverge, for a plan that is not equivalent.
+
+    Args:
+        batch: the first global batch.
+        verdict: of the whole strategy; its tolerance is what a difference is compared with.
+    Returns:
+        `{"pass", "variable"}`; the pass is the last one if gradients are right and the update is not.
+    """
+    topology = topology_of(plan)
+    combined = first_crossing(step, initial, topology, batch)
+    shapes = {b.values: b for b in step.boundaries}
+    expected = {name: _dense(shapes[name], *value) for name, value in combined.items()}
+    passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
+    synchronised_by: dict[str, str] = {}
+    last = passes[0][-1].name if passes[0] else CAPTURE
+    for n, each in enumerate(passes[0], start=1):
+        steps = [run_passes(own[:n], step, topology).step for own in passes]
+        totals = {
+            captured_name(b) for s in steps for b in s.boundaries if any(c.total for c in b.contributions)
+        }
+        for name in totals - set(synchronised_by):
+            synchronised_by[name] = each.name
+        if not totals and all(b.contributions for s in steps for b in s.boundaries):
+            wrong = _first_wrong(
+                step, expected, [_brought(steps, initial, topology, batch)], verdict.tolerance
+            )
+            if wrong is not None:
+                return {"pass": each.name, "variable": shapes[wrong].variable}
+    steps = [run_passes(own, step, topology).step for own in passes]
+    wrong = _first_wrong(step, expected, _passed_on(steps, initial, topology, batch), verdict.tolerance)
+    if wrong is not None:
+        return {"pass": synchronised_by.get(wrong, last), "variable": shapes[wrong].variable}
+    worst = next(v.name for v in verdict.variables if not v.update_error <= verdict.tolerance)
+    return {"pass": last, "variable": worst}
+
+
+def _first_wrong(
+    step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], tolerance: float
+) -> str | None:
+    for b in step.boundaries:
+        want = expected[b.values]
+        scale = float(np.max(np.abs(want), initial=0.0)) or 1.0
+        for crossing in seen:
+            got = crossing.get(b.values)
+            if got is not None and not np.max(np.abs(got - want), initial=0.0) <= tolerance * scale:
+                return b.values
+    return None
+
+
+def _brought(
+    steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Crossing:
+    """What the replicas of all tasks contribute, added up: each task runs by itself, on one device."""
+    total: dict[str, Array] = {}
+    for task, step in enumerate(steps):
+        graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)
+        crossing = replace(step, graph=graph, regions=(), state_targets=(), effects=())
+        program = build_program(crossing, topology, task, nodes_before=0, alone=True)
+        session = WorkerSession(program, "", initial)
+        session.load()
+        session.setup()
+        fetches = [(b, c) for b in step.boundaries for c in b.contributions]
+        for (b, contribution), value in zip(fetches, _fetch(session, fetches, batch), strict=True):
+            name = captured_name(b)
+            total[name] = total.get(name, 0.0) + contribution.weight * _dense(b, *value)
+        session.close()
+    return total
+
+
+def _passed_on(
+    steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> list[Crossing]:
+    """What every copy of every boundary passes on, one mapping for each copy, all tasks stepping together."""
+    programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
+    with InProcessCluster(programs, initial) as cluster, ThreadPoolExecutor(len(steps)) as threads:
+
+        def one(task: int) -> list[Crossing]:
+            step, session = steps[task], cluster.sessions[task]
+            fetches = [(b, _own(b)) for b in step.boundaries]
+            values = _fetch(session, fetches, batch, step.targets())
+            return [{captured_name(b): _dense(b, *v)} for (b, _), v in zip(fetches, values, strict=True)]
+
+        return [crossing for made in threads.map(one, range(len(steps))) for crossing in made]
+
+
+def _own(b: Boundary) -> Contribution:
+    return Contribution(rank=b.rank or 0, values=b.values, indices=b.indices, weight=1.0)
+
+
+def _fetch(
+    session: WorkerSession,
+    fetches: Sequence[tuple[Boundary, Contribution]],
+    batch: Sequence[Array],
+    targets: Sequence[str] = (),
+) -> list[tuple[Array, Array | None]]:
+    program = session.program
+    refs = [r for _, c in fetches for r in (c.values, c.indices) if r is not None]
+    feed = {b.node: part[program.start : program.stop] for b, part in zip(program.batch, batch, strict=True)}
+    values = iter(session.run(refs, feed, targets))
+    return [(next(values), None if c.indices is None else next(values)) for _, c in fetches]
+
+
+def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:
+    if indices is None:
+        return values.astype(np.float64)
+    dense = np.zeros(b.shape.dims or (), np.float64)
+    np.add.at(dense, indices, values.astype(np.float64))
+    return dense

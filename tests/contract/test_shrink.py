@@ -1,0 +1,75 @@
+"""`verify --shrink` names the pass that was broken and the variable that shows it first."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from cases import Cases  # noqa: E402
+
+from harness.worker.check import check  # noqa: E402
+from harness.worker.shrink import first_divergence  # noqa: E402
+from strategies.passes import combine_local, sync_all_reduce, sync_ps  # noqa: E402
+
+TOPOLOGY = (2, 1)
+WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, sync_ps.merge_rows
+
+
+def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
+    return WEIGHTED_SUM(*values, weights=tuple(weight / 2 for weight in weights))
+
+
+def no_collective(*values: Any, **_: Any) -> list[Any]:
+    return [tf.identity(value) for value in values]
+
+
+def no_gather(rows: Any, ids: Any, **_: Any) -> tuple[Any, Any]:
+    return tf.identity(rows), tf.identity(ids)
+
+
+def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
+    merged, unique = MERGE_ROWS(rows, ids)
+    return merged * 2.0, unique
+
+
+@pytest.mark.parametrize(
+    ("strategy", "module", "function", "broken", "blamed", "sparse"),
+    [
+        ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
+        ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
+        ("all-reduce", sync_all_reduce, "bucket_all_reduce", no_collective, "dense-all-reduce", False),
+        ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
+        ("ps", sync_ps, "merge_rows", doubled_rows, "sync-ps", True),
+    ],
+)
+def test_the_broken_pass_is_named(
+    cases: Cases,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+    module: Any,
+    function: str,
+    broken: Callable[..., Any],
+    blamed: str,
+    sparse: bool,
+) -> None:
+    model = cases.of("word-lm", "adam")
+    plan = model.plan(strategy, TOPOLOGY)
+    reference = model.reference(TOPOLOGY)
+    monkeypatch.setattr(module, function, broken)
+    verdict = check(model.step, model.initial, plan, model.batches, reference).verdict
+    assert not verdict.equivalent
+    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert found["pass"] == blamed
+    (embedding,) = [b.variable for b in model.step.boundaries if b.indices is not None]
+    assert (found["variable"] == embedding) is sparse
+
+
+def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) -> None:
+    model = cases.of("word-lm", "adam")
+    plan = model.plan("none", TOPOLOGY)
+    verdict = check(model.step, model.initial, plan, model.batches, model.reference(TOPOLOGY)).verdict
+    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert found["pass"] == "replicate"
