@@ -41,6 +41,8 @@ class InProcessCluster:
 
     TensorFlow never stops a server, so that each keeps its ports and about 40 MB until the process ends.
 
+    Attributes:
+        sessions: one for each worker, by task.
     Args:
         servers: of an earlier cluster of the same shape, closed by now; fresh ones if None.
     """
@@ -53,7 +55,7 @@ class InProcessCluster:
     ) -> None:
         self._servers = start_servers(programs) if servers is None else servers
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
-        self._sessions = [
+        self.sessions = [
             WorkerSession(p, server.target, initial)
             for p, server in zip(programs, self._servers, strict=True)
         ]
@@ -65,7 +67,7 @@ class InProcessCluster:
 
     def __exit__(self, *exc: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for session in self._sessions:
+        for session in self.sessions:
             session.close()
 
     def step(self, batch: Sequence[Array]) -> float:
@@ -87,7 +89,7 @@ class InProcessCluster:
         return {copy: value for values in self._all(WorkerSession.read) for copy, value in values.items()}
 
     def _all(self, job: Callable[[WorkerSession], T]) -> list[T]:
-        return [future.result() for future in [self._threads.submit(job, s) for s in self._sessions]]
+        return [future.result() for future in [self._threads.submit(job, s) for s in self.sessions]]
 
 
 def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:

@@ -90,9 +90,11 @@ class Case:
         """As `harness.worker.check` does, on servers of earlier checks."""
         return self.run(plan, programs_of(self.step, plan))
 
-    def run(self, plan: Plan, programs: Sequence[Program]) -> Verdict:
+    def run(
+        self, plan: Plan, programs: Sequence[Program], servers: list[tf.distribute.Server] | None = None
+    ) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
-        with InProcessCluster(programs, self.initial, _servers(self, plan, programs)) as cluster:
+        with InProcessCluster(programs, self.initial, servers or _servers(self, plan, programs)) as cluster:
             for batch in self.batches:
                 cluster.step(batch)
             return self.reference(plan.replicas_per_task).yardstick.judge(cluster.read())

@@ -9,8 +9,8 @@ Choice = tuple[Hashable, ...]
 def covering(factors: Mapping[str, Sequence[Hashable]], pairs: Collection[tuple[str, str]]) -> list[Choice]:
     """Combinations, one value of each factor in their order, that hold all values of these pairs of factors.
 
-    Greedy and deterministic: each time the combination that holds the most pairs not yet held, of equally good
-    ones the first in the order of the product.
+    Greedy and deterministic: each time the combination that holds the most pairs not yet held, of equally
+    good ones the first in the order of the product.
     """
     names = list(factors)
     places = [(names.index(a), names.index(b)) for a, b in pairs]

@@ -1,4 +1,4 @@
-"""Names of what the equivalence matrix is made of; needs no TensorFlow, so that collecting tests does not either."""
+"""Names of what the equivalence matrix is made of; no TensorFlow, for collecting needs none."""
 
 WORKLOADS = ("digits-mlp", "digits-cnn", "word-lm", "wide-mlp")
 OPTIMIZERS = ("momentum", "adam", "adamw-clipped", "adagrad", "rmsprop")

@@ -1,7 +1,7 @@
 """Every exact strategy computes what one device computes, in float64, and `none` does not.
 
-By default on few combinations of workload, optimizer and topology, which hold every pair of them, and on each of
-them every strategy; with `--all-cases` on all of them.
+By default on few combinations of workload, optimizer and topology, which hold every pair of them, and on
+each of them every strategy; with `--all-cases` on all of them.
 """
 
 import itertools
