@@ -38,7 +38,7 @@ class Verdict:
     """Whether a state is the reference's.
 
     Attributes:
-        tolerance: 10 × noise_floor + 64 × steps × eps of the type computed in.
+        tolerance: 10 noise floors + 64 steps times eps of the type computed in.
     """
 
     equivalent: bool
@@ -67,7 +67,7 @@ class Yardstick:
     eps: float
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - four states of the same variables, and what they were made with
         cls,
         variables: Sequence[Checked],
         initial: Mapping[Copy, Array],
@@ -137,7 +137,10 @@ class Yardstick:
         difference = _largest(value, expected)
         if difference == 0.0:
             return 0.0
-        return difference / self.scales[name] if self.scales[name] > 0 else float("inf")
+        # Where the reference is not finite its scale is not either, and their quotient would hide it.
+        if difference == float("inf") or self.scales[name] == 0.0:
+            return float("inf")
+        return difference / self.scales[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,8 @@ def _largest(value: Array, other: Array) -> float:
     """The largest absolute difference; infinite when anything is not finite."""
     if value.size == 0:
         return 0.0
-    difference = float(np.max(np.abs(value.astype(np.float64) - other.astype(np.float64))))
+    with np.errstate(invalid="ignore"):
+        difference = float(np.max(np.abs(value.astype(np.float64) - other.astype(np.float64))))
     return difference if np.isfinite(difference) else float("inf")
 
 

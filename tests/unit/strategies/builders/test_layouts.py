@@ -1,0 +1,126 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from planning import slot, state, step_of, trainable
+
+from strategies.builders.all_reduce import bucketed
+from strategies.builders.local import independent
+from strategies.builders.parameter_server import load_balancing, one_server
+from strategies.cost import server_bytes, worker_bytes
+from strategies.topology import Topology
+
+THREE = Topology(replicas_per_task=(1, 1, 1), batch_size=6)
+MODEL = step_of(
+    trainable("big", 100),
+    slot("m/big", "big", 100),
+    trainable("small", 10),
+    slot("m/small", "small", 10),
+    slot("iteration", None),
+    state("mean", 5),
+    state("seed", 2, rule="per-replica"),
+    trainable("unused", 7, synced=False, readiness=None),
+)
+
+
+def placed(nodes):
+    return {node.variable: node.destination for node in nodes}
+
+
+def synchronizers(nodes):
+    return {node.variable: node.synchronizer for node in nodes}
+
+
+def test_one_server_holds_all_but_random_state():
+    nodes = one_server(MODEL, THREE, {})
+    assert placed(nodes) == {v.name: None if v.name == "seed" else 0 for v in MODEL.variables}
+    assert {n for n, s in synchronizers(nodes).items() if s == "ps"} == {"big", "small", "mean"}
+    assert server_bytes(nodes, THREE) == (sum(v.bytes for v in MODEL.variables if v.name != "seed"), 0, 0)
+    assert worker_bytes(nodes) == 8
+
+
+def test_load_balancing_takes_the_emptiest_server_and_slots_follow():
+    assert placed(load_balancing(MODEL, THREE, {})) == {
+        "big": 0,
+        "m/big": 0,
+        "small": 1,
+        "m/small": 1,
+        "iteration": 0,
+        "mean": 2,
+        "seed": None,
+        "unused": 0,
+    }
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 6))
+def test_servers_differ_by_one_variable_at_most(lengths, n_tasks):
+    topology = Topology(replicas_per_task=(1,) * n_tasks, batch_size=n_tasks)
+    step = step_of(*(trainable(f"v{i}", length) for i, length in enumerate(lengths)))
+    held = server_bytes(load_balancing(step, topology, {}), topology)
+    assert sum(held) == 4 * sum(lengths)
+    assert max(held) - min(held) <= 4 * max(lengths)
+
+
+def test_independent_replicas_own_everything():
+    nodes = independent(MODEL, THREE, {})
+    assert set(synchronizers(nodes).values()) == {"none"}
+    assert worker_bytes(nodes) == sum(v.bytes for v in MODEL.variables)
+
+
+def buckets(step, **params):
+    found = {}
+    for node in bucketed(step, THREE, params):
+        if node.group is not None:
+            found.setdefault(node.group, set()).add(node.variable)
+    assert sorted(found) == list(range(len(found)))
+    return [found[i] for i in sorted(found)]
+
+
+READY = step_of(
+    trainable("first_layer", 10, readiness=3),
+    trainable("second_layer", 30, readiness=2),
+    trainable("table", 50, 2, sparse=True, readiness=1),
+    trainable("logits", 20, readiness=0),
+    slot("m/logits", "logits", 20),
+    state("mean", 5),
+)
+
+
+def test_buckets_fill_in_the_order_of_backward_after_new_state():
+    assert buckets(READY, chunk_size=1) == [{"mean"}, {"logits"}, {"second_layer"}, {"first_layer"}]
+    assert buckets(READY, chunk_size=3) == [{"mean", "logits", "second_layer"}, {"first_layer"}]
+    assert buckets(READY, chunk_size=128) == [{"mean", "logits", "second_layer", "first_layer"}]
+
+
+def test_buckets_by_bytes_hold_no_more_than_asked_unless_one_variable_does():
+    # 20, 80, 120 and 40 bytes.
+    assert buckets(READY, bucket_bytes=100, chunk_size=128) == [
+        {"mean", "logits"},
+        {"second_layer"},
+        {"first_layer"},
+    ]
+    assert buckets(READY, bucket_bytes=160) == [{"mean", "logits"}, {"second_layer", "first_layer"}]
+    assert len(buckets(READY, bucket_bytes=1)) == 4
+
+
+def test_sparse_gradients_and_slots_are_in_no_bucket():
+    nodes = {node.variable: node for node in bucketed(READY, THREE, {"chunk_size": 128})}
+    assert nodes["table"].synchronizer == "all-reduce"
+    assert nodes["table"].group is None
+    assert (nodes["m/logits"].synchronizer, nodes["m/logits"].group) == ("none", None)
+    assert all(node.destination is None for node in nodes.values())
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=20),
+    st.integers(1, 2000),
+    st.randoms(use_true_random=False),
+)
+def test_every_gradient_is_in_one_bucket_of_at_most_the_limit(lengths, limit, random):
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    step = step_of(
+        *(trainable(f"v{i}", n, readiness=r) for i, (n, r) in enumerate(zip(lengths, order, strict=True)))
+    )
+    made = buckets(step, bucket_bytes=limit)
+    assert sorted(name for bucket in made for name in bucket) == sorted(v.name for v in step.variables)
+    sizes = {v.name: v.bytes for v in step.variables}
+    assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in made)

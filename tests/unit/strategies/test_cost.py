@@ -1,0 +1,96 @@
+"""The closed formulas of payload: what tasks send each other in a step."""
+
+import pytest
+from planning import slot, state, step_of, trainable
+
+from strategies.registry import make_plan
+from strategies.topology import Topology
+
+S = 4 * 1000
+DENSE = step_of(
+    trainable("a", 600, readiness=1),
+    trainable("b", 400, readiness=0),
+    slot("m/a", "a", 600),
+    state("seed", 2, rule="per-replica"),
+)
+
+
+def plan(strategy, step, replicas_per_task, batch_size=24, **params):
+    topology = Topology(replicas_per_task=replicas_per_task, batch_size=batch_size)
+    return make_plan(strategy, params, step, topology)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_a_ring_sends_2_n_minus_1_over_n_on_each_of_w_links(workers):
+    """`2(N-1)/N * S` from each replica; with one replica each, every task sends to the next."""
+    made = plan("all-reduce", DENSE, (1,) * workers)
+    each = round(2 * (workers - 1) / workers * S)
+    for i, row in enumerate(made.payload_matrix):
+        assert row == tuple(each if j == (i + 1) % workers else 0 for j in range(workers))
+    assert made.payload_bytes_per_step == workers * each
+
+
+def test_a_ring_over_more_replicas_crosses_each_link_between_tasks_once():
+    made = plan("all-reduce", DENSE, (2, 2, 2))
+    each = round(2 * 5 / 6 * S)
+    assert made.payload_matrix == ((0, each, 0), (0, 0, each), (each, 0, 0))
+
+
+@pytest.mark.parametrize("params", [{"chunk_size": 1}, {"bucket_bytes": 100}])
+def test_buckets_do_not_change_payload(params):
+    expected = plan("all-reduce", DENSE, (1, 1)).payload_matrix
+    assert plan("all-reduce", DENSE, (1, 1), **params).payload_matrix == expected
+
+
+@pytest.mark.parametrize("strategy", ["ps", "ps-load-balancing", "all-reduce", "none"])
+def test_nothing_is_sent_within_a_task(strategy):
+    assert plan(strategy, DENSE, (3,)).payload_matrix == ((0,),)
+
+
+def test_without_communication_nothing_is_sent():
+    assert plan("none", DENSE, (2, 2)).payload_bytes_per_step == 0
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_workers_pull_for_each_replica_and_push_once(replicas):
+    made = plan("ps", DENSE, (1, replicas, replicas))
+    assert made.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
+
+
+def test_servers_on_all_workers_move_other_hosts_shares_only():
+    made = plan("ps-load-balancing", DENSE, (1, 1))
+    a, b = 4 * 600, 4 * 400
+    assert made.payload_matrix == ((0, a + b), (a + b, 0))
+    assert made.server_bytes == (2 * a, b)
+
+
+def test_state_merged_across_workers_counts_and_random_state_does_not():
+    more = step_of(*DENSE.variables, state("mean", 50))
+    assert plan("ps", more, (1, 1)).payload_bytes_per_step == 2 * (S + 200)
+    assert plan("all-reduce", more, (1, 1)).payload_bytes_per_step == 2 * (S + 200)
+
+
+TABLE = trainable("table", 50, 8, sparse=True, rows_per_example=3.0)
+ROW, ID, LENGTH = 4 * 8, 8, 4
+
+
+def test_a_sparse_all_gather_sends_padded_rows_ids_and_lengths():
+    """In all N(N-1) * max_nnz * (value + index bytes) + lengths."""
+    # Shards of 3, 2 and 2 examples: the longest has at most 9 rows.
+    made = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
+    assert made.payload_bytes_per_step == 3 * 2 * (9 * (ROW + ID) + LENGTH)
+
+
+def test_rows_are_no_more_than_the_table_has():
+    made = plan("all-reduce", step_of(TABLE), (1, 1), batch_size=1000)
+    assert made.payload_bytes_per_step == 2 * (50 * (ROW + ID) + LENGTH)
+    unknown = step_of(TABLE.model_copy(update={"rows_per_example": None}))
+    assert plan("all-reduce", unknown, (1, 1), batch_size=4).payload_bytes_per_step == 2 * (
+        50 * (ROW + ID) + LENGTH
+    )
+
+
+def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():
+    made = plan("ps", step_of(TABLE), (1, 1), batch_size=4)
+    rows = 2 * 3
+    assert made.payload_matrix == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
