@@ -1,20 +1,24 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from harness.equivalence import Reference
-from harness.errors import CaseError
+from harness.errors import CaseError, UsageError
 from harness.matrix import Case, global_batch
 from harness.provision.failures import USER_ERROR
 from harness.worker.study import CapturedWorkload
-from strategies.plan import StepSummary
+from strategies.errors import StrategyError
+from strategies.plan import Plan, StepSummary
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 STUDY = "harness.worker.study"
 CAPTURE_S = 300.0
+
+Value = TypeVar("Value")
 
 
 class Job(Protocol):
@@ -33,13 +37,10 @@ class Capture:
     facts: CapturedWorkload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
-    error: CaseError
-
-
 class Captures:
     """Captures, batches and references under one folder, each made when it is first asked for.
+
+    What cannot be made because of a user's mistake is not tried again: the same error is raised.
 
     Args:
         job: where they are made.
@@ -52,45 +53,50 @@ class Captures:
         self._job = job
         self._seed = seed
         self._n_batches, self._n_least = n_batches, n_least
-        self._captures: dict[object, Capture | _Failed] = {}
-        self._batches: dict[object, Path] = {}
-        self._references: dict[object, Reference] = {}
+        self._captures = _Memory[Capture]()
+        self._batches = _Memory[Path]()
+        self._references = _Memory[Reference]()
 
     def of(self, case: Case) -> Capture:
         """The capture of a case's workload.
 
         Raises:
-            CaseError: it cannot be captured; asked again, the same error.
+            CaseError: it cannot be captured.
         """
         key: tuple[object, ...] = _workload_key(case)
-        known = self._captures.get(key)
-        if isinstance(known, Capture) and not self._fits(known, case):
-            key = (*key, case.n_replicas, case.batch_size, case.batch_rule)
-        return self._once(self._captures, key, lambda: self._capture(case))
+        capture = self._captures.get(key, lambda: self._capture(case))
+        if _fits(capture, case):
+            return capture
+        shape = (case.n_replicas, case.batch_size, case.batch_rule)
+        return self._captures.get((*key, *shape), lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
-        """Folder of the first global batches of a case."""
+        """Folder of the first global batches of a case.
+
+        Raises:
+            CaseError: the dataset cannot be used.
+        """
         size = global_batch(case, capture.facts.batch_size)
-        key = (_workload_key(case), size)
-        if key not in self._batches:
-            folder = self._folder / f"batches-{len(self._batches)}"
-            args = (case, self._seed, str(folder), self._n_batches, self._n_least)
-            self._job(f"{STUDY}:lay_batches", args, timeout_s=CAPTURE_S, stage="capture")
-            self._batches[key] = folder
-        return self._batches[key]
+        return self._batches.get((_workload_key(case), size), lambda: self._lay_batches(case))
 
     def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
-        """The reference of a case's step on its topology."""
-        key = (capture.folder, topology, n_steps)
-        if key not in self._references:
-            args = (str(capture.folder), str(self.batches(case, capture)), topology, n_steps)
+        """The reference of a case's step on its topology.
+
+        Raises:
+            CaseError: it cannot be made.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> Reference:
+            args = (str(capture.folder), str(batches), topology, n_steps)
             made = self._job(f"{STUDY}:reference", args, timeout_s=CAPTURE_S, stage="check")
             assert isinstance(made, Reference)
-            self._references[key] = made
-        return self._references[key]
+            return made
+
+        return self._references.get((capture.folder, batches, topology, n_steps), make)
 
     def _capture(self, case: Case) -> Capture:
-        folder = self._folder / f"capture-{len(self._captures)}"
+        folder = self._folder / f"capture-{self._captures.n_made}"
         facts = self._job(
             f"{STUDY}:capture", (case, self._seed, str(folder)), timeout_s=CAPTURE_S, stage="capture"
         )
@@ -98,36 +104,70 @@ class Captures:
         summary = StepSummary.model_validate_json((folder / "summary.json").read_text())
         return Capture(folder=folder, summary=summary, facts=facts)
 
-    def _fits(self, capture: Capture, case: Case) -> bool:
-        fixed = capture.facts.replica_batch
-        return fixed is None or fixed * case.n_replicas == global_batch(case, capture.facts.batch_size)
+    def _lay_batches(self, case: Case) -> Path:
+        folder = self._folder / f"batches-{self._batches.n_made}"
+        args = (case, self._seed, str(folder), self._n_batches, self._n_least)
+        self._job(f"{STUDY}:lay_batches", args, timeout_s=CAPTURE_S, stage="capture")
+        return folder
 
-    @staticmethod
-    def _once(known: dict[object, Capture | _Failed], key: object, make: Callable[[], Capture]) -> Capture:
-        """A user's mistake is the same mistake for every case; anything else may go better next time."""
-        found = known.get(key)
-        if found is None:
-            try:
-                found = known[key] = make()
-            except CaseError as error:
-                if error.kind == USER_ERROR:
-                    known[key] = _Failed(error=error)
-                raise
-        if isinstance(found, _Failed):
-            raise found.error
-        return found
+
+def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
+    """Capture a case's workload and plan its strategy.
+
+    Raises:
+        CaseError: either cannot be done.
+    """
+    capture = captures.of(case)
+    try:
+        topology = topology_of_case(case, capture)
+        return capture, make_plan(case.strategy.name, case.strategy.params, capture.summary, topology)
+    except UsageError as error:
+        raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
+    except StrategyError as error:
+        raise CaseError(USER_ERROR, str(error), stage="plan") from error
 
 
 def topology_of_case(case: Case, capture: Capture) -> Topology:
     """Workers, replicas and the global batch of a case."""
-    size = global_batch(case, capture.facts.batch_size)
     return Topology(
         replicas_per_task=(case.replicas,) * case.workers,
-        batch_size=size,
+        batch_size=global_batch(case, capture.facts.batch_size),
         device="gpu" if case.device == "gpu" else "cpu",
     )
 
 
+class _Memory(Generic[Value]):
+    """Makes each value once and remembers a user's mistake as well; anything else may go better next time.
+
+    Attributes:
+        n_made: how often making was tried.
+    """
+
+    def __init__(self) -> None:
+        self.n_made = 0
+        self._known: dict[object, Value] = {}
+        self._mistakes: dict[object, CaseError] = {}
+
+    def get(self, key: object, make: Callable[[], Value]) -> Value:
+        if key in self._mistakes:
+            raise self._mistakes[key]
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except CaseError as error:
+                if error.kind == USER_ERROR:
+                    self._mistakes[key] = error
+                raise
+            finally:
+                self.n_made += 1
+        return self._known[key]
+
+
+def _fits(capture: Capture, case: Case) -> bool:
+    fixed = capture.facts.replica_batch
+    return fixed is None or fixed * case.n_replicas == global_batch(case, capture.facts.batch_size)
+
+
 def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:
-    params: Mapping[str, object] = case.workload.params
+    params = case.workload.params
     return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))

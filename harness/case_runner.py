@@ -1,5 +1,6 @@
 """One repeat of one case: fresh processes, the transformed step, the check, the timed window."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from harness.captures import Capture
 from harness.equivalence import Array, Copy, Reference
 from harness.measure.collector import Measurement, measure
+from harness.measure.patience import patience_s
 from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, ProcessSet
 from harness.provision.serving import serving_processes
@@ -16,8 +18,8 @@ from strategies.plan import Plan
 
 JOBS = "harness.worker.jobs"
 STUDY = "harness.worker.study"
+CHECK_STEPS = 4
 SETUP_S = 120.0
-STEPS_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +64,7 @@ def run_case(
         if reference is not None:
             equivalence = _check(processes, reference, repeat)
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
-        measurement = measure(
-            processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size, timeout_s=STEPS_S
-        )
+        measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
     return CaseRun(measurement=measurement, opened=opened, equivalence=equivalence)
 
 
@@ -89,7 +89,12 @@ def _check(processes: ProcessSet, reference: Reference, repeat: int) -> Equivale
     """Make the reference's steps and compare all copies of all variables."""
     yardstick = reference.yardstick
     n_workers = len(processes.pids)
-    _each(processes, f"{JOBS}:run_steps", [(yardstick.n_steps, 0)] * n_workers, stage="check")
+    known_s: list[float] = []
+    for first in range(yardstick.n_steps):
+        started_s = time.monotonic()
+        timeout_s = patience_s(1, known_s)
+        _each(processes, f"{JOBS}:run_steps", [(1, first)] * n_workers, stage="check", timeout_s=timeout_s)
+        known_s.append(time.monotonic() - started_s)
     actual: dict[Copy, Array] = {}
     for values in _each(processes, f"{JOBS}:read_variables", [()] * n_workers, stage="check"):
         assert isinstance(values, Mapping)
@@ -106,6 +111,11 @@ def _check(processes: ProcessSet, reference: Reference, repeat: int) -> Equivale
 
 
 def _each(
-    processes: ProcessSet, function: str, args: Sequence[tuple[object, ...]], *, stage: str
+    processes: ProcessSet,
+    function: str,
+    args: Sequence[tuple[object, ...]],
+    *,
+    stage: str,
+    timeout_s: float = SETUP_S,
 ) -> list[object]:
-    return processes.call(function, args, timeout_s=STEPS_S if stage == "run" else SETUP_S, stage=stage)
+    return processes.call(function, args, timeout_s=timeout_s, stage=stage)

@@ -23,6 +23,7 @@ class RunOptions:
         time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
         quiet: no progress and no table on stdout (`--json`).
         live: redraw progress in place; False prints plain lines.
+        metrics_port: serve `/metrics` here while the run goes on; 0 serves nothing.
         environ: the allow-listed part of the process environment, for `environment.json`.
     """
 
@@ -34,6 +35,7 @@ class RunOptions:
     debug: bool = False
     quiet: bool = False
     live: bool = False
+    metrics_port: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -149,6 +149,7 @@ class Record:
     equivalence: Equivalence | None = None
     link: Link | None = None
     plausibility: str | None = None
+    notes: tuple[str, ...] = ()
     started_utc: str | None = None
     wall_s: float | None = None
     method: Method | None = None

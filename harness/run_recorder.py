@@ -1,6 +1,5 @@
 """Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -9,7 +8,7 @@ from harness.case_runner import CaseRun
 from harness.environment import machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
-from harness.measure.collector import tcp_fields
+from harness.measure.collector import Measurement, tcp_fields
 from harness.plausibility import implausible_bytes, implausible_speed
 from harness.records import (
     Equivalence,
@@ -34,11 +33,13 @@ class RunRecorder:
     """Makes the records of one run, and remembers what later ones need of earlier ones.
 
     Attributes:
+        notes: what every record should say about the workers.
         pinned: whether workers have cores of their own.
     """
 
     spec: ExperimentSpec
     run: str
+    notes: tuple[str, ...] = ()
     pinned: bool | None = None
     provision_s: float | None = None
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class RunRecorder:
             peak_rss_bytes=measured.peak_rss_bytes,
             loss=measured.loss,
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
+            notes=(*self.notes, *_notes(measured)),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))
@@ -125,9 +127,9 @@ class RunRecorder:
             experiment=self.spec.name,
             spec_hash=self.spec.spec_hash,
             workload=case.workload_name,
-            workload_params=_scalars(case.workload.params),
+            workload_params=dict(case.workload.params),
             strategy=strategy.name,
-            strategy_params=_scalars(case.strategy.params),
+            strategy_params=dict(case.strategy.params),
             strategy_class=strategy_class,
             control=strategy_class == "control",
             provider=case.provider,
@@ -165,7 +167,15 @@ class RunRecorder:
         return record.step_s.p50 - control_s
 
 
+def _notes(measured: Measurement) -> tuple[str, ...]:
+    if measured.settled:
+        return ()
+    return (f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed",)
+
+
 def _alike(record: Record) -> tuple[object, ...]:
+    """What a case and its control have in common."""
+    method, link = record.method, record.link
     return (
         record.workload,
         tuple(sorted(record.workload_params.items())),
@@ -175,10 +185,6 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.replicas,
         record.batch_size,
         record.repeat,
+        method and (method.cores_per_worker, method.memory_per_worker_bytes),
+        link and link.requested_mbit,
     )
-
-
-def _scalars(
-    params: Mapping[str, bool | int | float | str | None],
-) -> dict[str, bool | int | float | str | None]:
-    return dict(params)

@@ -60,6 +60,16 @@ def run(
     time_budget: Annotated[
         str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
     ] = None,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
+        ),
+    ] = 0,
     json: Json = False,
     debug: Debug = False,
 ) -> Answer:
@@ -97,6 +107,7 @@ def run(
         debug=debug,
         quiet=json,
         live=not json and sys.stdout.isatty(),
+        metrics_port=metrics_port,
         environ=allowed(os.environ),
     )
     from harness import pipeline

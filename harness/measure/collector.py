@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from harness.measure.patience import patience_s
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
 from harness.provision.base import ProcessSet
 from harness.records import StepSeconds
@@ -43,9 +44,7 @@ class Measurement:
     steps: Steps
 
 
-def measure(
-    processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int, timeout_s: float
-) -> Measurement:
+def measure(processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int) -> Measurement:
     """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
 
     The last warm-up step, if there is any, runs in one go with the window: workers start a little
@@ -55,18 +54,17 @@ def measure(
         n_steps: in the timed window.
         warmup: number of steps before it, or `auto`: as many as it takes, see `windows.transient_steps`.
         batch_size: examples of the global batch.
-        timeout_s: for each row of steps that the workers make between two barriers.
     Raises:
         CaseError: as `ProcessSet.call`.
     """
-    run = _Run(processes, timeout_s)
+    run = _Run(processes)
     settled, n_lead = True, 1
     if warmup == "auto":
         settled = _warm_up(run)
     elif warmup == 0:
         n_lead = 0
-    else:
-        run.steps(warmup - 1)
+    elif warmup > 1:
+        run.first_steps(warmup - 1)
     before = run.counters()
     run.steps(n_lead + n_steps)
     tcp = merge(before, run.counters(), n_steps=n_lead + n_steps)
@@ -95,10 +93,9 @@ def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
 class _Run:
     """The steps made so far, on all workers."""
 
-    def __init__(self, processes: ProcessSet, timeout_s: float) -> None:
+    def __init__(self, processes: ProcessSet) -> None:
         self._processes = processes
         self._n_workers = len(processes.pids)
-        self._timeout_s = timeout_s
         self._rows: list[list[TimedSteps]] = []
         self._n_done = 0
 
@@ -107,11 +104,17 @@ class _Run:
         if n_steps == 0:
             return
         args = (n_steps, self._n_done)
+        known_s = self.slowest_s().tolist() if self._rows else ()
         results = self._processes.call(
-            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=self._timeout_s
+            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=patience_s(n_steps, known_s)
         )
         self._rows.append([_exactly(TimedSteps, result) for result in results])
         self._n_done += n_steps
+
+    def first_steps(self, n_steps: int) -> None:
+        """Let all workers make their first steps; the first alone, to learn how long the others take."""
+        self.steps(1)
+        self.steps(n_steps - 1)
 
     def counters(self) -> list[tuple[Connection, ...] | None]:
         """Read all workers' TCP counters."""
@@ -149,8 +152,8 @@ class _Run:
 
 
 def _warm_up(run: _Run) -> bool:
-    for _ in range(MAX_CHUNKS):
-        run.steps(CHUNK_STEPS)
+    for chunk in range(MAX_CHUNKS):
+        (run.steps if chunk else run.first_steps)(CHUNK_STEPS)
         if is_settled(run.slowest_s()):
             return True
     return False

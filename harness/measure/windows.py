@@ -13,6 +13,7 @@ WarmUp: TypeAlias = int | Literal["auto"]
 
 CHUNK_STEPS = 10
 MAX_CHUNKS = 5
+MAX_WARMUP_STEPS = CHUNK_STEPS * MAX_CHUNKS
 _OUTLIER_DEVIATIONS = 4.0
 _MAD_TO_DEVIATION = 1.4826
 _SMALLEST_DEVIATION = 1e-3  # of the median: below this, differences are the clock's

@@ -70,6 +70,10 @@ class Cluster(Protocol):
         """What a record or report should say about these workers."""
 
     @property
+    def scratch(self) -> Path:
+        """A folder that driver and workers see, for what they hand each other; it goes with the cluster."""
+
+    @property
     def provision_s(self) -> float | None:
         """Seconds from the start to the last worker's first readiness; None before that."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.provision.base import ClusterShape
+from harness.provision.process_environment import process_variables
 from harness.provision.ray_instance import own_ray
-from harness.provision.reaper import RUN_FOLDER_VARIABLE, reap, run_folder
+from harness.provision.reaper import reap, run_folder
 
 if TYPE_CHECKING:
     from harness.provision.ray_cluster import RayCluster
@@ -42,6 +43,8 @@ class LocalProvider:
         reap()
         with ExitStack() as stack:
             folder = stack.enter_context(run_folder())
+            scratch = folder / "scratch"
+            scratch.mkdir()
             ray_log = log_dir / f"ray-{run_id}.log"
             is_up = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
@@ -55,7 +58,7 @@ class LocalProvider:
                         "imports": self._imports,
                         "cores": cores[worker],
                         "log_path": str((log_dir / f"zygote-{worker}.log").absolute()),
-                        "environment": _zygote_variables(folder, shape),
+                        "environment": process_variables(folder, shape.device),
                         "preload_s": self._preload_s,
                     },
                 )
@@ -65,6 +68,7 @@ class LocalProvider:
                 options,
                 notes=_notes(shape, pinned=cores[0] is not None),
                 is_up=is_up,
+                scratch=scratch,
                 started_s=started_s,
                 preload_s=self._preload_s,
             )
@@ -91,17 +95,3 @@ def _notes(shape: ClusterShape, *, pinned: bool) -> list[str]:
     if shape.memory_bytes is not None:
         notes.append("memory_per_worker is not enforced by the local provider")
     return notes
-
-
-def _zygote_variables(folder: Path, shape: ClusterShape) -> dict[str, str]:
-    variables = {
-        RUN_FOLDER_VARIABLE: str(folder),
-        "KERAS_HOME": str(folder / "keras"),  # Keras writes a file into the home directory otherwise
-        "KERAS_BACKEND": "tensorflow",
-        "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
-        "PYTHONUNBUFFERED": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-    }
-    if shape.device == "cpu":
-        variables["CUDA_VISIBLE_DEVICES"] = "-1"
-    return variables

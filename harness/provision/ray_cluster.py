@@ -55,6 +55,7 @@ class RayCluster:
     Args:
         options: one for each worker.
         is_up: whether Ray itself still runs.
+        scratch: folder that driver and workers see.
         preload_s: how long a worker may take to be ready.
     """
 
@@ -63,12 +64,14 @@ class RayCluster:
         options: Sequence[ActorOptions],
         *,
         is_up: Callable[[], bool],
+        scratch: Path,
         started_s: float,
         preload_s: float,
         notes: Sequence[str] = (),
     ) -> None:
         self.pinned = all(option.arguments["cores"] is not None for option in options)
         self.notes = tuple(notes)
+        self.scratch = scratch
         self._is_up = is_up
         self._options = tuple(options)
         self._started_s = started_s

@@ -22,7 +22,7 @@ RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 
 _PREFIX = "stratbench-"
 _OWNER = "owner.json"
-_UNOWNED_AGE_S = 60.0
+_OWNERLESS_AGE_S = 60.0
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
 
@@ -38,7 +38,12 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     guard = _start_guard(folder)
     try:
-        owner = {"pid": os.getpid(), "started": start_time(os.getpid()), "boot": _boot_id()}
+        owner = {
+            "pid": os.getpid(),
+            "started": start_time(os.getpid()),
+            "boot": _boot_id(),
+            "pid_namespace": _pid_namespace(),
+        }
         (folder / _OWNER).write_text(json.dumps(owner))
         yield folder
     finally:
@@ -125,17 +130,30 @@ def _remove(folder: Path) -> None:
 def _is_dead(folder: Path) -> bool:
     try:
         owner = json.loads((folder / _OWNER).read_text())
-        return bool(owner["boot"] != _boot_id() or start_time(owner["pid"]) != owner["started"])
+        if owner["boot"] != _boot_id():
+            return True
+        # A container that shares this temporary directory counts processes in its own way.
+        is_foreign = owner["pid_namespace"] != _pid_namespace()
+        return not is_foreign and start_time(owner["pid"]) != owner["started"]
     except (OSError, ValueError, KeyError, TypeError):
-        # Perhaps its owner is about to write this file.
-        try:
-            return time.time() - folder.stat().st_mtime > _UNOWNED_AGE_S
-        except OSError:
-            return False
+        return _is_abandoned(folder)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether a driver was killed before it could own the folder; anything in it is somebody else's."""
+    try:
+        age_s = time.time() - folder.stat().st_mtime
+        return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
 
 
 def _short_temporary_directory() -> Path:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
+from harness.provision.process_environment import process_variables
 from harness.worker import channel
 from harness.worker.replies import Died, JobError, Silent, pack_job, unpack_answer
 
@@ -50,13 +51,13 @@ class SoloProcess:
 
 
 @contextmanager
-def solo_process(log: Path, *, environment: dict[str, str] | None = None) -> Iterator[SoloProcess]:
+def solo_process(folder: Path) -> Iterator[SoloProcess]:
     """A fresh process; it is dead when the context ends.
 
     Args:
-        log: where its output goes.
-        environment: variables to set besides the inherited ones.
+        folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
     """
+    log = folder / "solo.log"
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
@@ -67,7 +68,7 @@ def solo_process(log: Path, *, environment: dict[str, str] | None = None) -> Ite
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})},
+                env={**os.environ, **process_variables(folder, "cpu")},
             )
         stack.callback(process.wait)
         stack.callback(process.kill)

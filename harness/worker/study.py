@@ -147,8 +147,8 @@ def verify(
     """Check a plan against the reference, all workers in this process.
 
     Returns:
-        the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also the
-        first pass and variable that diverge, if any do.
+        the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also
+        the first pass and variable that diverge, if any do.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
     from harness.worker.check import check

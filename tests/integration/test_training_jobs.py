@@ -86,7 +86,7 @@ def test_measured_bytes_are_those_predicted(
 ) -> None:
     plan = captured.plan(strategy)
     with training(cluster, captured, plan, tmp_path) as processes:
-        measured = measure(processes, n_steps=8, warmup=3, batch_size=captured.batch_size, timeout_s=60)
+        measured = measure(processes, n_steps=8, warmup=3, batch_size=captured.batch_size)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
     for row, predicted in zip(measured.tcp.matrix, plan.payload_matrix, strict=True):
@@ -99,7 +99,7 @@ def test_without_communication_no_byte_is_counted(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
-        measured = measure(processes, n_steps=4, warmup=1, batch_size=captured.batch_size, timeout_s=60)
+        measured = measure(processes, n_steps=4, warmup=1, batch_size=captured.batch_size)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == 0
 
@@ -110,8 +110,10 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
     with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
         processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=10)
         started_s = time.monotonic()
-        with pytest.raises(WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"):
-            measure(processes, n_steps=50, warmup=1, batch_size=captured.batch_size, timeout_s=120)
+        with pytest.raises(
+            WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
+        ):
+            measure(processes, n_steps=50, warmup=1, batch_size=captured.batch_size)
         assert time.monotonic() - started_s < 15.0
 
 
@@ -123,7 +125,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
         with pytest.raises(
             CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
         ):
-            measure(processes, n_steps=5, warmup=1, batch_size=captured.batch_size, timeout_s=60)
+            measure(processes, n_steps=5, warmup=1, batch_size=captured.batch_size)
 
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ def sleeper(folder: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["sleep", "60"], env={**os.environ, RUN_FOLDER_VARIABLE: str(folder)})
 
 
-def dead_folder(base: Path) -> Path:
+def dead_folder(base: Path, **changes: object) -> Path:
     folder = base / "stratbench-dead"
     folder.mkdir()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    (folder / "owner.json").write_text(json.dumps({"pid": os.getpid(), "started": 1, "boot": boot}))
+    namespace = str(Path("/proc/self/ns/pid").readlink())
+    owner = {"pid": os.getpid(), "started": 1, "boot": boot, "pid_namespace": namespace}
+    (folder / "owner.json").write_text(json.dumps(owner | changes))
     return folder
 
 
@@ -56,6 +58,24 @@ def test_a_folder_whose_owner_never_wrote_is_removed_when_it_is_old(tmp_path: Pa
     folder = tmp_path / "stratbench-old"
     folder.mkdir()
     os.utime(folder, (0, 0))
+    assert reap(tmp_path) == (folder,)
+
+
+def test_a_folder_that_somebody_else_named_alike_is_never_touched(tmp_path: Path) -> None:
+    theirs = tmp_path / "stratbench-results"
+    theirs.mkdir()
+    (theirs / "results.jsonl").write_text("precious")
+    os.utime(theirs, (0, 0))
+    assert reap(tmp_path) == ()
+    assert (theirs / "results.jsonl").read_text() == "precious"
+
+
+def test_a_run_of_another_container_is_left_to_it_and_one_of_another_boot_is_not(tmp_path: Path) -> None:
+    dead_folder(tmp_path, pid_namespace="pid:[1]")
+    assert reap(tmp_path) == ()
+    (tmp_path / "stratbench-dead" / "owner.json").unlink()
+    (tmp_path / "stratbench-dead").rmdir()
+    folder = dead_folder(tmp_path, pid_namespace="pid:[1]", boot="another")
     assert reap(tmp_path) == (folder,)
 
 

@@ -1,0 +1,30 @@
+"""The environment that every process with a workload in it is started with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from harness.provision.reaper import RUN_FOLDER_VARIABLE
+
+
+def process_variables(folder: Path, device: Literal["cpu", "gpu"]) -> Mapping[str, str]:
+    """Variables to set besides the inherited ones.
+
+    Args:
+        folder: of the run, by which its processes are found and with which their files go.
+    """
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    variables = {
+        RUN_FOLDER_VARIABLE: str(folder),
+        # TensorFlow leaves files here when its process is killed, as those of a case are.
+        "TMPDIR": str(temporary),
+        "KERAS_HOME": str(folder / "keras"),  # Keras writes a file into the home directory otherwise
+        "KERAS_BACKEND": "tensorflow",
+        "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
+        "PYTHONUNBUFFERED": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+    }
+    if device == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+    return variables

@@ -1,0 +1,126 @@
+"""One repeat of one case, whatever happens to it: captured, planned, run, recorded."""
+
+import contextlib
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.captures import Capture, Captures, planned, topology_of_case
+from harness.case_runner import CHECK_STEPS, run_case
+from harness.equivalence import Reference
+from harness.errors import CaseError, HarnessError
+from harness.matrix import Case, Slot
+from harness.progress import Progress
+from harness.provision.base import Cluster
+from harness.records import Record
+from harness.run_recorder import RunRecorder
+from harness.spec import ExperimentSpec
+from harness.store import RunFolder, Steps
+from strategies.plan import Plan
+from strategies.registry import resolve
+
+_CHECKED_CLASSES = ("exact", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What is known of a repeat that has ended.
+
+    Attributes:
+        steps: None unless it was measured.
+    """
+
+    record: Record
+    steps: Steps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRunner:
+    """Takes the repeats of a run through capture, plan, processes and record."""
+
+    spec: ExperimentSpec
+    folder: RunFolder
+    cluster: Cluster
+    recorder: RunRecorder
+    captures: Captures
+    progress: Progress
+
+    def prepare(self, slots: Sequence[Slot]) -> None:
+        """Capture every workload and make every reference, so that no time passes between cases for that.
+
+        What cannot be made is recorded when the turn of its first repeat comes.
+        """
+        for case in {slot.case.id: slot.case for slot in slots}.values():
+            with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
+                capture = self.captures.of(case)
+                self.captures.batches(case, capture)
+                self._reference(case, capture)
+
+    def run(self, slot: Slot) -> Ended:
+        """Run a repeat.
+
+        Raises:
+            HarnessError: other than `CaseError`: the run cannot go on.
+            OSError: the run folder cannot be written to.
+        """
+        started_s = time.monotonic()
+        made: Plan | None = None
+        case = slot.case
+        try:
+            with self.progress.doing(f"{case.workload_name} {case.strategy} repeat {slot.repeat}"):
+                capture, made = planned(self.captures, case)
+                self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
+                ran = run_case(
+                    self.cluster,
+                    capture,
+                    made,
+                    self.captures.batches(case, capture),
+                    [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)],
+                    n_steps=self.spec.measure.steps,
+                    warmup=_warm_up(self.spec),
+                    reference=self._reference(case, capture),
+                    repeat=slot.repeat,
+                )
+        except CaseError as error:
+            return self._failed(slot, error, time.monotonic() - started_s, made)
+        except (HarnessError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
+            return self._failed(slot, _unexpected(error), time.monotonic() - started_s, made)
+        self.recorder.provision_s = self.cluster.provision_s
+        self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
+        record = self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
+        return Ended(record=record, steps=ran.measurement.steps)
+
+    def _reference(self, case: Case, capture: Capture) -> Reference | None:
+        """What to check against; None where the case was checked in an earlier repeat, or never is."""
+        strategy, _ = resolve(case.strategy.name, case.strategy.params)
+        if self.recorder.verdict(case) is not None or strategy.strategy_class not in _CHECKED_CLASSES:
+            return None
+        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
+
+    def _failed(self, slot: Slot, error: CaseError, wall_s: float, made: Plan | None) -> Ended:
+        # Logs and tracebacks are too long for a record.
+        notes = "\n\n".join(getattr(error, "__notes__", []))
+        if notes:
+            path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
+            path.write_text(f"{error}\n\n{notes}\n")
+        return Ended(record=self.recorder.failed(slot, error, wall_s, made))
+
+
+def _warm_up(spec: ExperimentSpec) -> int | Literal["auto"]:
+    asked = spec.measure.warmup_steps
+    return "auto" if asked is None else asked
+
+
+def _unexpected(error: Exception) -> CaseError:
+    first_line = next(iter(str(error).splitlines()), "no message")
+    failure = CaseError(
+        "internal-error",
+        f"unexpected {type(error).__name__}: {first_line}; report the traceback in failure.log",
+        stage="run",
+    )
+    failure.add_note("".join(traceback.format_exception(error)).rstrip())
+    return failure

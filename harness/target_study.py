@@ -1,0 +1,79 @@
+"""One workload under one strategy, outside a run: captured and planned in a process of its own."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.captures import STUDY, Capture, Captures, planned
+from harness.errors import CaseError, UsageError
+from harness.matrix import Case
+from harness.options import Target
+from harness.provision.failures import USER_ERROR
+from harness.provision.reaper import reap, run_folder
+from harness.provision.solo import SoloProcess, solo_process
+from strategies.plan import Plan
+
+JOB_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetStudy:
+    """A captured and planned target.
+
+    Attributes:
+        batches: folder of its first global batches.
+    """
+
+    capture: Capture
+    plan: Plan
+    batches: Path
+    _process: SoloProcess
+
+    def call(self, job: str, args: tuple[object, ...]) -> dict[str, Any]:
+        """Run a job of `harness.worker.study` that answers with a part of a command's JSON.
+
+        Raises:
+            CaseError: it failed.
+        """
+        answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=JOB_S, stage=job)
+        assert isinstance(answer, dict)
+        return answer
+
+
+@contextmanager
+def study(target: Target, *, n_batches: int) -> Iterator[TargetStudy]:
+    """Capture and plan a target; nothing of it is left when the context ends.
+
+    Raises:
+        UsageError: the target cannot be used. CaseError: anything else went wrong.
+    """
+    asked = target.workload.params.get("batch_size")
+    case = Case(
+        id="",
+        workload=target.workload,
+        strategy=target.strategy,
+        provider="local",
+        device="cpu",
+        workers=target.workers,
+        replicas=target.replicas,
+        cores_per_worker=1,
+        memory_bytes=0,
+        rate_mbit=None,
+        batch_rule="global",
+        batch_size=asked if isinstance(asked, int) else None,
+    )
+    reap()
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder())
+        process = stack.enter_context(solo_process(folder))
+        captures = Captures(folder, process.call, seed=0, n_batches=n_batches, n_least=n_batches)
+        try:
+            capture, plan = planned(captures, case)
+            batches = captures.batches(case, capture)
+            yield TargetStudy(capture=capture, plan=plan, batches=batches, _process=process)
+        except CaseError as error:
+            if error.kind == USER_ERROR:
+                raise UsageError(error.message, field=error.field) from error
+            raise
