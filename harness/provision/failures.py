@@ -40,6 +40,7 @@ class Awaited:
         what: as a message says it.
         waited_s: until the failure.
         log: of the process concerned, None when it had none yet.
+        is_log_kept: whether the log is still there after the command.
     """
 
     worker: int
@@ -47,6 +48,7 @@ class Awaited:
     waited_s: float
     log: Path | None
     stage: str
+    is_log_kept: bool = True
 
 
 def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
@@ -54,7 +56,7 @@ def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
     error = WorkerDied(
         "worker-died",
         f"worker {awaited.worker}: its {died.what} {_ending(died.exit_code)} {awaited.waited_s:.1f} s into "
-        f"{awaited.what}; see {_log_name(awaited)}, then repeat the case with --resume",
+        f"{awaited.what}; {_where_to_look(awaited)}",
         stage=awaited.stage,
     )
     _add_log(error, awaited.log)
@@ -63,10 +65,11 @@ def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
 
 def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
     """Describe a silence, with the last lines of the log; they hold the stacks of its threads."""
+    what = "its process is stopped and gave no" if silent.is_stopped else "no"
     error = WorkerUnresponsive(
         "unresponsive",
-        f"worker {awaited.worker}: no answer from {awaited.what} within {silent.waited_s:.1f} s; "
-        f"see the stacks at the end of {_log_name(awaited)}, or allow it more time",
+        f"worker {awaited.worker}: {what} answer from {awaited.what} within {silent.waited_s:.1f} s; "
+        f"{_where_to_look(awaited)}",
         stage=awaited.stage,
     )
     _add_log(error, awaited.log)
@@ -102,8 +105,10 @@ def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:
         return ()
 
 
-def _log_name(awaited: Awaited) -> str:
-    return awaited.log.name if awaited.log else "its log"
+def _where_to_look(awaited: Awaited) -> str:
+    if not awaited.is_log_kept:
+        return "--debug shows the end of its log"
+    return f"see {awaited.log.name if awaited.log else 'its log'}, then repeat the case with --resume"
 
 
 def _add_log(error: CaseError, log: Path | None) -> None:

@@ -262,7 +262,14 @@ def _fetch(reference: ray.ObjectRef) -> object:
 
 def _is_a_cause(value: object) -> bool:
     """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
-    return isinstance(value, Died) or (isinstance(value, JobError) and value.kind is not None)
+    match value:
+        case Died():
+            return True
+        case JobError():
+            return value.kind is not None
+        case Silent():
+            return value.is_stopped
+    return False
 
 
 def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], is_up: Callable[[], bool]) -> None:

@@ -34,7 +34,9 @@ class SoloProcess:
         def awaited() -> Awaited:
             name = function.partition(":")[2]
             waited_s = time.monotonic() - started_s
-            return Awaited(worker=0, what=name, waited_s=waited_s, log=self._log, stage=stage)
+            return Awaited(
+                worker=0, what=name, waited_s=waited_s, log=self._log, stage=stage, is_log_kept=False
+            )
 
         try:
             deadline_s = started_s + timeout_s

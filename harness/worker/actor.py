@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.worker import channel
+from harness.worker import channel, linux
 from harness.worker.replies import Answer, Died, Reply, Silent
 
 _MESSAGE_LIMIT = 65536
@@ -153,9 +153,10 @@ class Worker:
             channel.send_message(child.jobs, job, deadline_s=deadline_s)
             return Answer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
         except TimeoutError:
+            is_stopped = linux.is_stopped(pid)
             self._signal(child, signal.SIGUSR1)
             child.exited.wait(_STACKS_S)
-            return Silent(waited_s=timeout_s)
+            return Silent(waited_s=timeout_s, is_stopped=is_stopped)
         except (channel.ChannelClosedError, OSError):
             child.exited.wait(_EXIT_NEWS_S)
             if self._zygote_gone.is_set():

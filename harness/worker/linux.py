@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,6 +27,15 @@ def die_with_parent(parent_pid: int) -> None:
 def n_threads() -> int:
     """Threads of this process, those of native libraries included."""
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal such as SIGSTOP has halted a process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in {"T", "t"}
 
 
 def close_other_descriptors(keep: set[int]) -> None:

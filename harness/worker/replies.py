@@ -63,9 +63,14 @@ class Died:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Silent:
-    """The process lives and did not answer in time."""
+    """The process lives and did not answer in time.
+
+    Attributes:
+        is_stopped: a signal has halted it, so that its peers wait for it.
+    """
 
     waited_s: float
+    is_stopped: bool = False
 
 
 Reply: TypeAlias = Answer | Died | Silent

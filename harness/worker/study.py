@@ -5,14 +5,15 @@ the state of its process first.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from harness.errors import UsageError
+from harness.errors import CaseError, UsageError
 from harness.matrix import Case, global_batch
 from harness.worker.process import JobState
 
@@ -54,17 +55,20 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
     from strategies.errors import CaptureError
     from strategies.summary import summarise
     from strategies.tf_bridge.capture import capture as capture_step
+    from workloads.data import element_spec
 
     keras.backend.clear_session()
     workload = _workload(case)
     batch_size = global_batch(case, workload.batch_size)
     share, uneven = divmod(batch_size, case.n_replicas)
+    with _told_as_usage(workload, "dataset() must return examples"):
+        element_spec(workload, seed=seed)
+        structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
-    with _user_code(workload, "train_step"):
+    with _told_as_usage(workload, "train_step() must return a step"):
         step = workload.train_step()
-    element_spec = workload.dataset(seed).element_spec
     try:
-        captured = capture_step(step, element_spec, replica_batch=None if uneven else share)
+        captured = capture_step(step, structure, replica_batch=None if uneven else share)
     except CaptureError as error:
         raise UsageError(str(error), field=case.workload_name) from error
     summary = summarise(captured.step, case.workload_name, getattr(captured, "rows_per_example", {}))
@@ -95,11 +99,13 @@ def lay_batches(
     from workloads.data import batches
 
     workload = _workload(case)
-    made = batches(workload, batch_size=global_batch(case, workload.batch_size), seed=seed)
-    first = next(made)
+    with _told_as_usage(workload, "dataset() must return examples"):
+        made = batches(workload, batch_size=global_batch(case, workload.batch_size), seed=seed)
+        first = next(made)
     batch_bytes = max(1, sum(part.nbytes for part in first))
     n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
-    parts = list(zip(first, *itertools.islice(made, n - 1), strict=True))
+    with _told_as_usage(workload, "dataset() must return examples"):
+        parts = list(zip(first, *itertools.islice(made, n - 1), strict=True))
     target = Path(folder)
     target.mkdir(parents=True)
     for number, part in enumerate(parts):
@@ -162,6 +168,7 @@ def verify(
         step = step_in_float64(step)
         batches = [[in_float64(part) for part in batch] for batch in batches]
     checkup = check(step, initial, plan, batches)
+    _refuse_non_finite(checkup.reference_losses)
     verdict = checkup.verdict
     answer: dict[str, Any] = {
         "equivalent": verdict.equivalent,
@@ -231,20 +238,27 @@ def _workload(case: Case) -> "Workload":
         raise UsageError(str(error), field="workload") from error
 
 
-class _user_code:  # noqa: N801 - reads as a statement
-    """Turns whatever a user's code raises into one line that says where."""
+@contextmanager
+def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
+    """Turn whatever a user's code raises, an exit included, into one line that says where."""
+    from workloads.errors import WorkloadError
+    from workloads.user_file import describe_failure, source_file
 
-    def __init__(self, workload: "Workload", what: str) -> None:
-        self._workload, self._what = workload, what
+    try:
+        yield
+    except WorkloadError as error:
+        raise UsageError(str(error), field="workload") from error
+    except (Exception, SystemExit) as error:
+        told = describe_failure(error, path=source_file(workload))
+        raise UsageError(f"{rule}, got {told}", field=workload.name) from error
 
-    def __enter__(self) -> None:
-        pass
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            from workloads.user_file import describe_failure, source_file
-
-            told = describe_failure(error, path=source_file(self._workload))
-            raise UsageError(
-                f"{self._what}() must return a step, got {told}", field=self._workload.name
-            ) from error
+def _refuse_non_finite(losses: Sequence[float]) -> None:
+    for step, loss in enumerate(losses):
+        if not np.isfinite(loss):
+            raise CaseError(
+                "non-finite-loss",
+                f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning rate "
+                "or check the data",
+                stage="verify",
+            )
