@@ -1,8 +1,8 @@
 """Payload of a plan: the bytes of values and ids that tasks send each other in a step, from the plan alone.
 
-Formulas: in a ring all-reduce each member sends 2(N−1)/N of the buffer (Patarasuk and Yuan 2009, Bandwidth optimal
-all-reduce algorithms); with parameter servers a worker pulls and pushes what other hosts serve (Li et al. 2014,
-Scaling distributed machine learning with the parameter server).
+Formulas: in a ring all-reduce each member sends 2(N−1)/N of the buffer (Patarasuk and Yuan 2009, Bandwidth
+optimal all-reduce algorithms); with parameter servers a worker pulls and pushes what other hosts serve (Li et
+al. 2014, Scaling distributed machine learning with the parameter server).
 """
 
 from collections.abc import Sequence

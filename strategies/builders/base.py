@@ -14,7 +14,7 @@ Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A knob of a strategy; `minimum` bounds numbers, and a knob whose default is None may be given as none."""
+    """A knob of a strategy; `minimum` bounds numbers, and one whose default is None may be none."""
 
     name: str
     type: type[bool] | type[int] | type[float] | type[str]

@@ -43,8 +43,8 @@ def gather_rows(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """All members' rows and ids, one after the other, however many each one has.
 
-    Members first tell each other how many rows they have; then all send as many as the longest has, and what was
-    padded is dropped.
+    Members first tell each other how many rows they have; then all send as many as the longest has, and what
+    was padded is dropped.
 
     Args:
         rows: [n, …]. ids: [n].

@@ -4,14 +4,21 @@ import tensorflow as tf
 
 
 def weighted_sum(*values: tf.Tensor, weights: tuple[float, ...]) -> tf.Tensor:
-    """The sum of values times weights, exact where a weight is one.
+    """The sum of values times weights, exact where a weight is one or zero.
 
     Args:
         values: tensors of one shape and type.
-        weights: one for each; integers take whole weights only.
+        weights: one for each; integers take ones and zeros only.
     """
-    terms = [v if w == 1.0 else v * tf.constant(w, v.dtype) for v, w in zip(values, weights, strict=True)]
+    terms = [_weighted(v, w) for v, w in zip(values, weights, strict=True)]
     return terms[0] if len(terms) == 1 else tf.add_n(terms)
+
+
+def _weighted(value: tf.Tensor, weight: float) -> tf.Tensor:
+    if weight == 1.0:
+        return value
+    # What has no weight must not matter even where it is not a number.
+    return tf.zeros_like(value) if weight == 0.0 else value * tf.constant(weight, value.dtype)
 
 
 def split_examples(batch: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:

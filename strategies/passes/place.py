@@ -1,5 +1,6 @@
 """Devices for what replicas share."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
@@ -43,6 +44,8 @@ class Place:
                 place = places.get(node.name)
                 device = host if place is None else topology.host_device(max(place, 0))
             nodes.append(_placed(node, device))
+        if all(map(operator.is_, nodes, graph.graph.nodes)):
+            return graph
         return replace(graph, graph=graph.graph.with_nodes(nodes))
 
     def _places(self, graph: TrainGraph) -> dict[str, int]:

@@ -17,6 +17,9 @@ def contribute(
         combined: `Boundary.values` → its only contribution from now on; other boundaries stay as they are.
         changes: further fields of the step to replace.
     """
+    added = tuple(added)
+    if not (combined or added or changes):
+        return step
     inputs: dict[str, str] = {}
     for boundary in step.boundaries:
         contribution = combined.get(boundary.values)

@@ -16,7 +16,7 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
 # A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
-# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at the same time.
+# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
 LARGE_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
@@ -182,6 +182,6 @@ def _vector() -> Shape:
 def _check_group(topology: Topology) -> None:
     if topology.n_replicas < 2:
         raise StrategyError(
-            "all-reduce: a collective needs at least two members, got one replica; raise workers or replicas, "
-            "or use `single`"
+            "all-reduce: a collective needs at least two members, got one replica; raise workers or "
+            "replicas, or use `single`"
         )

@@ -46,15 +46,17 @@ class ParameterServerSync:
         pushes: list[str] = []
         added: list[Node] = []
         combined: dict[str, Contribution] = {}
-        update_nodes = {name for region in graph.regions for name in region.nodes}
+        # Updates come after the push, and a session reads for itself when no step runs.
+        not_waited_for = {name for region in graph.regions for name in region.nodes}
+        not_waited_for |= {v.read for v in graph.variables}
         for boundary in graph.boundaries:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = _Accumulator.of(boundary, device, topology)
-            reads = [n for n in uses[handles[boundary.variable]].reads if n not in update_nodes]
-            if boundary.rule != "first-replica" or updates:
-                nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
-                pushes.append(nodes[-1].name)
-                added += nodes
+            reads = [n for n in uses[handles[boundary.variable]].reads if n not in not_waited_for]
+            # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
+            nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
+            pushes.append(nodes[-1].name)
+            added += nodes
             if updates:
                 nodes, combined[boundary.values] = accumulator.take()
                 added += nodes
@@ -103,8 +105,7 @@ class _Accumulator:
             },
             device=device,
         )
-        required = 1 if boundary.rule == "first-replica" else topology.n_tasks
-        return cls(boundary=boundary, dtype=dtype, handle=handle, required=required, device=device)
+        return cls(boundary=boundary, dtype=dtype, handle=handle, required=topology.n_tasks, device=device)
 
     def push(self, contribution: Contribution, reads: Iterable[str], host: str) -> list[Node]:
         """Nodes that add a task's contribution once all its reads of the variable are done."""
