@@ -1,6 +1,6 @@
 """Forward state: by which rule new values from several replicas become one, and where they cross."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.errors import CaptureError
@@ -28,6 +28,7 @@ def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip
         skip: variables that are left alone.
     """
     changed: dict[str, Node] = {}
+    sums: set[str] = set()
     for name, kind in parts.kinds.items():
         if kind != "state" or name in skip:
             continue
@@ -35,9 +36,19 @@ def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip
             addition = _addition(graph, graph.by_name[write], reads)
             if addition is not None:
                 changed[write] = addition
+                sums.add(producer(graph.by_name[write].inputs[1]))
     if not changed:
         return graph
-    return graph.with_nodes(changed.get(node.name, node) for node in graph.nodes)
+    idle = {read for total in sums for read in _read_for_it_alone(graph, total, reads)}
+    return graph.with_nodes(_without_waits(changed.get(node.name, node), idle) for node in graph.nodes)
+
+
+def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> Iterator[str]:
+    """Reads that only this sum wants; writes wait for them, which would keep them for nothing."""
+    for read in map(producer, graph.by_name[total].data_inputs):
+        wanted_by = {u.name for u in graph.consumers[read] if read in map(producer, u.data_inputs)}
+        if read in reads and wanted_by == {total}:
+            yield read
 
 
 def _addition(graph: Graph, write: Node, reads: Mapping[str, str]) -> Node | None:
@@ -220,7 +231,7 @@ def _end(ref: str, forwarded: Mapping[str, str]) -> str:
     return ref
 
 
-def _without_waits(node: Node, gone: set[str]) -> Node:
+def _without_waits(node: Node, gone: Collection[str]) -> Node:
     if not any(c in gone for c in node.control_inputs):
         return node
     return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))

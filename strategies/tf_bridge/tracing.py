@@ -174,9 +174,9 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
 
 def _reason(error: Exception) -> str:
     """Type and message of an error of the user's, on one line."""
-    # Autograph wraps the message into a traceback of the user's code and keeps the message itself here.
+    # Autograph puts a traceback into the message and may change the type; it keeps both here.
     metadata = getattr(error, "ag_error_metadata", None)
-    text = str(error) if metadata is None else metadata.get_message().rpartition("\n    ")[2]
-    text = " ".join(_TERMINAL_STYLE.sub("", text).split()).removeprefix(f"{type(error).__name__}: ")
+    told = getattr(metadata, "cause_message", None) or f"{type(error).__name__}: {error}"
+    text = " ".join(_TERMINAL_STYLE.sub("", told).split())
     shortened = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
-    return f"{type(error).__name__}: {shortened or 'no message'}"
+    return shortened if not shortened.endswith(":") else f"{shortened} no message"

@@ -1,0 +1,208 @@
+"""Reads are moved out of functions and merged: each variable is read once in a step."""
+
+from collections import Counter
+
+import pytest
+
+from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape
+from strategies.ir.train_graph import Loss, TrainGraph, Variable
+from strategies.ir.verify import verify
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from strategies.passes.hoist_reads import HoistReads  # noqa: E402 - traces a constant
+from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
+from strategies.topology import Topology  # noqa: E402
+
+FLOAT, INT32, RESOURCE = DType("float"), DType("int32"), DType("resource")
+ALONE = Topology(replicas_per_task=(1,), batch_size=2)
+
+
+def node(name, op, *inputs, **attrs):
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs)
+
+
+def step(*nodes, functions=()):
+    variables = tuple(
+        Variable(
+            name=name,
+            kind="trainable",
+            group="trainable",
+            dtype=FLOAT,
+            shape=Shape((2, 2)),
+            handle=name,
+            placeholder=f"{name}/initial",
+            load=f"{name}/load",
+            read=f"{name}/read",
+        )
+        for name in ("v",)
+    )
+    access = [
+        n
+        for v in variables
+        for n in (
+            node(v.handle, "VarHandleOp", dtype=FLOAT, shape=v.shape),
+            node(v.placeholder, "Placeholder", dtype=FLOAT),
+            node(v.load, "AssignVariableOp", v.handle, v.placeholder, dtype=FLOAT),
+            read(v.read, v.handle),
+        )
+    ]
+    graph = Graph(nodes=(*access, *nodes), functions={f.name: f for f in functions})
+    return TrainGraph(
+        graph=graph,
+        variables=variables,
+        boundaries=(),
+        regions=(),
+        batch=(),
+        losses=(Loss(tensor=nodes[-1].name),),
+    )
+
+
+def read(name, *inputs):
+    return node(name, "ReadVariableOp", *inputs, dtype=FLOAT)
+
+
+def function(name, *nodes, result, args=("v",), types=(RESOURCE,), out=FLOAT):
+    return Function(
+        name=name,
+        inputs=tuple(Arg(name=a, dtype=t) for a, t in zip(args, types, strict=True)),
+        outputs=(Arg(name="out", dtype=out),),
+        nodes=nodes,
+        results={"out": result},
+    )
+
+
+def call(name, callee, *inputs, out=FLOAT):
+    attrs = {"Tin": (RESOURCE,) * len(inputs), "Tout": (out,), "f": FunctionRef(callee)}
+    return node(name, "StatefulPartitionedCall", *inputs, **attrs)
+
+
+def hoisted(before):
+    after = HoistReads().apply(before, ALONE)
+    verify(after.graph)
+    with tf.Graph().as_default():
+        tf.graph_util.import_graph_def(graphdef_from_graph(after.graph), name="")
+    return after
+
+
+def reads(step):
+    own = {v.read for v in step.variables}
+    return [n.name for n in step.graph.nodes if n.op == "ReadVariableOp" and n.name not in own]
+
+
+def add(name, *inputs):
+    return node(name, "AddV2", *inputs, T=FLOAT)
+
+
+def test_nothing_to_do_gives_the_same_object():
+    before = step(read("r", "v"))
+    assert HoistReads().apply(before, ALONE) is before
+
+
+def test_equal_reads_are_merged_even_if_they_wait_for_something():
+    before = step(
+        node("check", "NoOp"), read("a", "v"), read("b", "v", "^check"), add("sum", "a", "b", "^a", "^b")
+    )
+    after = hoisted(before)
+    assert reads(after) == ["a"]
+    assert after.graph.by_name["sum"].inputs == ("a", "a", "^a")
+
+
+def test_a_read_that_waits_for_a_write_stays():
+    before = step(
+        read("a", "v"),
+        read("a2", "v"),
+        node("w", "AssignAddVariableOp", "v", "a2", dtype=FLOAT),
+        node("then", "NoOp", "^w"),
+        read("b", "v", "^then"),
+        add("sum", "a", "b"),
+    )
+    after = hoisted(before)
+    assert reads(after) == ["a", "b"]
+    assert after.graph.by_name["sum"].inputs == ("a", "b")
+
+
+def test_reads_leave_functions_and_functions_that_these_call():
+    inner = function("inner", read("r", "v"), result="r:value:0")
+    outer = function("outer", call("c", "inner", "v"), result="c:output:0")
+    after = hoisted(
+        step(call("x", "outer", "v"), call("y", "outer", "v"), add("sum", "x", "y"), functions=(inner, outer))
+    )
+    assert len(reads(after)) == 1
+    assert not any(n.op == "ReadVariableOp" for f in after.graph.functions.values() for n in f.nodes)
+    assert all(a.dtype == FLOAT for f in after.graph.functions.values() for a in f.inputs)
+
+
+def test_a_variable_that_a_function_assigns_is_not_hoisted():
+    writes = function(
+        "writes",
+        read("r", "v"),
+        node("w", "AssignVariableOp", "v", "r:value:0", dtype=FLOAT),
+        result="r:value:0",
+    )
+    before = step(call("x", "writes", "v"), functions=(writes,))
+    assert HoistReads().apply(before, ALONE) is before
+
+
+def test_a_variable_that_a_call_hands_on_is_read_where_the_call_takes_it():
+    forward = function("forward", node("i", "Identity", "v", T=RESOURCE), result="i:output:0", out=RESOURCE)
+    backward = function(
+        "backward",
+        node("shape", "VariableShape", "v", out_type=INT32),
+        read("r", "v"),
+        result="r:value:0",
+    )
+    before = step(
+        call("x", "forward", "v", out=RESOURCE), call("y", "backward", "x"), functions=(forward, backward)
+    )
+    after = hoisted(before)
+    assert reads(after) == ["x/hoisted_0"]
+    assert after.graph.by_name["y"].attrs["Tin"] == (FLOAT,)
+    bodies = Counter(n.op for f in after.graph.functions.values() for n in f.nodes)
+    assert bodies == {"Identity": 1, "Shape": 1}
+
+
+def test_a_call_that_hands_a_variable_to_a_writer_keeps_it():
+    forward = function("forward", node("i", "Identity", "v", T=RESOURCE), result="i:output:0", out=RESOURCE)
+    before = step(
+        call("x", "forward", "v", out=RESOURCE),
+        node("w", "AssignVariableOp", "x", "v/initial", dtype=FLOAT),
+        functions=(forward,),
+    )
+    assert HoistReads().apply(before, ALONE) is before
+
+
+def test_a_lookup_in_a_function_becomes_one_in_the_value():
+    looks = function(
+        "looks",
+        node("ids", "Const", dtype=INT32, value=_int32_vector()),
+        node("g", "ResourceGather", "v", "ids:output:0", dtype=FLOAT, Tindices=INT32, batch_dims=0),
+        result="g:output:0",
+    )
+    after = hoisted(step(call("x", "looks", "v"), functions=(looks,)))
+    (body,) = after.graph.functions.values()
+    assert [n.op for n in body.nodes] == ["Const", "Const", "GatherV2"]
+
+
+def _int32_vector():
+    from strategies.tf_bridge.constants import constant
+
+    return constant("c", (0, 1), INT32, "").attrs["value"]
+
+
+def test_a_language_model_reads_each_dense_variable_once(cases):
+    case = cases.of("word-lm", "adam")
+    after = HoistReads().apply(case.step, ALONE)
+    verify(after.graph)
+    update = {n for region in after.regions for n in region.nodes}
+    sparse = {b.variable for b in after.gradients() if b.indices is not None}
+    handles = {v.handle: v.name for v in after.variables if v.kind == "trainable" and v.name not in sparse}
+    own = {v.read for v in after.variables}
+    counted = Counter(
+        handles[n.inputs[0]]
+        for n in after.graph.nodes
+        if n.op == "ReadVariableOp" and n.inputs[0] in handles and n.name not in update | own
+    )
+    assert set(counted.values()) == {1}
+    assert not any(n.op == "ReadVariableOp" for f in after.graph.functions.values() for n in f.nodes)

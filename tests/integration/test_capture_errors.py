@@ -1,0 +1,211 @@
+"""What cannot be captured: one line that names it and the way out."""
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tiny_steps import SPEC, Step, cross_entropy, fresh, hidden, train  # noqa: E402 - needs TensorFlow
+
+from strategies.errors import CaptureError  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+
+optimizers = keras.optimizers
+
+
+@pytest.fixture(autouse=True)
+def _session():
+    fresh()
+
+
+def refusal(step, **kwargs):
+    with pytest.raises(CaptureError) as caught:
+        capture(step, SPEC, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def with_loss(loss):
+    return train(hidden(), optimizers.SGD(0.1), loss)
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [
+        (lambda net, b: net(b[0]), "float32 of shape (None, 4); take its mean over the batch"),
+        (lambda net, b: tf.constant(3), "int32 of shape (); take its mean over the batch"),
+        (lambda net, b: {"loss": net(b[0])}, "dict; return the loss alone, as a tensor"),
+        (lambda net, b: None, "NoneType; return the loss alone, as a tensor"),
+    ],
+)
+def test_losses(make, got):
+    net = hidden()
+    message = refusal(train(net, optimizers.SGD(0.1), lambda batch: make(net, batch)))
+    assert message == f"train step: the loss must be a floating scalar, got {got}"
+
+
+def test_no_gradient():
+    assert refusal(with_loss(lambda batch: tf.reduce_mean(batch[0]))) == (
+        "train step: the loss must depend on a trainable variable, got no gradient for any; compute it from "
+        "the variables inside `loss`, and take the gradient with tf.GradientTape"
+    )
+
+
+def test_variables():
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    loss = cross_entropy(net)
+    assert refusal(Step(loss, [], sgd)) == (
+        "train step: `variables` must name a trainable variable, got none; pass the "
+        "model's trainable_variables"
+    )
+    assert refusal(Step(loss, ["kernel"], sgd)) == (
+        "train step: `variables` must hold tf.Variable or keras.Variable, got str; pass the model's "
+        "trainable_variables"
+    )
+
+
+def test_optimizer_and_step():
+    net = hidden()
+    assert refusal(Step(cross_entropy(net), net.trainable_variables, "adam")) == (
+        "train step: `optimizer` must be a Keras optimizer, got str; use keras.optimizers, or write a whole "
+        "step as a tf.function"
+    )
+    assert refusal(3) == (
+        "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got int; return one "
+        "of them from train_step()"
+    )
+
+
+def test_what_the_users_code_raises_is_told_in_one_line():
+    def loss(batch):
+        raise ValueError("labels are\nmissing")
+
+    with pytest.raises(CaptureError) as caught:
+        capture(with_loss(loss), SPEC)
+    assert str(caught.value) == "train step: tracing it raised ValueError: labels are missing"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_layer_that_does_not_fit():
+    net = hidden()
+    message = refusal(train(net, optimizers.SGD(0.1), lambda b: tf.reduce_mean(net(b[0][:, :2]))))
+    assert message.startswith("train step: tracing it raised ValueError: ")
+    assert len(message) < 400
+
+
+def test_a_gradient_inside_a_nested_function():
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    sgd.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def nested(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        return loss, tape.gradient(loss, net.trainable_variables)
+
+    @tf.function
+    def step(batch):
+        loss, found = nested(batch)
+        sgd.apply(found, net.trainable_variables)
+        return loss
+
+    name = net.trainable_variables[0].path
+    assert refusal(step) == (
+        f"train step: gradients must be taken in the step's own function, got variable {name!r} "
+        "differentiated inside the nested function 'nested'; take the gradient outside it"
+    )
+
+
+def test_an_update_before_a_gradient():
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    sgd.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                loss = loss_of(batch)
+            sgd.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+        return loss
+
+    assert refusal(step).startswith("train step: an update must come after all gradients, got 'sgd")
+
+
+def test_an_update_that_reads_the_loss():
+    net, rate = hidden(), tf.Variable(0.1, trainable=False, name="rate")
+    loss_of, weights = cross_entropy(net), net.trainable_variables
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        for v, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            v.assign_sub(rate * loss * g)
+        return loss
+
+    message = refusal(step)
+    assert message.startswith("train step: the update must read forward values only through gradients, got '")
+    assert message.endswith("which depends on the batch; compute it from gradients or variables")
+
+
+def test_an_update_that_draws():
+    net, weights = (net := hidden()), net.trainable_variables
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        for v, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            v.assign_sub(g + tf.random.normal(g.shape, seed=1))
+        return loss
+
+    assert refusal(step).startswith("train step: the update must not draw random numbers, got 'random_normal")
+
+
+def test_a_fixed_batch_and_uneven_shards():
+    net = hidden()
+
+    def loss(batch):
+        rows = tf.stack([batch[0][i] for i in range(batch[0].shape[0])])
+        return cross_entropy(net)((rows, batch[1]))
+
+    assert refusal(train(net, optimizers.SGD(0.1), loss)) == (
+        "train step: the model needs a fixed batch size, got shards of different sizes; choose a batch size "
+        "that the number of replicas divides"
+    )
+
+
+def test_resources_that_cannot_be_made_again():
+    net = hidden()
+    numbers = iter(tf.data.Dataset.range(3).repeat())
+    table = tf.lookup.experimental.MutableHashTable(tf.int32, tf.int32, -1)
+
+    def reads_iterator(batch):
+        return cross_entropy(net)(batch) + tf.cast(next(numbers), tf.float32)
+
+    def reads_table(batch):
+        return cross_entropy(net)((batch[0], tf.maximum(table.lookup(batch[1]), 0)))
+
+    message = refusal(train(net, optimizers.SGD(0.1), reads_iterator))
+    assert message.startswith("train step: captured resources must be variables or lookup tables, got '")
+    message = refusal(train(net, optimizers.SGD(0.1), reads_table))
+    assert message.startswith("train step: captured tables must not change, got MutableHashTable '")
+
+
+def test_large_constants_inside_of_loops():
+    net, large = hidden(), np.ones((3, 200_000), "float32") * np.arange(200_000, dtype="float32")
+
+    def loss(batch):
+        shift = tf.zeros((1,))
+        for _ in tf.range(2):
+            shift += tf.reduce_mean(batch[0] @ large)
+        return cross_entropy(net)((batch[0] + shift * 1e-9, batch[1]))
+
+    message = refusal(train(net, optimizers.SGD(0.1), loss))
+    assert message.startswith("train step: a loop, branch or nested function may hold 1048576 bytes")

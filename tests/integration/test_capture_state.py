@@ -1,0 +1,196 @@
+"""Forward state: how copies of several replicas become one, and random state that each has for itself."""
+
+import keras
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tiny_steps import (  # noqa: E402 - needs TensorFlow
+    SPEC,
+    assert_equivalent,
+    cross_entropy,
+    fresh,
+    hidden,
+    model,
+    train,
+    variable,
+)
+
+from strategies.errors import CaptureError  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+
+layers, optimizers = keras.layers, keras.optimizers
+
+
+@pytest.fixture(autouse=True)
+def _session():
+    fresh()
+
+
+def sgd():
+    return optimizers.SGD(0.1, momentum=0.9)
+
+
+def rules(captured):
+    return {v.name: v.rule for v in captured.step.variables if v.kind == "state"}
+
+
+def test_batch_statistics_are_means(tmp_path):
+    net = model(layers.Dense(5), layers.BatchNormalization())
+    captured = capture(train(net, sgd()), SPEC)
+    assert set(rules(captured).values()) == {"mean"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_fused_batch_statistics_too(tmp_path):
+    net, average = hidden(), tf.Variable(tf.zeros(3), trainable=False, name="average")
+
+    def loss(batch):
+        image = batch[0][:, None, None, :]
+        ones = tf.ones(3)
+        image, mean, _ = tf.compat.v1.nn.fused_batch_norm(image, ones, ones, is_training=True)
+        average.assign(average * 0.9 + mean * 0.1)
+        return cross_entropy(net)((image[:, 0, 0], batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert any(n.op == "FusedBatchNormV3" for n in captured.step.graph.nodes)
+    assert rules(captured) == {"average": "mean"}
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def test_statistics_updated_twice_in_a_step_cross_once(tmp_path):
+    norm, net = layers.BatchNormalization(), hidden()
+    norm.build((None, 3))
+
+    def loss(batch):
+        x = norm(batch[0], training=True)
+        return cross_entropy(net)((norm(tf.tanh(x) + batch[0], training=True), batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    state = [b.variable for b in captured.step.boundaries if b.role == "state"]
+    assert sorted(state) == sorted(v.path for v in norm.non_trainable_variables)
+    assert_equivalent(captured, tmp_path)
+
+
+def test_metrics_are_sums_even_if_updated_twice(tmp_path):
+    net = hidden()
+    mean = keras.metrics.Mean(name="mean")
+
+    def loss(batch):
+        value = cross_entropy(net)(batch)
+        mean.update_state(value)
+        mean.update_state(value * 2.0)
+        mean.result()
+        return value
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert set(rules(captured).values()) == {"sum"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_rules_follow_from_how_state_is_written(tmp_path):
+    net = hidden()
+    steps = tf.Variable(0, dtype=tf.int64, name="steps")
+    examples = tf.Variable(0, dtype=tf.int64, trainable=False, name="examples")
+    level = tf.Variable(0.0, trainable=False, name="level")
+
+    def loss(batch):
+        steps.assign_add(1)
+        examples.assign_add(tf.shape(batch[0], out_type=tf.int64)[0])
+        level.assign_sub(0.1 * (level - tf.reduce_mean(batch[0])))
+        return cross_entropy(net)(batch)
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert rules(captured) == {"steps": "first-replica", "examples": "sum", "level": "mean"}
+
+
+def test_sums_and_moving_averages_by_addition_are_merged(tmp_path):
+    net = hidden()
+    examples = tf.Variable(0, dtype=tf.int64, trainable=False, name="examples")
+    level = tf.Variable(0.0, trainable=False, name="level")
+
+    def loss(batch):
+        examples.assign_add(tf.shape(batch[0], out_type=tf.int64)[0])
+        level.assign_sub(0.1 * (level - tf.reduce_mean(batch[0])))
+        return cross_entropy(net)(batch)
+
+    assert_equivalent(capture(train(net, sgd(), loss), SPEC), tmp_path)
+
+
+def test_seeds_of_layers_and_shared_generators_are_per_replica(tmp_path):
+    shared = keras.random.SeedGenerator(3)
+    net = model(layers.Dropout(0.5, seed=1), layers.Dense(5), layers.GaussianNoise(0.1))
+
+    def loss(batch):
+        x = batch[0] + keras.random.normal((3,), seed=shared) * keras.random.uniform((3,), seed=shared)
+        return cross_entropy(net)((x, batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    seeds = [v for v in captured.step.variables if v.rule == "per-replica"]
+    assert [v.seed_word for v in seeds] == [0, 0, 0]
+    assert_equivalent(captured, tmp_path)
+
+
+def test_a_generator_is_per_replica_and_its_key_is_what_differs(tmp_path):
+    generator, net = tf.random.Generator.from_seed(5), hidden()
+
+    def loss(batch):
+        return cross_entropy(net)((batch[0] + generator.normal(tf.shape(batch[0])), batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    (state,) = (v for v in captured.step.variables if v.rule == "per-replica")
+    assert state.seed_word == 2
+    assert_equivalent(captured, tmp_path)
+
+
+def test_stateful_random_ops_in_graph_and_bodies(tmp_path):
+    tf.random.set_seed(7)
+    net = hidden()
+
+    def loss(batch):
+        shift = tf.random.normal((3,), seed=3)
+        for _ in tf.range(2):
+            shift += tf.random.normal((3,), seed=4)
+        if tf.reduce_sum(batch[0]) > 0:
+            shift += tf.random.uniform((3,), seed=5)
+        else:
+            shift -= tf.random.uniform((3,), seed=6)
+        return cross_entropy(net)((batch[0] + shift, batch[1]))
+
+    assert_equivalent(capture(train(net, sgd(), loss), SPEC), tmp_path)
+
+
+def test_state_written_in_a_loop_or_branch_is_refused_by_name():
+    net, calls = hidden(), tf.Variable(0.0, trainable=False, name="calls")
+
+    def loss(batch):
+        if tf.reduce_sum(batch[0]) > 0:
+            calls.assign_add(1.0)
+        return cross_entropy(net)(batch)
+
+    with pytest.raises(CaptureError, match=r"variable 'calls': forward state must be assigned at the top"):
+        capture(train(net, sgd(), loss), SPEC)
+
+
+def test_state_that_is_added_to_and_then_read_is_refused_by_name():
+    net, calls = hidden(), tf.Variable(0.0, trainable=False, name="calls")
+
+    def loss(batch):
+        calls.assign_add(1.0)
+        return cross_entropy(net)(batch) + 0.0 * calls
+
+    with pytest.raises(CaptureError, match=r"variable 'calls': forward state that replicas add to is read"):
+        capture(train(net, sgd(), loss), SPEC)
+
+
+def test_a_variable_that_a_trainable_update_does_not_touch_is_left(tmp_path):
+    net, frozen = hidden(), tf.Variable([1.0, 2.0, 3.0], trainable=False, name="frozen")
+
+    def loss(batch):
+        return cross_entropy(net)((batch[0] * frozen, batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert variable(captured, "frozen").kind == "state"
+    assert not any(b.variable == "frozen" for b in captured.step.boundaries)
+    assert_equivalent(captured, tmp_path, strategies=("ps",))

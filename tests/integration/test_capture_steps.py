@@ -1,0 +1,258 @@
+"""Steps of every form: where the gradient boundary lies, and that what is rebuilt computes the same."""
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tiny_steps import (  # noqa: E402 - needs TensorFlow
+    SPEC,
+    Step,
+    assert_equivalent,
+    cross_entropy,
+    dense_batches,
+    fresh,
+    hidden,
+    model,
+    train,
+    variable,
+)
+
+from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+
+optimizers, layers = keras.optimizers, keras.layers
+
+
+@pytest.fixture(autouse=True)
+def _session():
+    fresh()
+
+
+def gradients(captured):
+    return sorted(b.variable for b in captured.step.gradients())
+
+
+def own_tape():
+    net, optimizer = hidden(), optimizers.Adam(0.01)
+    optimizer.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        found = tape.gradient(loss, net.trainable_variables)
+        optimizer.apply_gradients(zip(found, net.trainable_variables, strict=True))
+        return loss
+
+    return step, net
+
+
+def test_a_whole_step_with_its_own_tape_even_if_it_ran_before(tmp_path):
+    step, net = own_tape()
+    step(tuple(tf.constant(part) for part in dense_batches()[0]))
+    captured = capture(step, SPEC)
+    assert gradients(captured) == sorted(v.path for v in net.trainable_variables)
+    assert_equivalent(captured, tmp_path)
+
+
+def test_several_tapes_are_joined_and_each_optimizer_keeps_its_slots(tmp_path):
+    generator, judge = model(layers.Dense(3)), keras.Sequential([keras.Input((3,)), layers.Dense(1)])
+    first, second = optimizers.Adam(0.01), optimizers.RMSprop(0.01)
+    first.build(generator.trainable_variables)
+    second.build(judge.trainable_variables)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as one, tf.GradientTape() as other:
+            fake = judge(generator(batch[0])[:, :3])
+            loss = -tf.reduce_mean(tf.math.log_sigmoid(fake))
+            against = -tf.reduce_mean(tf.math.log_sigmoid(judge(batch[0])) + tf.math.log_sigmoid(-fake))
+        mine = one.gradient(loss, generator.trainable_variables)
+        yours = other.gradient(against, judge.trainable_variables)
+        first.apply_gradients(zip(mine, generator.trainable_variables, strict=True))
+        second.apply_gradients(zip(yours, judge.trainable_variables, strict=True))
+        return loss + against
+
+    captured = capture(step, SPEC)
+    everything = [*generator.trainable_variables, *judge.trainable_variables]
+    assert gradients(captured) == sorted(v.path for v in everything)
+    owned = {v.slot_of for v in captured.step.variables if v.kind == "slot"}
+    assert owned == {None, *(v.path for v in everything)}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_a_persistent_tape_asked_twice_is_the_union(tmp_path):
+    net, optimizer = hidden(), optimizers.SGD(0.1, momentum=0.9)
+    optimizer.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape(persistent=True) as tape:
+            loss = loss_of(batch)
+        found = [tape.gradient(loss, [v])[0] for v in net.trainable_variables]
+        optimizer.apply(found, net.trainable_variables)
+        return loss
+
+    captured = capture(step, SPEC)
+    assert len(gradients(captured)) == 4
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def test_of_nested_tapes_only_the_outermost_is_the_boundary(tmp_path):
+    net = hidden()
+    inner_loss = cross_entropy(net)
+
+    def loss(batch):
+        with tf.GradientTape() as tape:
+            inner = inner_loss(batch)
+        found = tape.gradient(inner, [v.value for v in net.trainable_variables])
+        return inner + 0.1 * tf.add_n([tf.nn.l2_loss(g) for g in found])
+
+    captured = capture(train(net, optimizers.Adam(0.01), loss), SPEC)
+    assert len(gradients(captured)) == 4
+    assert_equivalent(captured, tmp_path)
+
+
+def test_tf_gradients_and_autograph(tmp_path):
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    optimizer.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        loss = loss_of(batch)
+        if loss > 1.0:
+            loss = loss * 2.0
+        for i in tf.range(2):
+            loss += tf.cast(i, tf.float32) * loss
+        found = tf.gradients(loss, [v.value for v in net.trainable_variables])
+        optimizer.apply(found, net.trainable_variables)
+        return loss
+
+    captured = capture(step, SPEC)
+    assert any(n.op in ("If", "StatelessIf") for n in captured.step.graph.nodes)
+    assert_equivalent(captured, tmp_path)
+
+
+def test_hooks_are_gone_afterwards():
+    before = tf.GradientTape.gradient, tf.gradients, vars(keras.optimizers.Optimizer).get("apply")
+    capture(train(hidden(), optimizers.SGD(0.1)), SPEC)
+    assert (tf.GradientTape.gradient, tf.gradients, vars(keras.optimizers.Optimizer).get("apply")) == before
+
+
+def test_loops_branches_and_nested_functions(tmp_path):
+    net, w = hidden(), tf.Variable(np.eye(3, dtype="float32"), name="w")
+
+    @tf.function
+    def inner(x):
+        return tf.tanh(x @ w)
+
+    @tf.function
+    def outer(x):
+        for _ in tf.range(2):
+            x = inner(x) if tf.reduce_sum(x) > 0 else inner(x) + w[0]
+        return tf.switch_case(tf.shape(x)[0] % 2, [lambda: x @ w, lambda: x + w[1]])
+
+    def loss(batch):
+        return cross_entropy(net)((outer(batch[0]), batch[1]))
+
+    step = Step(loss, [w, *net.trainable_variables], optimizers.Adam(0.1))
+    assert_equivalent(capture(step, SPEC), tmp_path)
+
+
+@pytest.mark.parametrize("keys", ["strings", "integers"])
+def test_lookup_tables_are_made_again_in_the_graph(tmp_path, keys):
+    values = tf.constant([3, 2, 1, 0])
+    names = tf.constant(["0", "1", "2", "3"]) if keys == "strings" else tf.range(4)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(names, values), -1)
+    net = hidden()
+
+    def loss(batch):
+        wanted = tf.strings.as_string(batch[1]) if keys == "strings" else batch[1]
+        return cross_entropy(net)((batch[0], table.lookup(wanted)))
+
+    handle = table.resource_handle
+    captured = capture(train(net, optimizers.SGD(0.1), loss), SPEC)
+    assert table.resource_handle is handle
+    assert len(captured.step.tables) == 1
+    assert_equivalent(captured, tmp_path)
+
+
+def test_effects_run_once_and_checks_on_every_replica(tmp_path, capfd):
+    net = hidden()
+
+    def loss(batch):
+        value = cross_entropy(net)(batch)
+        tf.print("the loss is", value)
+        tf.debugging.assert_greater(value, -1.0)
+        return value
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), SPEC)
+    by_name = captured.step.graph.by_name
+    assert [by_name[n].op for n in captured.step.effects] == ["PrintV2"]
+    assert captured.step.state_targets, "the assertion must run on every replica"
+    assert "PrintV2" not in {by_name[n].op for n in captured.step.state_targets}
+    capfd.readouterr()
+    assert_equivalent(captured, tmp_path, strategies=("all-reduce",))
+    printed = [line for line in capfd.readouterr().err.splitlines() if "the loss is" in line]
+    assert len(printed) == len(dense_batches())
+
+
+def test_names_are_unique_in_creation_order_and_initial_values_are_no_constants(tmp_path):
+    first = tf.Variable(tf.ones((3, 4)), name="w")
+    second = tf.Variable(tf.zeros((4,)), name="w")
+    third = tf.Variable(tf.ones((4,)), name="w")
+    large = np.full((3, 200_000), 1e-3, "float32") * np.arange(200_000, dtype="float32")
+    eager = tf.constant(large)
+
+    def loss(batch):
+        x = batch[0] + tf.reduce_mean(batch[0] @ eager + batch[0] @ large, axis=1, keepdims=True) * 1e-6
+        logits = tf.nn.relu(x @ first + second) + third
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[1], logits=logits))
+
+    step = Step(loss, [third, first, second], optimizers.SGD(0.1, momentum=0.9))
+    captured = capture(step, SPEC)
+    assert [v.name for v in captured.step.variables if v.kind == "trainable"] == ["w", "w__1", "w__2"]
+    assert captured.initial["w__2"].tolist() == [1.0] * 4
+    slots = {v.slot_of: v.shape.dims for v in captured.step.variables if v.group == "momentums"}
+    assert slots == {"w": (3, 4), "w__1": (4,), "w__2": (4,)}
+    constants = [n for n in captured.step.graph.nodes if n.op == "Const"]
+    assert max(len(n.attrs["value"].proto) for n in constants) < 1 << 20
+    beside = [v for v in captured.step.variables if v.name.startswith("constants/")]
+    assert [(v.kind, v.rule) for v in beside] == [("state", "per-replica")] * 2
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def test_batches_may_be_nested_and_their_axis_is_free_where_the_model_allows(tmp_path):
+    net = hidden()
+
+    def loss(batch):
+        return cross_entropy(net)((batch["x"][0], batch["y"]))
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), {"y": SPEC[1], "x": (SPEC[0],)})
+    assert [(b.path, b.shape.dims) for b in captured.step.batch] == [("x/0", (-1, 3)), ("y", (-1,))]
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def test_a_model_that_needs_a_fixed_batch_gets_one():
+    net = hidden()
+
+    def loss(batch):
+        rows = tf.stack([batch[0][i] for i in range(batch[0].shape[0])])
+        return cross_entropy(net)((rows, batch[1]))
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), SPEC, replica_batch=2)
+    assert captured.step.batch[0].shape.dims == (2, 3)
+
+
+def test_an_unused_variable_stays_and_has_no_boundary(tmp_path):
+    net, unused = hidden(), tf.Variable([1.0, 2.0], name="unused")
+    step = Step(cross_entropy(net), [unused, *net.trainable_variables], optimizers.SGD(0.1))
+    captured = capture(step, SPEC)
+    assert variable(captured, "unused").kind == "trainable"
+    assert "unused" not in gradients(captured)
+    assert_equivalent(captured, tmp_path, strategies=("ps",))

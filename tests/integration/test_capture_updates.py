@@ -1,0 +1,176 @@
+"""Update regions: what belongs to one, in which order it runs, and sparse gradients in it."""
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tiny_steps import (  # noqa: E402 - needs TensorFlow
+    SPEC,
+    Step,
+    assert_equivalent,
+    cross_entropy,
+    fresh,
+    hidden,
+    train,
+    variable,
+)
+
+from strategies.ir.graph import producer  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+
+optimizers, schedules = keras.optimizers, keras.optimizers.schedules
+OPTIMIZERS = {
+    "weight decay": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
+    "averages": lambda: optimizers.SGD(0.1, momentum=0.9, use_ema=True, ema_overwrite_frequency=2),
+    "clipped each": lambda: optimizers.Adam(0.01, clipnorm=0.1),
+    "clipped together": lambda: optimizers.SGD(0.1, global_clipnorm=0.05),
+    "clipped values": lambda: optimizers.SGD(0.1, clipvalue=0.01),
+    "schedule": lambda: optimizers.SGD(schedules.PiecewiseConstantDecay([1, 3], [0.1, 0.01, 0.02])),
+    "loss scale": lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.01), dynamic_growth_steps=2),
+    "accumulation": lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2),
+}
+
+
+@pytest.fixture(autouse=True)
+def _session():
+    fresh()
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_are_kept(tmp_path, name):
+    assert_equivalent(capture(train(hidden(), OPTIMIZERS[name]()), SPEC), tmp_path)
+
+
+def test_clipping_by_the_step_reads_all_gradients(tmp_path):
+    captured = capture(train(hidden(), optimizers.AdamW(0.01), clip=0.05), SPEC)
+    region = next(r for r in captured.step.regions if r.variable.endswith("kernel"))
+    by_name = captured.step.graph.by_name
+    read = {producer(ref) for n in region.nodes for ref in by_name[n].data_inputs}
+    assert {b.values for b in captured.step.gradients()} <= read
+    assert_equivalent(captured, tmp_path)
+
+
+def test_mixed_precision(tmp_path):
+    keras.config.set_dtype_policy("mixed_float16")
+    captured = capture(train(hidden(), optimizers.LossScaleOptimizer(optimizers.Adam(0.01))), SPEC)
+    assert any(n.attrs.get("T") == "half" for n in captured.step.graph.nodes)
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def region_of(captured, name):
+    region = next(r for r in captured.step.regions if r.variable == name)
+    return [captured.step.graph.by_name[n] for n in region.nodes]
+
+
+def assigned(captured, nodes):
+    handles = {v.handle: v.name for v in captured.step.variables}
+    return [handles[n.inputs[0]] for n in nodes if n.op.startswith("Assign") and n.inputs[0] in handles]
+
+
+def test_a_region_holds_all_that_a_variable_needs_and_nothing_of_forward():
+    net = hidden()
+    captured = capture(train(net, optimizers.AdamW(0.01, use_ema=True)), SPEC)
+    name = net.trainable_variables[0].path
+    nodes = region_of(captured, name)
+    written = assigned(captured, nodes)
+    owned = {v.name for v in captured.step.variables if v.slot_of == name}
+    assert set(written) >= {name, *owned}
+    assert {variable(captured, slot).group for slot in owned} == {
+        "momentums",
+        "velocities",
+        "model_variables_moving_average",
+    }
+    forward_ops = {"MatMul", "SparseSoftmaxCrossEntropyWithLogits", "Placeholder", "Tanh"}
+    assert not forward_ops & {n.op for n in nodes}
+    # Decay, then the step: as captured.
+    changes = [n.op for n in nodes if n.inputs and n.inputs[0] == variable(captured, name).handle]
+    assert changes.count("AssignSubVariableOp") + changes.count("AssignVariableOp") >= 2
+
+
+def test_decay_waits_for_the_gradient_so_that_all_replicas_have_read_before():
+    net = hidden()
+    captured = capture(train(net, optimizers.AdamW(0.01, weight_decay=0.1)), SPEC)
+    boundaries = {b.variable: b.values for b in captured.step.gradients()}
+    for v in net.trainable_variables:
+        writes = [
+            n
+            for n in region_of(captured, v.path)
+            if n.op.startswith("Assign") and n.inputs[0] == variable(captured, v.path).handle
+        ]
+        assert boundaries[v.path] in writes[0].control_inputs
+
+
+def test_an_average_that_the_step_keeps_itself_follows_the_update(tmp_path):
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    weights = net.trainable_variables
+    optimizer.build(weights)
+    average = tf.Variable(weights[0].value, trainable=False, name="average")
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        optimizer.apply(tape.gradient(loss, weights), weights)
+        average.assign(0.9 * average + 0.1 * weights[0])
+        return loss
+
+    captured = capture(step, SPEC)
+    assert variable(captured, "average").kind == "slot"
+    assert_equivalent(captured, tmp_path)
+
+
+IDS = (tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32))
+
+
+def id_batches():
+    rng = np.random.default_rng(1)
+    return [
+        [rng.integers(0, 6, size=(5, 4)).astype("int32"), rng.integers(0, 3, size=5).astype("int32")]
+        for _ in range(3)
+    ]
+
+
+def looking_up(optimizer, *, shared=False, layer=False, clip=None):
+    head = keras.layers.Dense(3)
+    head.build((None, 2))
+    if layer:
+        embedding = keras.layers.Embedding(7, 2)
+        embedding.build((None, 4))
+        tables, rows = list(embedding.trainable_variables), embedding
+    else:
+        table = tf.Variable(np.random.default_rng(0).normal(size=(7, 2)).astype("float32"), name="table")
+        tables, rows = [table], lambda ids: tf.nn.embedding_lookup(table, ids)
+
+    def loss(batch):
+        found = rows(batch[0]) + (rows((batch[0] + 1) % 7) if shared else 0.0)
+        logits = head(tf.reduce_mean(found, axis=1))
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[1], logits=logits))
+
+    return Step(loss, [*tables, *head.trainable_variables], optimizer, clip)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (lambda: optimizers.Adagrad(0.1), {"shared": True}),
+        (lambda: optimizers.Adam(0.01), {"layer": True}),
+        (lambda: optimizers.RMSprop(0.01, momentum=0.5), {}),
+        (lambda: optimizers.AdamW(0.01, use_ema=True), {"shared": True, "clip": 0.02}),
+        (lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.01, clipnorm=0.02)), {}),
+    ],
+    ids=["adagrad-shared", "adam-layer", "rmsprop", "adamw-clipped", "loss-scale"],
+)
+def test_sparse_gradients_are_merged_and_kept_sparse(tmp_path, optimizer, options):
+    captured = capture(looking_up(optimizer(), **options), IDS)
+    sparse = [b for b in captured.step.gradients() if b.indices is not None]
+    assert len(sparse) == 1
+    readers = captured.step.graph.consumers[sparse[0].indices]
+    assert [n.op for n in readers] == ["Unique"], "nothing may see duplicate ids"
+    assert captured.rows_per_example == {sparse[0].variable: 8.0 if options.get("shared") else 4.0}
+    assert_equivalent(captured, tmp_path, id_batches())

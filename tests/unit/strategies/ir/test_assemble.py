@@ -1,0 +1,199 @@
+from dataclasses import replace
+
+import pytest
+
+from strategies.errors import CaptureError
+from strategies.ir.assemble import assemble
+from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
+from strategies.ir.verify import verify
+
+FLOAT, INT64 = DType("float"), DType("int64")
+STATEFUL = frozenset(
+    {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "PrintV2"}
+)
+
+
+def node(name, op, *inputs, **attrs):
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs)
+
+
+def variable(name, **changes):
+    plain = TracedVariable(
+        name=name,
+        placeholder=f"{name}_handle",
+        dtype=FLOAT,
+        shape=Shape((2,)),
+        trainable=True,
+        optimizer_owned=False,
+    )
+    return replace(plain, **changes)
+
+
+# loss = x · w; its gradient g; w −= rate · g, and a slot m += g.
+FORWARD = (
+    node("x", "Placeholder", dtype=FLOAT),
+    node("w_handle", "Placeholder", dtype=DType("resource")),
+    node("m_handle", "Placeholder", dtype=DType("resource")),
+    node("n_handle", "Placeholder", dtype=DType("resource")),
+    node("read", "ReadVariableOp", "w_handle", dtype=FLOAT),
+    node("loss", "Mul", "x", "read", T=FLOAT),
+    node("back", "Mul", "x", "x", T=FLOAT),
+    node("g", "Identity", "back", T=FLOAT),
+)
+UPDATE = (
+    node("rate", "Const", dtype=FLOAT),
+    node("scaled", "Mul", "g", "rate", T=FLOAT),
+    node("step", "AssignSubVariableOp", "w_handle", "scaled", "^read", dtype=FLOAT),
+    node("slot", "AssignAddVariableOp", "m_handle", "g", dtype=FLOAT),
+)
+
+
+def traced(*nodes, variables=(), must_run=("step", "slot"), marks=()):
+    return TracedStep(
+        graph=Graph(nodes=(*FORWARD, *UPDATE, *nodes)),
+        constants={},
+        variables=(
+            variable("w"),
+            variable("m", trainable=False, optimizer_owned=True, slot_of="w", group="momentums"),
+            *variables,
+        ),
+        marks=(TracedGradient(call=0, variable="w", values="g", indices=None), *marks),
+        batch=(TracedInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1, 2))),),
+        loss="loss",
+        must_run=must_run,
+        stateful_ops=STATEFUL,
+    )
+
+
+def test_the_parts_of_a_plain_step():
+    step = assemble(traced())
+    verify(step.graph)
+    assert [(v.name, v.kind, v.slot_of, v.group) for v in step.variables] == [
+        ("w", "trainable", None, "trainable"),
+        ("m", "slot", "w", "momentums"),
+    ]
+    assert [(b.variable, b.values, b.role) for b in step.boundaries] == [("w", "g", "gradient")]
+    (region,) = step.regions
+    assert region.nodes == ("rate", "scaled", "step", "slot")
+    assert region.targets == ("step", "slot")
+    assert step.readiness == {"w": 0}
+    assert not {"w_handle", "m_handle"} & set(step.graph.by_name)
+
+
+def test_an_assignment_without_data_from_the_gradient_waits_for_it():
+    decay = node("decay", "AssignSubVariableOp", "w_handle", "rate", dtype=FLOAT)
+    step = assemble(traced(decay, must_run=("decay", "step", "slot")))
+    assert step.graph.by_name["decay"].control_inputs == ("g",)
+    assert step.graph.by_name["step"].control_inputs == ("read",)
+    assert "decay" in step.regions[0].nodes
+
+
+def test_forward_values_that_the_update_reads_are_copied_for_it():
+    shared = node("shared", "ReadVariableOp", "n_handle", dtype=FLOAT)
+    used = (
+        node("loss2", "Mul", "loss", "shared", T=FLOAT),
+        node("more", "AssignSubVariableOp", "w_handle", "scaled2", dtype=FLOAT),
+        node("scaled2", "Mul", "g", "shared", T=FLOAT),
+    )
+    made = traced(
+        shared, *used, variables=[variable("n", trainable=False)], must_run=("step", "slot", "more")
+    )
+    step = assemble(replace(made, loss="loss2"))
+    assert step.graph.by_name["scaled2"].inputs == ("g", "update/shared")
+    assert step.graph.by_name["loss2"].inputs == ("loss", "shared")
+
+
+def test_the_update_must_not_read_the_batch():
+    used = (
+        node("scaled2", "Mul", "g", "loss", T=FLOAT),
+        node("more", "AssignSubVariableOp", "w_handle", "scaled2", dtype=FLOAT),
+    )
+    with pytest.raises(CaptureError, match="got 'loss', which depends on the batch"):
+        assemble(traced(*used, must_run=("step", "slot", "more")))
+
+
+def test_colocations_go_and_identities_of_several_values_come_apart():
+    tied = (
+        node("both", "IdentityN", "g", "rate", T=(FLOAT, FLOAT)),
+        node("second", "Mul", "both:1", "both", T=FLOAT, _class=(b"loc:@read",)),
+        node("more", "AssignSubVariableOp", "w_handle", "second", dtype=FLOAT),
+    )
+    step = assemble(traced(*tied, must_run=("step", "slot", "more")))
+    assert step.graph.by_name["second"].inputs == ("both/1", "both")
+    assert not any("_class" in n.attrs for n in step.graph.nodes)
+
+
+def state(*nodes, dtype=FLOAT, must_run=("count",)):
+    counted = variable("n", trainable=True, dtype=dtype)
+    return assemble(traced(*nodes, variables=[counted], must_run=("step", "slot", *must_run)))
+
+
+def rule_of(step):
+    return next((v.kind, v.rule) for v in step.variables if v.name == "n")
+
+
+ONE = node("one", "Const", dtype=FLOAT)
+READ = node("old", "ReadVariableOp", "n_handle", dtype=FLOAT)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dtype", "rule"),
+    [
+        ((ONE, node("count", "AssignAddVariableOp", "n_handle", "one", dtype=FLOAT)), FLOAT, "sum"),
+        ((ONE, node("count", "AssignAddVariableOp", "n_handle", "one", dtype=INT64)), INT64, "first-replica"),
+        ((node("count", "AssignAddVariableOp", "n_handle", "x", dtype=INT64),), INT64, "sum"),
+        ((node("count", "AssignVariableOp", "n_handle", "x", dtype=FLOAT),), FLOAT, "mean"),
+        ((node("count", "AssignVariableOp", "n_handle", "x", dtype=INT64),), INT64, "first-replica"),
+        (
+            (
+                READ,
+                node("total", "AddV2", "old", "x", T=FLOAT),
+                node("count", "AssignVariableOp", "n_handle", "total", "^old", dtype=FLOAT),
+            ),
+            FLOAT,
+            "sum",
+        ),
+        (
+            (
+                READ,
+                node("towards", "Sub", "old", "x", T=FLOAT),
+                node("count", "AssignSubVariableOp", "n_handle", "towards", dtype=FLOAT),
+            ),
+            FLOAT,
+            "mean",
+        ),
+    ],
+)
+def test_the_rule_of_forward_state_follows_from_how_it_is_written(nodes, dtype, rule):
+    step = state(*nodes, dtype=dtype)
+    assert rule_of(step) == ("state", rule)
+    (boundary,) = (b for b in step.boundaries if b.role == "state")
+    assert (boundary.variable, boundary.rule) == ("n", rule)
+    assert "count" in step.state_targets
+
+
+def test_effects_are_told_from_state_and_nothing_waits_for_them():
+    shown = node("shown", "PrintV2", "loss")
+    count = node("count", "AssignVariableOp", "n_handle", "x", "^shown", dtype=FLOAT)
+    step = state(shown, count, must_run=("shown", "count"))
+    assert step.effects == ("shown",)
+    assert step.state_targets == ("count",)
+    assert "shown" not in step.graph.by_name["count"].control_inputs
+
+
+def test_of_nested_gradient_calls_the_outermost_is_the_boundary():
+    # Call 1's gradient g is computed from inner, which is call 0's.
+    nodes = [
+        n if n.name != "back" else node("back", "Mul", "x", "inner", T=FLOAT) for n in (*FORWARD, *UPDATE)
+    ]
+    nodes.insert(6, node("inner", "Identity", "x", T=FLOAT))
+    step = replace(
+        traced(),
+        graph=Graph(nodes=tuple(nodes)),
+        marks=(
+            TracedGradient(call=0, variable="w", values="inner", indices=None),
+            TracedGradient(call=1, variable="w", values="g", indices=None),
+        ),
+    )
+    assert [b.values for b in assemble(step).boundaries] == ["g"]

@@ -1,0 +1,77 @@
+from strategies.ir.effects import resource_uses, written_arguments
+from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
+
+RESOURCE = DType("resource")
+
+
+def node(name, op, *inputs, **attrs):
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs)
+
+
+def function(name, *nodes, args=("v",)):
+    return Function(
+        name=name,
+        inputs=tuple(Arg(name=a, dtype=RESOURCE) for a in args),
+        outputs=(),
+        nodes=nodes,
+        results={},
+    )
+
+
+READS = function("reads", node("r", "ReadVariableOp", "v"))
+WRITES = function("writes", node("w", "AssignAddVariableOp", "v", "r:value:0"))
+NESTED = function(
+    "nested", node("call", "StatefulPartitionedCall", "a", "b", f=FunctionRef("second")), args=("a", "b")
+)
+SECOND = function(
+    "second",
+    node("r", "ReadVariableOp", "x"),
+    node("w", "AssignVariableOp", "y", "r:value:0"),
+    args=("x", "y"),
+)
+LIBRARY = {f.name: f for f in (READS, WRITES, NESTED, SECOND)}
+
+
+def uses(*nodes):
+    graph = Graph(nodes=(node("v", "VarHandleOp"), node("u", "VarHandleOp"), *nodes), functions=LIBRARY)
+    return resource_uses(graph)
+
+
+def test_reads_and_writes_in_graph_order():
+    found = uses(
+        node("r", "ReadVariableOp", "v"),
+        node("w", "AssignVariableOp", "v", "r"),
+        node("g", "ResourceGather", "v", "ids"),
+        node("s", "ResourceScatterAdd", "u", "ids", "g"),
+    )
+    assert found["v"].reads == ("r", "g")
+    assert found["v"].writes == ("w",)
+    assert found["u"].writes == ("s",)
+
+
+def test_through_identities_and_frames():
+    found = uses(node("i", "Identity", "v"), node("e", "Enter", "i"), node("w", "AssignVariableOp", "e", "x"))
+    assert found["v"].writes == ("w",)
+
+
+def test_a_call_writes_what_its_functions_write():
+    found = uses(
+        node("branch", "If", "p", "v", t=FunctionRef("reads"), e=FunctionRef("writes")),
+        node("loop", "While", "u", c=FunctionRef("reads"), b=FunctionRef("reads")),
+    )
+    assert found["v"].writes == ("branch",)
+    assert found["u"].reads == ("loop",)
+
+
+def test_positions_survive_nesting():
+    assert written_arguments(Graph(nodes=(), functions=LIBRARY), NESTED) == {1}
+
+
+def test_a_function_that_calls_itself_ends():
+    loop = function("again", node("call", "PartitionedCall", "v", f=FunctionRef("again")))
+    graph = Graph(nodes=(), functions={"again": loop})
+    assert written_arguments(graph, loop) == frozenset()
+
+
+def test_an_unknown_op_counts_as_a_write():
+    assert uses(node("x", "SomeNewOp", "v"))["v"].writes == ("x",)

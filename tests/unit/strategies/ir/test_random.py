@@ -1,0 +1,76 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.ir.graph import Function, FunctionRef, Graph, Node
+from strategies.ir.random import draws, draws_statelessly, is_random_op, mix, moves_generator, reseed
+
+SEEDS = st.integers(0, (1 << 31) - 1)
+
+
+def normal(name, seed=7, seed2=3):
+    return Node(name=name, op="RandomStandardNormal", attrs={"seed": seed, "seed2": seed2})
+
+
+def body(name, *nodes):
+    return Function(name=name, inputs=(), outputs=(), nodes=nodes, results={})
+
+
+def calling(name, *callees):
+    return Node(name=name, op="If", attrs={"branches": tuple(FunctionRef(c) for c in callees)})
+
+
+@given(SEEDS, st.text(), st.integers(1, 1000), st.integers(1, 1000))
+def test_each_rank_has_its_own_seed_and_rank_0_the_captured_one(seed, name, rank, other):
+    assert mix(seed, 0, name) == seed
+    assert 0 <= mix(seed, rank, name) < 1 << 31
+    assert mix(seed, rank, name) == mix(seed, rank, name)
+    if rank != other:
+        assert mix(seed, rank, name) != mix(seed, other, name)
+
+
+@given(SEEDS, SEEDS, st.integers(1, 50))
+def test_different_seeds_stay_different(seed, other, rank):
+    assert (mix(seed, rank, "v") == mix(other, rank, "v")) == (seed == other)
+
+
+def test_rank_0_and_graphs_without_seeds_come_back_as_they_are():
+    seeded, free = Graph(nodes=(normal("n"),)), Graph(nodes=(normal("n", 0, 0),))
+    assert reseed(seeded, 0) is seeded
+    assert reseed(free, 3) is free
+
+
+def test_ops_in_functions_that_functions_call_are_reseeded_under_new_names():
+    graph = Graph(
+        nodes=(calling("outer", "f", "pure"), normal("n")),
+        functions={
+            "f": body("f", calling("inner", "g")),
+            "g": body("g", normal("m")),
+            "pure": body("pure", Node(name="a", op="NoOp")),
+        },
+    )
+    changed = reseed(graph, 2)
+    assert changed.functions["g__rank_2"].nodes[0].attrs["seed2"] == mix(3, 2, "m")
+    assert changed.functions["f__rank_2"].nodes[0].attrs["branches"] == (FunctionRef("g__rank_2"),)
+    assert changed.nodes[0].attrs["branches"] == (FunctionRef("f__rank_2"), FunctionRef("pure"))
+    assert changed.nodes[1].attrs["seed2"] == mix(3, 2, "n")
+    assert changed.functions["g"] is graph.functions["g"]
+
+
+def test_ops_that_share_a_seed_get_different_ones_by_name():
+    changed = reseed(Graph(nodes=(normal("n"), normal("m"))), 1)
+    assert changed.nodes[0].attrs["seed2"] != changed.nodes[1].attrs["seed2"]
+
+
+def test_what_draws():
+    graph = Graph(
+        nodes=(calling("call", "f"), Node(name="n", op="MatMul")),
+        functions={"f": body("f", Node(name="r", op="RngReadAndSkip"))},
+    )
+    call, product = graph.nodes
+    assert draws(graph, call)
+    assert moves_generator(graph, call)
+    assert not draws(graph, product)
+    assert not draws_statelessly(graph, call)
+    assert draws_statelessly(graph, Node(name="s", op="StatelessRandomUniformV2"))
+    assert not is_random_op("StatelessRandomUniformV2")
+    assert is_random_op("RandomUniform")
