@@ -1,11 +1,12 @@
 """A small convolutional network over real handwritten digits, with forward state and random state."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from workloads.classification import classification_step
 from workloads.data import digits, endless
 from workloads.flops import dense_flops
-from workloads.optimizers import build_optimizer
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class DigitsCnn:
     def train_step(self) -> TrainStep:
         """Create the model and its optimizer."""
         import keras
-        import tensorflow as tf
 
         layers = keras.layers
         model = keras.Sequential(
@@ -77,15 +77,12 @@ class DigitsCnn:
             name="digits_cnn",
         )
 
-        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            images, labels = batch
-            logits = model(images, training=True)
-            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-
-        variables = model.trainable_variables
-        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
-        return TrainStep(
-            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        return classification_step(
+            partial(model, training=True),
+            model.trainable_variables,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            clip_global_norm=self.clip_global_norm,
         )
 
     def dataset(self, seed: int) -> "tf.data.Dataset":

@@ -1,11 +1,12 @@
 """A small perceptron over real handwritten digits."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from workloads.classification import classification_step
 from workloads.data import digits, endless
 from workloads.flops import dense_flops
-from workloads.optimizers import build_optimizer
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ class DigitsMlp:
     def train_step(self) -> TrainStep:
         """Create the model and its optimizer."""
         import keras
-        import tensorflow as tf
 
         model = keras.Sequential(
             [
@@ -58,15 +58,12 @@ class DigitsMlp:
             name="digits_mlp",
         )
 
-        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            images, labels = batch
-            logits = model(images, training=True)
-            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-
-        variables = model.trainable_variables
-        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
-        return TrainStep(
-            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        return classification_step(
+            partial(model, training=True),
+            model.trainable_variables,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            clip_global_norm=self.clip_global_norm,
         )
 
     def dataset(self, seed: int) -> "tf.data.Dataset":

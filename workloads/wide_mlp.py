@@ -1,14 +1,15 @@
 """A communication-bound perceptron: many parameters, few examples per step, synthetic data."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workloads.classification import classification_step
 from workloads.data import endless
 from workloads.flops import dense_flops
-from workloads.optimizers import build_optimizer
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ class WideMlp:
     def train_step(self) -> TrainStep:
         """Create the model and its optimizer."""
         import keras
-        import tensorflow as tf
 
         hidden = [
             keras.layers.Dense(self.units, "relu", kernel_initializer="he_normal", name=f"hidden_{i}")
@@ -68,15 +68,12 @@ class WideMlp:
             name="wide_mlp",
         )
 
-        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            features, labels = batch
-            logits = model(features, training=True)
-            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-
-        variables = model.trainable_variables
-        optimizer = build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables)
-        return TrainStep(
-            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        return classification_step(
+            partial(model, training=True),
+            model.trainable_variables,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            clip_global_norm=self.clip_global_norm,
         )
 
     def dataset(self, seed: int) -> "tf.data.Dataset":

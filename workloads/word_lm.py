@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from workloads.classification import classification_step
 from workloads.data import endless
 from workloads.errors import WorkloadError
 from workloads.flops import dense_flops, lstm_flops
-from workloads.optimizers import build_optimizer
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -81,20 +81,20 @@ class WordLm:
             name="word_lm",
         )
 
-        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            words, following = batch
+        def logits(words: tf.Tensor) -> tf.Tensor:
             # Called as a layer, Keras reads the whole table before it looks rows up; from the variable itself
             # TensorFlow gathers single rows, which is what makes a remote table cheap.
-            vectors = tf.nn.embedding_lookup(table.embeddings.value, words)
-            logits = model(vectors, training=True)
-            # Examples are equally long, so the mean over all words is the mean over examples.
-            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits))
+            return model(tf.nn.embedding_lookup(table.embeddings.value, words), training=True)
 
-        variables = [*table.trainable_variables, *model.trainable_variables]
         rate = _LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
-        optimizer = build_optimizer(self.optimizer, learning_rate=rate, variables=variables)
-        return TrainStep(
-            loss=loss, variables=variables, optimizer=optimizer, clip_global_norm=self.clip_global_norm
+        return classification_step(
+            logits,
+            [*table.trainable_variables, *model.trainable_variables],
+            optimizer=self.optimizer,
+            learning_rate=_LEARNING_RATES[self.optimizer]
+            if self.learning_rate is None
+            else self.learning_rate,
+            clip_global_norm=self.clip_global_norm,
         )
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
