@@ -91,9 +91,7 @@ class WordLm:
             logits,
             [*table.trainable_variables, *model.trainable_variables],
             optimizer=self.optimizer,
-            learning_rate=_LEARNING_RATES[self.optimizer]
-            if self.learning_rate is None
-            else self.learning_rate,
+            learning_rate=rate,
             clip_global_norm=self.clip_global_norm,
         )
 
