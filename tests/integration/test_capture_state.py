@@ -89,7 +89,7 @@ def test_metrics_are_sums_even_if_updated_twice(tmp_path):
     assert_equivalent(captured, tmp_path)
 
 
-def test_rules_follow_from_how_state_is_written(tmp_path):
+def test_rules_follow_from_how_state_is_written():
     net = hidden()
     steps = tf.Variable(0, dtype=tf.int64, name="steps")
     examples = tf.Variable(0, dtype=tf.int64, trainable=False, name="examples")
@@ -105,12 +105,14 @@ def test_rules_follow_from_how_state_is_written(tmp_path):
     assert rules(captured) == {"steps": "first-replica", "examples": "sum", "level": "mean"}
 
 
-def test_sums_and_moving_averages_by_addition_are_merged(tmp_path):
+def test_counters_sums_and_moving_averages_by_addition_are_merged(tmp_path):
     net = hidden()
+    steps = tf.Variable(0, dtype=tf.int64, name="steps")
     examples = tf.Variable(0, dtype=tf.int64, trainable=False, name="examples")
     level = tf.Variable(0.0, trainable=False, name="level")
 
     def loss(batch):
+        steps.assign_add(1)
         examples.assign_add(tf.shape(batch[0], out_type=tf.int64)[0])
         level.assign_sub(0.1 * (level - tf.reduce_mean(batch[0])))
         return cross_entropy(net)(batch)
@@ -136,7 +138,10 @@ def test_a_generator_is_per_replica_and_its_key_is_what_differs(tmp_path):
     generator, net = tf.random.Generator.from_seed(5), hidden()
 
     def loss(batch):
-        return cross_entropy(net)((batch[0] + generator.normal(tf.shape(batch[0])), batch[1]))
+        shift = generator.normal(tf.shape(batch[0]))
+        for _ in tf.range(2):
+            shift += generator.uniform((3,))
+        return cross_entropy(net)((batch[0] + shift, batch[1]))
 
     captured = capture(train(net, sgd(), loss), SPEC)
     (state,) = (v for v in captured.step.variables if v.rule == "per-replica")

@@ -202,6 +202,22 @@ def test_effects_run_once_and_checks_on_every_replica(tmp_path, capfd):
     assert len(printed) == len(dense_batches())
 
 
+def test_summaries_are_written_once_by_a_writer_that_can_be_made_again(tmp_path):
+    net = hidden()
+    writer = tf.summary.create_file_writer(str(tmp_path / "events"), experimental_trackable=True)
+
+    def loss(batch):
+        value = cross_entropy(net)(batch)
+        with writer.as_default(step=tf.constant(0, tf.int64)):
+            tf.summary.write("loss", value)
+        return value
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), SPEC)
+    assert captured.step.effects == ("write_summary", "FlushSummaryWriter")
+    assert len(captured.step.tables) == 1
+    assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
 def test_names_are_unique_in_creation_order_and_initial_values_are_no_constants(tmp_path):
     first = tf.Variable(tf.ones((3, 4)), name="w")
     second = tf.Variable(tf.zeros((4,)), name="w")

@@ -19,6 +19,7 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
 )
 
 from strategies.ir.graph import producer  # noqa: E402
+from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
@@ -105,6 +106,27 @@ def test_decay_waits_for_the_gradient_so_that_all_replicas_have_read_before():
         assert boundaries[v.path] in writes[0].control_inputs
 
 
+def test_a_metric_of_gradients_belongs_to_the_update(tmp_path):
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    weights = net.trainable_variables
+    optimizer.build(weights)
+    norm = keras.metrics.Mean(name="norm")
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        found = tape.gradient(loss, weights)
+        optimizer.apply(found, weights)
+        norm.update_state(tf.linalg.global_norm(found))
+        return loss
+
+    captured = capture(step, SPEC)
+    assert variable(captured, "norm/total").kind == "slot"
+    assert_equivalent(captured, tmp_path, strategies=("all-reduce",))
+
+
 def test_an_average_that_the_step_keeps_itself_follows_the_update(tmp_path):
     net, optimizer = hidden(), optimizers.SGD(0.1)
     weights = net.trainable_variables
@@ -172,5 +194,6 @@ def test_sparse_gradients_are_merged_and_kept_sparse(tmp_path, optimizer, option
     assert len(sparse) == 1
     readers = captured.step.graph.consumers[sparse[0].indices]
     assert [n.op for n in readers] == ["Unique"], "nothing may see duplicate ids"
+    assert summarise(captured.step, "ids", {}).sparse_duplicates == "merged"
     assert captured.rows_per_example == {sparse[0].variable: 8.0 if options.get("shared") else 4.0}
     assert_equivalent(captured, tmp_path, id_batches())
