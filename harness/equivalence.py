@@ -67,7 +67,7 @@ class Yardstick:
     eps: float
 
     @classmethod
-    def of(  # noqa: PLR0913 - four states of the same variables, and what they were made with
+    def of(
         cls,
         variables: Sequence[Checked],
         initial: Mapping[Copy, Array],
