@@ -70,14 +70,6 @@ def _addition(graph: Graph, write: Node, reads: Mapping[str, str]) -> Node | Non
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateRules:
-    """Variable → rule of each forward state, and the position of the seed in each random one."""
-
-    rules: Mapping[str, Rule]
-    seed_words: Mapping[str, int]
-
-
 def seed_words(
     graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
 ) -> dict[str, int]:
