@@ -1,0 +1,242 @@
+"""One small run, end to end: what it records, what it writes, and what it leaves and touches meanwhile."""
+
+import math
+import shutil
+import socket
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from watched_run import eventually, records, watched
+
+from harness.store import load_run
+
+pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
+
+MISTAKES = """
+import keras
+import tensorflow as tf
+
+from workloads import TrainStep
+
+
+class Diverges:
+    name = "diverges"
+    batch_size = 8
+    flops_per_example = None
+
+    def train_step(self):
+        weight = tf.Variable(tf.ones((4, 1)), name="weight")
+        optimizer = keras.optimizers.SGD(1e30)
+        optimizer.build([weight])
+        print("chatter of the user's own")
+
+        def loss(batch):
+            return self.value(tf.square(batch @ weight))
+
+        return TrainStep(loss=loss, variables=[weight], optimizer=optimizer)
+
+    def value(self, squares):
+        return tf.reduce_mean(squares)
+
+    def dataset(self, seed):
+        return tf.data.Dataset.from_tensor_slices(tf.ones((16, 4)))
+
+
+class Raises(Diverges):
+    name = "raises"
+
+    def value(self, squares):
+        raise ValueError("of the user's own")
+"""
+CONTRACT = """
+    schema run case repeat order workload strategy strategy_params class provider device workers
+    replicas batch_size status error examples_per_s step_s warmup_steps payload_bytes_per_step
+    tcp_bytes_per_step interface_bytes_per_step tcp_matrix exposed_comm_s codec_s transform_s import_s
+    provision_s nodes_before nodes_after peak_rss_bytes loss equivalence link
+"""
+GOOD, N_STEPS, N_REPEATS = "digits-mlp", 12, 2
+
+
+@dataclass
+class Finished:
+    """A run that is over."""
+
+    out: Path
+    status: int
+    output: str
+    errors: str
+    leftovers: list[object]
+    metrics: str
+    mapped: set[str] = field(default_factory=set)
+    in_use: str = ""
+
+    def records(self, **wanted: object) -> list[dict[str, Any]]:
+        return [r for r in records(self.out) if all(r[key] == value for key, value in wanted.items())]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Started elsewhere, with a workload beside it, a foreign cluster's address and no home to write to."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine.py").write_text(MISTAKES)
+    out = elsewhere / "runs" / "out"
+    workloads = f"{GOOD}:units=16,mine.py:Diverges,mine.py:Raises"
+    command = (
+        f"run quickstart --workloads {workloads} --strategies single,none,ps,all-reduce --steps {N_STEPS}"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = f"--warmup 2 --repeats {N_REPEATS} --metrics-port {port} --out runs/out"
+    arguments = [*command.split(), *options.split()]
+    mapped: set[str] = set()
+    with watched(arguments, elsewhere, RAY_ADDRESS="203.0.113.1:6379") as run:
+        eventually(
+            lambda: (out / "results.jsonl").exists() and len(records(out)) >= 2, 120.0, "two repeats end"
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            metrics = answer.read().decode()
+        with watched([*arguments, "--resume"], elsewhere) as second:
+            in_use = second.finish()[2].splitlines()[-1]
+        maps = Path(f"/proc/{run.process.pid}/maps")
+        mapped |= {Path(line.split()[-1]).name for line in maps.read_text().splitlines() if "/" in line}
+        status, output, errors = run.finish()
+        yield Finished(
+            out=out,
+            status=status,
+            output=output,
+            errors=errors,
+            leftovers=run.leftovers(),
+            metrics=metrics,
+            mapped=mapped,
+            in_use=in_use,
+        )
+    shutil.rmtree(elsewhere)
+
+
+def test_a_mistake_in_one_workload_leaves_the_others_their_results(finished: Finished) -> None:
+    assert finished.status == 2, finished.errors
+    assert len(finished.records()) == 3 * 4 * N_REPEATS
+    assert [record["order"] for record in finished.records()] == list(range(3 * 4 * N_REPEATS))
+    assert {r["status"] for r in finished.records(workload=GOOD)} == {"ok"}
+    raising = finished.records(workload="mine.py:Raises")
+    assert {(r["status"], r["error"]["type"], r["error"]["stage"]) for r in raising} == {
+        ("failed", "user-error", "capture")
+    }
+    assert all("ValueError: of the user's own" in record["error"]["message"] for record in raising)
+    diverging = finished.records(workload="mine.py:Diverges")
+    assert {(r["status"], r["error"]["type"]) for r in diverging} == {("failed", "non-finite-loss")}
+    assert all("step 1 (the first is 0): the loss must be finite" in r["error"]["message"] for r in diverging)
+
+
+def test_every_record_has_the_contracts_fields_and_null_for_what_is_missing(finished: Finished) -> None:
+    for record in finished.records():
+        assert set(record) >= set(CONTRACT.split())
+        assert record["interface_bytes_per_step"] is record["codec_s"] is None
+        assert record["link"] == {"requested_mbit": None, "measured_mbit": None}
+    for record in finished.records(status="failed"):
+        measured = ("examples_per_s", "step_s", "tcp_matrix", "loss", "exposed_comm_s", "peak_rss_bytes")
+        assert all(record[name] is None for name in measured)
+
+
+def test_what_was_measured_is_consistent(finished: Finished) -> None:
+    for record in finished.records(status="ok"):
+        workers = record["workers"]
+        assert workers == (1 if record["strategy"] == "single" else 2)
+        assert record["step_s"]["n"] == len(record["loss"]) == N_STEPS
+        assert record["warmup_steps"] == 2
+        assert 0 < record["step_s"]["p50"] <= record["step_s"]["p90"] <= record["step_s"]["p99"]
+        assert record["examples_per_s"] > 0
+        assert len(record["peak_rss_bytes"]) == workers
+        assert all(peak > 50e6 for peak in record["peak_rss_bytes"])
+        assert [len(row) for row in record["tcp_matrix"]] == [workers] * workers
+        assert math.fsum(map(math.fsum, record["tcp_matrix"])) == pytest.approx(record["tcp_bytes_per_step"])
+        assert record["transform_s"] >= 0
+        assert record["import_s"] > 0
+        assert record["provision_s"] > 0
+        assert all(record["tcp_matrix"][task][task] == 0 for task in range(workers))
+
+
+def test_who_communicates_sends_its_payload_and_who_does_not_sends_nothing(finished: Finished) -> None:
+    for strategy in ("single", "none"):
+        for record in finished.records(workload=GOOD, strategy=strategy):
+            assert record["payload_bytes_per_step"] == record["tcp_bytes_per_step"] == 0
+    for strategy in ("ps", "all-reduce"):
+        for record in finished.records(workload=GOOD, strategy=strategy):
+            assert 0 < record["payload_bytes_per_step"] <= record["tcp_bytes_per_step"]
+
+
+def test_equivalence_is_checked_once_and_copied_to_every_repeat(finished: Finished) -> None:
+    for strategy in ("single", "none", "ps", "all-reduce"):
+        verdicts = [r["equivalence"] for r in finished.records(workload=GOOD, strategy=strategy)]
+        assert len(verdicts) == N_REPEATS
+        assert all(verdict == verdicts[0] for verdict in verdicts)
+        assert verdicts[0]["checked"] is True
+        assert verdicts[0]["checked_in_repeat"] == 0
+        assert verdicts[0]["equivalent"] is (strategy != "none")
+        assert (verdicts[0]["max_update_error"] <= verdicts[0]["tolerance"]) is (strategy != "none")
+
+
+def test_exposed_communication_is_the_time_above_the_control_of_the_same_repeat(finished: Finished) -> None:
+    for repeat in range(N_REPEATS):
+        (control,) = finished.records(workload=GOOD, strategy="none", repeat=repeat)
+        assert (control["exposed_comm_s"], control["control"], control["class"]) == (None, True, "control")
+        for strategy in ("ps", "all-reduce"):
+            (record,) = finished.records(workload=GOOD, strategy=strategy, repeat=repeat)
+            expected = record["step_s"]["p50"] - control["step_s"]["p50"]
+            assert record["exposed_comm_s"] == pytest.approx(expected)
+        (single,) = finished.records(workload=GOOD, strategy="single", repeat=repeat)
+        assert single["exposed_comm_s"] is None, "the control has another shape"
+
+
+def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None:
+    for name in ("experiment.yaml", "environment.json", "results.jsonl", "report.html"):
+        assert (finished.out / name).stat().st_size > 0
+    run = load_run(finished.out)
+    for record in run.records:
+        folder = run.repeat_dir(record)
+        if record.status == "failed":
+            stage = record.error.stage if record.error else ""
+            assert (folder / "plan.json").exists() is (stage != "capture")
+            assert "Traceback" in (folder / "failure.log").read_text()
+            continue
+        names = {"plan.json", "steps.parquet", *(f"worker-{k}.log" for k in range(record.workers))}
+        assert {path.name for path in folder.iterdir()} == names
+        steps = run.steps(record)
+        assert steps is not None
+        assert len(steps.step) == record.workers * (N_STEPS + 2)
+
+
+def test_the_report_and_the_output_name_what_happened(finished: Finished) -> None:
+    report = (finished.out / "report.html").read_text()
+    assert all(name in report for name in (GOOD, "mine.py:Raises", "all-reduce"))
+    assert "repeats: 8 ok, 16 failed" in finished.output
+    assert "report: runs/out/report.html" in finished.output
+    lines = finished.errors.splitlines()
+    assert sum(line.startswith("[") for line in lines) == 3 * 4 * N_REPEATS
+    assert not [line for line in lines if "Traceback" in line or "tensorflow/" in line or "chatter" in line]
+
+
+def test_nothing_is_left(finished: Finished) -> None:
+    assert finished.leftovers == []
+
+
+def test_the_driver_never_loads_tensorflow(finished: Finished) -> None:
+    assert "_raylet.so" in finished.mapped, "the instrument works"
+    assert not [name for name in finished.mapped if "tensorflow" in name]
+
+
+def test_metrics_are_served_while_the_run_goes_on(finished: Finished) -> None:
+    assert 'stratbench_repeats_total{experiment="quickstart"' in finished.metrics
+    assert 'workload="digits-mlp"' in finished.metrics
+
+
+def test_a_folder_in_use_is_refused(finished: Finished) -> None:
+    assert finished.in_use.endswith("is in use by another run; wait for it or name another folder")
+
+
+def test_the_home_of_the_user_is_left_alone(finished: Finished) -> None:
+    assert not Path("/nonexistent").exists()

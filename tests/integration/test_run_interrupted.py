@@ -1,0 +1,133 @@
+"""A run that is cut short, in every way and at every time: what it leaves, and how it goes on."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from watched_run import WatchedRun, eventually, records, watched
+
+pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
+
+QUICK, SLOW = "digits-mlp:units=16", "wide-mlp"
+RUN = ["run", "quickstart", "--strategies", "none,ps", "--steps", "100", "--warmup", "2", "--repeats", "1"]
+BOTH = [*RUN, "--workloads", f"{QUICK},{SLOW}"]
+START_S = 60.0
+
+
+def slow_case_is_timed(run: WatchedRun, out: Path, strategy: str) -> Callable[[], bool]:
+    def is_timed() -> bool:
+        return (
+            any(out.glob(f"cases/{SLOW}-{strategy}-*/0/plan.json")) and len(run.workers(least_cpu_s=1.2)) == 2
+        )
+
+    return is_timed
+
+
+def starts(run: WatchedRun, out: Path) -> bool:
+    return run.folder() is not None
+
+
+def starts_ray(run: WatchedRun, out: Path) -> bool:
+    return any(b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in run.processes())
+
+
+def captures(run: WatchedRun, out: Path) -> bool:
+    return (out / "logs" / "capture.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("when", "interrupt"),
+    [
+        pytest.param(starts, lambda pid: os.killpg(pid, signal.SIGINT), id="ctrl-c at once"),
+        pytest.param(starts_ray, lambda pid: os.killpg(pid, signal.SIGINT), id="ctrl-c while Ray starts"),
+        pytest.param(starts_ray, lambda pid: os.kill(pid, signal.SIGTERM), id="SIGTERM while Ray starts"),
+        pytest.param(captures, lambda pid: os.kill(pid, signal.SIGINT), id="SIGINT while it captures"),
+        pytest.param(captures, lambda pid: os.kill(pid, signal.SIGTERM), id="SIGTERM while it captures"),
+    ],
+)
+def test_before_the_first_result_an_interruption_leaves_nothing(
+    tmp_path: Path, when: Callable[[WatchedRun, Path], bool], interrupt: Callable[[int], None]
+) -> None:
+    out = tmp_path / "out"
+    with watched([*BOTH, "--out", str(out)], tmp_path) as run:
+        eventually(lambda: when(run, out), START_S, "the moment comes")
+        interrupt(run.process.pid)
+        status, output, errors = run.finish(15.0)
+        assert run.leftovers() == []
+    assert (status, output) == (130, "")
+    assert errors.splitlines()[-1] == "stratbench: interrupted"
+    assert "Traceback" not in errors
+    assert records(out) == []
+
+
+def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with watched([*BOTH, "--out", str(out)], tmp_path) as run:
+        eventually(slow_case_is_timed(run, out, "none"), 2 * START_S, "the window of the slow case runs")
+        n_before = len(records(out))
+        os.killpg(run.process.pid, signal.SIGINT)
+        status, output, errors = run.finish(15.0)
+        assert run.leftovers() == []
+    assert (status, output) == (130, "")
+    assert errors.splitlines()[-1] == "stratbench: interrupted"
+    assert len(records(out)) == n_before
+    assert (out / "report.html").is_file() == (n_before > 0)
+
+
+def test_a_killed_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [*BOTH, "--out", str(out)]
+    with watched(command, tmp_path) as run:
+        eventually(slow_case_is_timed(run, out, "ps"), 2 * START_S, "the window of the slow case runs")
+        run.process.kill()
+        run.finish(15.0)
+        eventually(lambda: not run.leftovers(), 5.0, "all of it goes")
+    before = (out / "results.jsonl").read_bytes()
+    assert 2 <= len(records(out)) <= 3
+    with (out / "results.jsonl").open("a") as torn:
+        torn.write(before.decode()[:100])
+
+    with watched([*RUN, "--workloads", QUICK, "--out", str(out), "--resume"], tmp_path) as other:
+        status, _, errors = other.finish()
+    assert status == 2
+    assert errors.splitlines()[-1].startswith("stratbench: out: --resume needs the same experiment, got spec")
+
+    with watched([*command, "--resume"], tmp_path) as resumed:
+        status, output, errors = resumed.finish()
+    assert (status, "Traceback" in errors) == (0, False), errors
+    assert (out / "results.jsonl").read_bytes().startswith(before)
+    all_records = records(out)
+    assert len({record["case"] for record in all_records}) == len(all_records) == 4
+    assert {record["status"] for record in all_records} == {"ok"}
+    assert all(record["exposed_comm_s"] is not None for record in all_records if not record["control"])
+    assert str(out / "report.html") in output
+
+
+def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with watched([*BOTH, "--out", str(out), "--json"], tmp_path) as run:
+        eventually(slow_case_is_timed(run, out, "none"), 2 * START_S, "the window of the slow case runs")
+        n_before = len(records(out))
+        os.kill(run.workers()[0], signal.SIGKILL)
+        started_s = time.monotonic()
+        eventually(lambda: len(records(out)) > n_before, 15.0, "the case is recorded")
+        assert time.monotonic() - started_s < 15.0
+        status, _, _ = run.finish()
+        assert run.leftovers() == []
+    assert status == 1
+    by_status = {status: [r for r in records(out) if r["status"] == status] for status in ("ok", "failed")}
+    (failed,) = by_status["failed"]
+    assert len(by_status["ok"]) == 3
+    assert (failed["workload"], failed["strategy"]) == (SLOW, "none")
+    assert (failed["error"]["type"], failed["error"]["stage"]) == ("worker-died", "run")
+    assert re.match(
+        r"worker \d: its process was killed by SIGKILL .* into run_steps; see worker-\d.log, ",
+        failed["error"]["message"],
+    )
+    assert failed["step_s"] is None
+    (alone,) = (r for r in by_status["ok"] if (r["workload"], r["strategy"]) == (SLOW, "ps"))
+    assert alone["exposed_comm_s"] is None

@@ -1,0 +1,120 @@
+"""A `stratbench` command in a session of its own, watched from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.provision.reaper import RUN_FOLDER_VARIABLE
+
+ZYGOTE = "harness.worker.zygote"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class WatchedRun:
+    """A running command.
+
+    Attributes:
+        temporary: its temporary directory, which is its alone.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", temporary: Path) -> None:
+        self.process = process
+        self.temporary = temporary
+
+    def folder(self) -> Path | None:
+        """Its private folder, once there is one with its name on it."""
+        return next((owner.parent for owner in self.temporary.glob("stratbench-*/owner.json")), None)
+
+    def processes(self) -> tuple[int, ...]:
+        """What runs in its name."""
+        return tuple(
+            pid
+            for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+            if f"{RUN_FOLDER_VARIABLE}={self.temporary}/".encode() in _read(pid, "environ")
+        )
+
+    def workers(self, *, least_cpu_s: float = 0.0) -> list[int]:
+        """Worker processes of the case that runs now, if all have worked as long as that."""
+        zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in _read(pid, "cmdline")}
+        workers = [pid for pid in zygotes if _parent(pid) in zygotes]
+        return workers if all(_cpu_s(pid) >= least_cpu_s for pid in workers) else []
+
+    def finish(self, timeout_s: float = 90.0) -> tuple[int, str, str]:
+        """Wait for its end; exit status, output, errors."""
+        out, err = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, out, err
+
+    def leftovers(self) -> list[object]:
+        """What is there of it though it has ended."""
+        return [*self.processes(), *self.temporary.iterdir()]
+
+
+@contextmanager
+def watched(arguments: Sequence[str], cwd: Path, **environment: str) -> Iterator[WatchedRun]:
+    """Start a command; it is dead when the context ends."""
+    with tempfile.TemporaryDirectory(prefix="sb", dir="/tmp") as temporary:  # sockets need a short name
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", *arguments],
+            cwd=cwd,
+            env={**os.environ, "TMPDIR": temporary, "HOME": "/nonexistent", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        run = WatchedRun(process, Path(temporary))
+        try:
+            yield run
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+            eventually(lambda: not run.leftovers(), 10.0, f"{run.leftovers()} go")
+
+
+def eventually(condition: Callable[[], object], deadline_s: float, what: str) -> None:
+    """Wait until a condition holds."""
+    limit_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < limit_s, f"{what}: not within {deadline_s} s"
+        time.sleep(0.02)
+
+
+def records(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of a run's results, none of which may hold a number that JSON has not."""
+    text = (run_dir / "results.jsonl").read_text()
+    return [json.loads(line, parse_constant=_no_constant) for line in text.splitlines()]
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} in a record")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _stat(pid: int) -> list[str]:
+    return _read(pid, "stat").decode().rpartition(")")[2].split()
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _cpu_s(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
