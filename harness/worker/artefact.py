@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from strategies.ir.random import mix
@@ -20,10 +21,10 @@ def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: 
     """Write a capture into an empty folder."""
     values = folder / "initial"
     values.mkdir(parents=True)
-    names = sorted(initial)
-    for number, name in enumerate(names):
+    index = {name: np.asarray(initial[name]).dtype.name for name in sorted(initial)}
+    for number, name in enumerate(index):
         np.save(values / f"{number}.npy", np.asarray(initial[name]), allow_pickle=False)
-    (folder / _INDEX).write_text(json.dumps(names))
+    (folder / _INDEX).write_text(json.dumps(index))
     # Written and read by processes of one run only, which trust each other as they trust the workload.
     (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
     (folder / _SUMMARY).write_text(summary.model_dump_json())
@@ -51,8 +52,8 @@ class InitialValues:
     def __init__(self, folder: Path, *, float64: bool = False) -> None:
         self._folder = folder
         self._float64 = float64
-        names: list[str] = json.loads((folder / _INDEX).read_text())
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self._dtypes: dict[str, str] = json.loads((folder / _INDEX).read_text())
+        self._numbers = {name: number for number, name in enumerate(self._dtypes)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +63,9 @@ class InitialValues:
     def value(self, variable: str, seed_mix: SeedMix | None = None) -> Array:
         """The value that a copy of a variable starts from."""
         value: Array = np.load(self._folder / "initial" / f"{self._numbers[variable]}.npy", mmap_mode="r")
+        if value.dtype.name != self._dtypes[variable]:
+            # NumPy files hold its own types only; bfloat16 comes back as bytes of its size.
+            value = value.view(getattr(ml_dtypes, self._dtypes[variable]))
         if self._float64:
             value = in_float64(value)
         if seed_mix is None:

@@ -49,10 +49,14 @@ class ParameterServerSync:
         # Updates come after the push, and a session reads for itself when no step runs.
         not_waited_for = {name for region in graph.regions for name in region.nodes}
         not_waited_for |= {v.read for v in graph.variables}
+        crossing = {boundary.variable for boundary in graph.boundaries}
+        # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
+        common = [n for name, handle in handles.items() if name not in crossing for n in uses[handle].reads]
         for boundary in graph.boundaries:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = _Accumulator.of(boundary, device, topology)
-            reads = [n for n in uses[handles[boundary.variable]].reads if n not in not_waited_for]
+            reads = [*uses[handles[boundary.variable]].reads, *common]
+            reads = [name for name in reads if name not in not_waited_for]
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
             pushes.append(nodes[-1].name)
