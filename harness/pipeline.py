@@ -20,7 +20,7 @@ from harness.provision.failures import USER_ERROR
 from harness.provision.local import LocalProvider
 from harness.records import Record
 from harness.run_recorder import RunRecorder
-from harness.slot_runner import Ended, SlotRunner
+from harness.slot_runner import Ended, SlotRunner, storing
 from harness.spec import ExperimentSpec
 from harness.store import RunFolder, open_run
 from harness.target_study import study
@@ -199,7 +199,8 @@ def _write_report(folder: RunFolder) -> Path | None:
         return None
     import reports
 
-    return folder.write_report(reports.render([folder.path], "html"))
+    with storing(folder.path):
+        return folder.write_report(reports.render([folder.path], "html"))
 
 
 def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:

@@ -3,14 +3,15 @@
 import contextlib
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from harness.captures import Capture, Captures, planned, topology_of_case
 from harness.case_runner import CHECK_STEPS, run_case
 from harness.equivalence import Reference
-from harness.errors import CaseError, HarnessError
+from harness.errors import CaseError, HarnessError, StoreError
 from harness.matrix import Case, Slot
 from harness.progress import Progress
 from harness.provision.base import Cluster
@@ -62,8 +63,8 @@ class SlotRunner:
         """Run a repeat.
 
         Raises:
-            HarnessError: other than `CaseError`: the run cannot go on.
-            OSError: the run folder cannot be written to.
+            HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files or
+                its workers are gone.
         """
         started_s = time.monotonic()
         made: Plan | None = None
@@ -71,13 +72,15 @@ class SlotRunner:
         try:
             with self.progress.doing(f"{case.workload_name} {case.strategy} repeat {slot.repeat}"):
                 capture, made = planned(self.captures, case)
-                self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
+                with storing(self.folder.path):
+                    self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
+                    logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
                 ran = run_case(
                     self.cluster,
                     capture,
                     made,
                     self.captures.batches(case, capture),
-                    [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)],
+                    logs,
                     n_steps=self.spec.measure.steps,
                     warmup=_warm_up(self.spec),
                     reference=self._reference(case, capture),
@@ -85,12 +88,13 @@ class SlotRunner:
                 )
         except CaseError as error:
             return self._failed(slot, error, time.monotonic() - started_s, made)
-        except (HarnessError, OSError):
+        except HarnessError:
             raise
         except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
             return self._failed(slot, _unexpected(error), time.monotonic() - started_s, made)
         self.recorder.provision_s = self.cluster.provision_s
-        self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
+        with storing(self.folder.path):
+            self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
         record = self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
         return Ended(record=record, steps=ran.measurement.steps)
 
@@ -105,9 +109,26 @@ class SlotRunner:
         # Logs and tracebacks are too long for a record.
         notes = "\n\n".join(getattr(error, "__notes__", []))
         if notes:
-            path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
-            path.write_text(f"{error}\n\n{notes}\n")
+            with storing(self.folder.path):
+                path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
+                path.write_text(f"{error}\n\n{notes}\n")
         return Ended(record=self.recorder.failed(slot, error, wall_s, made))
+
+
+@contextlib.contextmanager
+def storing(run_dir: Path) -> Iterator[None]:
+    """Say in one line that the run folder takes no more files.
+
+    Raises:
+        StoreError: a file could not be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{run_dir} must take more files, got {error.strerror or error}; make room and go on with --resume",
+            field="out",
+        ) from error
 
 
 def _warm_up(spec: ExperimentSpec) -> int | Literal["auto"]:

@@ -42,7 +42,7 @@ class VariableSummary(Frozen):
 
 
 class BatchSummary(Frozen):
-    """A fed component of the batch: its path in the dataset's structure, its shape with the batch axis first."""
+    """A fed component of the batch: its path in the dataset's structure, its shape, batch axis first."""
 
     path: str
     dtype: str

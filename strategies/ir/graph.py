@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 
 class DType(str):
-    """A TensorFlow type by its proto name without `DT_`, in lower case: `float`, `int64`, `resource`, `float_ref`.
+    """A TensorFlow type by its proto name without `DT_`, in lower case: `float`, `int64`, `float_ref`.
 
     A class of its own because a plain `str` never is an attribute: TensorFlow's strings are bytes.
     """
@@ -63,8 +63,8 @@ class Node:
     """One operation.
 
     Attributes:
-        inputs: `name` or `name:k` for tensors (`name:output:k` in a function body), `^name` for control edges,
-            which come last, as TensorFlow requires.
+        inputs: `name` or `name:k` for tensors (`name:output:k` in a function body), then, as TensorFlow
+            requires, `^name` for control edges.
         attrs: shared between copies and never mutated.
         extra: the rest of the NodeDef (debug info, full type), serialized; empty almost always.
     """
@@ -137,7 +137,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Nodes that read a node's outputs or wait for it, each once, in graph order; absent when there are none."""
+        """Nodes that read a node's outputs or wait for it, each once, in graph order; absent if none."""
         found: dict[str, dict[str, Node]] = {}
         for node in self.nodes:
             for ref in node.inputs:

@@ -1,0 +1,1 @@
+"""Between TensorFlow and the graph: conversion, capture, float64 and snippets."""
