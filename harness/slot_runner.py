@@ -63,8 +63,8 @@ class SlotRunner:
         """Run a repeat.
 
         Raises:
-            HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files or
-                its workers are gone.
+            HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files
+                or its workers are gone.
         """
         started_s = time.monotonic()
         made: Plan | None = None
@@ -126,7 +126,8 @@ def storing(run_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"{run_dir} must take more files, got {error.strerror or error}; make room and go on with --resume",
+            f"{run_dir} must take more files, got {error.strerror or error}; make room and go on with "
+            "--resume",
             field="out",
         ) from error
 
