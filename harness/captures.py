@@ -117,8 +117,8 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     Raises:
         CaseError: either cannot be done.
     """
-    capture = captures.of(case)
     try:
+        capture = captures.of(case)
         topology = topology_of_case(case, capture)
         return capture, make_plan(case.strategy.name, case.strategy.params, capture.summary, topology)
     except UsageError as error:

@@ -1,6 +1,7 @@
 """Where the stages of a command meet: nothing before a stage knows of it, and nothing after it calls back."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -103,7 +104,7 @@ def _run_slots(
     slots: list[Slot], spec: ExperimentSpec, options: RunOptions, folder: RunFolder, progress: Progress
 ) -> None:
     """Run what is left on one cluster, which serves the cases of all shapes."""
-    started_s = time.monotonic()
+    deadline_s = math.inf if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     with ExitStack() as stack:
         observe = stack.enter_context(_observer(options.metrics_port))
         cluster = stack.enter_context(LocalProvider().start(_shape(slots), folder.run, folder.path / "logs"))
@@ -123,10 +124,10 @@ def _run_slots(
             progress.note(note)
         with progress.doing("starting workers"):
             cluster.wait_ready(1)
-        runner.prepare(slots)
+        runner.prepare(slots, deadline_s=deadline_s)
         has_failed = False
         for index, slot in enumerate(slots):
-            reason = _reason_to_stop(options, started_s, has_failed=has_failed)
+            reason = _reason_to_stop(options, deadline_s, has_failed=has_failed)
             if reason is not None:
                 for skipped in slots[index:]:
                     folder.append(recorder.skipped(skipped, *reason))
@@ -183,8 +184,8 @@ def _heading(made: Plan) -> dict[str, Any]:
     }
 
 
-def _reason_to_stop(options: RunOptions, started_s: float, *, has_failed: bool) -> tuple[str, str] | None:
-    if options.time_budget_s is not None and time.monotonic() - started_s >= options.time_budget_s:
+def _reason_to_stop(options: RunOptions, deadline_s: float, *, has_failed: bool) -> tuple[str, str] | None:
+    if time.monotonic() >= deadline_s:
         return (
             "time-budget",
             f"the time budget of {options.time_budget_s:g} s was used up; go on with --resume",

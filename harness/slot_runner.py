@@ -48,14 +48,19 @@ class SlotRunner:
     captures: Captures
     progress: Progress
 
-    def prepare(self, slots: Sequence[Slot]) -> None:
+    def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
         """Capture every workload and make every reference, so that no time passes between cases for that.
 
         What cannot be made is recorded when the turn of its first repeat comes.
+
+        Args:
+            deadline_s: on `time.monotonic()`; nothing is begun after it.
         """
         for case in {slot.case.id: slot.case for slot in slots}.values():
+            if time.monotonic() >= deadline_s:
+                return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
-                capture = self.captures.of(case)
+                capture, _ = planned(self.captures, case)
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
 

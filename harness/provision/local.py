@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.environment import machine
 from harness.provision.base import ClusterShape
+from harness.provision.failures import ProvisionError
 from harness.provision.process_environment import process_variables
 from harness.provision.ray_instance import own_ray
 from harness.provision.reaper import reap, run_folder
@@ -15,6 +17,8 @@ from harness.provision.reaper import reap, run_folder
 if TYPE_CHECKING:
     from harness.provision.ray_cluster import RayCluster
 
+# What a process takes that has imported TensorFlow, before it has a model.
+_WORKER_BYTES = 300 * 2**20
 _IMPORTS = ("tensorflow", "keras", "harness.worker.tcp_counters")
 
 
@@ -37,7 +41,11 @@ class LocalProvider:
         """Bring up workers; nothing of them is left when the context ends. See `Provider.start`.
 
         It returns when the actors have been asked for; they import while the caller goes on.
+
+        Raises:
+            ProvisionError: the machine has too little memory for so many, or Ray does not start.
         """
+        _refuse_too_many(shape.workers)
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
         reap()
@@ -84,6 +92,17 @@ def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> 
         tuple(available[worker * cores_per_worker : (worker + 1) * cores_per_worker])
         for worker in range(workers)
     ]
+
+
+def _refuse_too_many(n_workers: int) -> None:
+    total_bytes = machine().memory_bytes
+    needed_bytes = n_workers * _WORKER_BYTES
+    if total_bytes is not None and needed_bytes > total_bytes:
+        raise ProvisionError(
+            f"{n_workers} workers on this machine need at least {needed_bytes / 2**30:.0f} GiB of memory, "
+            f"got {total_bytes / 2**30:.0f} GiB; lower it",
+            field="cluster.workers",
+        )
 
 
 def _notes(shape: ClusterShape, *, pinned: bool) -> list[str]:

@@ -59,8 +59,6 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
 
     keras.backend.clear_session()
     workload = _workload(case)
-    batch_size = global_batch(case, workload.batch_size)
-    share, uneven = divmod(batch_size, case.n_replicas)
     with _told_as_usage(workload, "dataset() must return examples"):
         element_spec(workload, seed=seed)
         structure = workload.dataset(seed).element_spec
@@ -68,7 +66,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
     with _told_as_usage(workload, "train_step() must return a step"):
         step = workload.train_step()
     try:
-        captured = capture_step(step, structure, replica_batch=None if uneven else share)
+        captured = capture_step(step, structure, replica_batch=_even_share(case, workload))
     except CaptureError as error:
         raise UsageError(str(error), field=case.workload_name) from error
     summary = summarise(captured.step, case.workload_name, getattr(captured, "rows_per_example", {}))
@@ -215,7 +213,12 @@ def transform(
     made = runs[1]
     program = build_program(made.step, topology, task, nodes_before=len(step.graph.nodes))
     if graphdef is not None:
-        write_bytes(Path(graphdef), program.graph_def)
+        try:
+            write_bytes(Path(graphdef), program.graph_def)
+        except OSError as error:
+            raise UsageError(
+                f"must be writable, got {error.strerror} for {graphdef}", field="graphdef"
+            ) from error
     answer: dict[str, Any] = {
         "nodes_before": program.nodes_before,
         "nodes_after": program.nodes_after,
@@ -236,6 +239,18 @@ def _workload(case: Case) -> "Workload":
         return registry.resolve(case.workload.reference, params)
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
+
+
+def _even_share(case: Case, workload: "Workload") -> int | None:
+    """Examples that every replica gets; None if not all get the same, or the batch does not suffice.
+
+    The latter is a mistake in one shape of cases, which their plan will tell; others can use the capture.
+    """
+    try:
+        share, uneven = divmod(global_batch(case, workload.batch_size), case.n_replicas)
+    except UsageError:
+        return None
+    return None if uneven else share
 
 
 @contextmanager
