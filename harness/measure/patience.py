@@ -7,7 +7,7 @@ from collections.abc import Sequence
 FIRST_STEP_S = 180.0
 _UNKNOWN_STEP_S = 10.0
 _CONSTANT_S = 30.0
-_FACTOR = 10.0
+_FACTOR = 5.0
 _RECENT = 10
 
 

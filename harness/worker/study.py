@@ -97,8 +97,9 @@ def lay_batches(
     from workloads.data import batches
 
     workload = _workload(case)
+    size = global_batch(case, workload.batch_size)
     with _told_as_usage(workload, "dataset() must return examples"):
-        made = batches(workload, batch_size=global_batch(case, workload.batch_size), seed=seed)
+        made = batches(workload, batch_size=size, seed=seed)
         first = next(made)
     batch_bytes = max(1, sum(part.nbytes for part in first))
     n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))

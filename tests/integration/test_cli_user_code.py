@@ -1,0 +1,111 @@
+"""What a user's own workload can do wrong: one line for each, and said to be the user's."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.matrix import Case
+from harness.refs import StrategyRef, WorkloadRef
+from harness.worker import study
+from harness.worker.process import JobState
+
+pytestmark = pytest.mark.tensorflow
+
+FILE = """
+import keras
+import tensorflow as tf
+
+from workloads import TrainStep
+
+
+class Good:
+    name = "mine"
+    batch_size = 8
+    flops_per_example = None
+
+    def train_step(self):
+        weight = tf.Variable(tf.ones((4, 1)), name="weight")
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build([weight])
+        return TrainStep(
+            loss=lambda batch: self.loss(batch @ weight), variables=[weight], optimizer=optimizer
+        )
+
+    def loss(self, outputs):
+        return tf.reduce_mean(outputs)
+
+    def dataset(self, seed):
+        return tf.data.Dataset.from_tensor_slices(tf.ones((16, 4)))
+"""
+
+
+def case(path: Path, workers: int = 2) -> Case:
+    return Case(
+        id="",
+        workload=WorkloadRef(reference=f"{path}:Mine"),
+        strategy=StrategyRef(name="ps"),
+        provider="local",
+        device="cpu",
+        workers=workers,
+        replicas=1,
+        cores_per_worker=1,
+        memory_bytes=0,
+        rate_mbit=None,
+        batch_rule="global",
+        batch_size=None,
+    )
+
+
+def write(folder: Path, mine: str) -> Path:
+    path = folder / "mine.py"
+    path.write_text(f"{FILE}\n\n{mine}\n")
+    return path
+
+
+def mine(method: str, *lines: str) -> str:
+    return "\n        ".join([f"class Mine(Good):\n    def {method}:", *lines])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("raise RuntimeError('at import')", r"mine\.py:\d+: RuntimeError: at import"),
+        ("def Mine(: pass", r"mine\.py:\d+: SyntaxError"),
+        ("Other = Good", "has no factory 'Mine'"),
+        ("Mine = 3", "mine"),
+        ("def Mine(): return 3", "returned a int"),
+        ("def Mine(): raise KeyError('no model')", "KeyError: 'no model'"),
+        (
+            mine("train_step(self)", "raise RuntimeError('no step')"),
+            r"train_step\(\) .*: RuntimeError: no step",
+        ),
+        (mine("train_step(self)", "raise SystemExit(3)"), r"train_step\(\) .*: SystemExit: 3"),
+        (mine("train_step(self)", "return None"), "must be a TrainStep .*, got NoneType"),
+        (mine("loss(self, outputs)", "raise ValueError('no loss')"), "raised ValueError: no loss"),
+        (mine("loss(self, outputs)", "return outputs"), "loss must be a floating scalar"),
+        (mine("loss(self, outputs)", "return 1.0"), "loss must be a floating scalar, got float"),
+        (mine("loss(self, outputs)", "return tf.constant(1)"), "loss must be a floating scalar, got int32"),
+        (mine("loss(self, outputs)", "return tf.constant(1.0)"), "got no gradient for any"),
+        (mine("dataset(self, seed)", "raise OSError('no data')"), "OSError: no data"),
+        (mine("dataset(self, seed)", "return [1]"), "must return a tf.data.Dataset, got list"),
+        (mine("dataset(self, seed)", "return super().dataset(seed).take(0)"), "no examples"),
+        (
+            mine("dataset(self, seed)", "return super().dataset(seed).filter(lambda x: False)"),
+            "no examples|empty",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, told: str) -> None:
+    asked = case(write(tmp_path, text))
+    with pytest.raises(UsageError, match=told) as caught:
+        study.capture(JobState(), asked, 0, str(tmp_path / "capture"))
+        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(tmp_path: Path) -> None:
+    asked = case(write(tmp_path, "Mine = Good"), workers=9)
+    assert study.capture(JobState(), asked, 0, str(tmp_path / "capture")).batch_size == 8
+    with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
+        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)

@@ -1,0 +1,91 @@
+"""What is made once for all cases of a run, and which mistakes are remembered."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.captures import Captures
+from harness.errors import CaseError
+from harness.matrix import Case
+from harness.provision.failures import USER_ERROR
+from harness.refs import StrategyRef, WorkloadRef
+from harness.worker.study import CapturedWorkload
+from strategies.plan import StepSummary
+
+
+class Jobs:
+    """Answers as the jobs of `harness.worker.study` do, and counts them."""
+
+    def __init__(self, *, error: CaseError | None = None, replica_batch: int | None = None) -> None:
+        self.asked: list[str] = []
+        self.error = error
+        self.replica_batch = replica_batch
+
+    def __call__(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
+        name = function.partition(":")[2]
+        self.asked.append(name)
+        if self.error is not None:
+            raise self.error
+        if name != "capture":
+            return None
+        folder = Path(str(args[2]))
+        folder.mkdir()
+        summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+        (folder / "summary.json").write_text(summary.model_dump_json())
+        return CapturedWorkload(batch_size=8, flops_per_example=None, replica_batch=self.replica_batch)
+
+
+def case(*, workers: int = 2, strategy: str = "ps", **params: int) -> Case:
+    return Case(
+        id=f"{strategy}-{workers}",
+        workload=WorkloadRef(reference="w", params=params),
+        strategy=StrategyRef(name=strategy),
+        provider="local",
+        device="cpu",
+        workers=workers,
+        replicas=1,
+        cores_per_worker=1,
+        memory_bytes=0,
+        rate_mbit=None,
+        batch_rule="global",
+        batch_size=params.get("batch_size"),
+    )
+
+
+def captures(folder: Path, jobs: Jobs) -> Captures:
+    return Captures(folder, jobs, seed=0, n_batches=2, n_least=1)
+
+
+def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> None:
+    jobs = Jobs()
+    made = captures(tmp_path, jobs)
+    for one in (case(), case(workers=4), case(strategy="none")):
+        made.batches(one, made.of(one))
+    assert jobs.asked == ["capture", "lay_batches"]
+
+
+def test_another_batch_size_shares_the_capture_only(tmp_path: Path) -> None:
+    jobs = Jobs()
+    made = captures(tmp_path, jobs)
+    for one in (case(), case(batch_size=16)):
+        made.batches(one, made.of(one))
+    assert jobs.asked == ["capture", "lay_batches", "lay_batches"]
+
+
+def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> None:
+    jobs = Jobs(replica_batch=4)
+    made = captures(tmp_path, jobs)
+    first, second = made.of(case(workers=2)), made.of(case(workers=4))
+    assert first.folder != second.folder
+    assert made.of(case(workers=4)) is second
+    assert jobs.asked == ["capture", "capture"]
+
+
+@pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])
+def test_only_a_users_mistake_is_not_tried_again(tmp_path: Path, kind: str, n_asked: int) -> None:
+    jobs = Jobs(error=CaseError(kind, "it cannot be", stage="capture"))
+    made = captures(tmp_path, jobs)
+    for _ in range(2):
+        with pytest.raises(CaseError, match="it cannot be"):
+            made.of(case())
+    assert len(jobs.asked) == n_asked
