@@ -88,7 +88,7 @@ def _brought(
     total: dict[str, Array] = {}
     for task, step in enumerate(steps):
         graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)
-        crossing = replace(step, graph=graph, regions=(), state_targets=(), effects=())
+        crossing = replace(step, graph=graph, regions=(), shared_update=(), state_targets=(), effects=())
         program = build_program(crossing, topology, task, nodes_before=0, alone=True)
         session = WorkerSession(program, "", initial)
         session.load()

@@ -13,7 +13,7 @@ from strategies.ir.slots import slot_owners
 from strategies.ir.traced import TracedGradient, TracedStep
 from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, Variable
 from strategies.ir.traversal import prune
-from strategies.ir.update_side import detach_update, update_regions, wait_for_gradients
+from strategies.ir.update_side import detach_update, update_side, wait_for_gradients
 
 
 def assemble(traced: TracedStep) -> TrainGraph:
@@ -33,14 +33,15 @@ def assemble(traced: TracedStep) -> TrainGraph:
     graph = merged.graph
     boundaries = (*_gradient_boundaries(graph, marks, variables), *merged.boundaries)
     order = {node.name: i for i, node in enumerate(graph.nodes)}
-    regions = update_regions(graph, variables, parts, order)
-    accounted = {name for region in regions for name in region.nodes} | merged.dropped
+    update = update_side(graph, variables, parts, order)
+    accounted = {n for region in update.regions for n in region.nodes}.union(update.shared, merged.dropped)
     effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
     step = TrainGraph(
         graph=graph,
         variables=variables,
         boundaries=boundaries,
-        regions=regions,
+        regions=update.regions,
+        shared_update=update.shared,
         batch=tuple(BatchInput(path=b.path, node=b.node, dtype=b.dtype, shape=b.shape) for b in traced.batch),
         losses=(Loss(tensor=traced.loss),),
         state_targets=effects.state,

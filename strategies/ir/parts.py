@@ -71,17 +71,14 @@ def tell_apart(
 def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> frozenset[str]:
     """Data descendants of gradients; a read that waits for an update's write hands its value on as well."""
     reads = {name for use in uses.values() for name in use.reads}
+    writes = {name for use in uses.values() for name in use.writes}
     found: set[str] = set()
     fresh = set(boundary)
     while fresh:
-        found |= descendants(graph, fresh, stop=found, control=False)
-        written = (w for use in uses.values() for w in use.writes if w in found)
-        fresh = {
-            user.name
-            for write in written
-            for user in graph.consumers.get(write, ())
-            if user.name in reads and user.name not in found
-        }
+        new = descendants(graph, fresh, stop=found, control=False)
+        found |= new
+        waiting = (user.name for write in new & writes for user in graph.consumers.get(write, ()))
+        fresh = reads.intersection(waiting) - found
     return frozenset(found)
 
 
@@ -96,15 +93,16 @@ def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: fro
 
 def outermost(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:
     """The gradients of calls from which no other call's gradient is computed."""
-    calls: dict[int, list[TracedGradient]] = {}
-    for mark in marks:
-        calls.setdefault(mark.call, []).append(mark)
-    if len(calls) < 2:
+    if len({mark.call for mark in marks}) < 2:
         return tuple(marks)
-    outer: list[TracedGradient] = []
-    for call, own in calls.items():
-        others = {m.values for other, ms in calls.items() if other != call for m in ms}
-        reached = descendants(graph, [m.values for m in own], control=False)
-        if not reached & others:
-            outer.extend(own)
-    return tuple(outer)
+    leads_to: dict[str, set[int]] = {}
+    waiting = [(mark.values, mark.call) for mark in marks]
+    while waiting:
+        name, call = waiting.pop()
+        calls = leads_to.setdefault(name, set())
+        # Two calls are enough to tell that there is another one, and keep the walk linear.
+        if call not in calls and len(calls) < 2:
+            calls.add(call)
+            waiting += [(producer(ref), call) for ref in graph.by_name[name].data_inputs]
+    inner = {mark.call for mark in marks if leads_to[mark.values] - {mark.call}}
+    return tuple(mark for mark in marks if mark.call not in inner)

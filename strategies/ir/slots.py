@@ -14,15 +14,22 @@ def slot_owners(
     Where the optimizer did not tell, Keras's names do: `adam/dense_kernel_momentum`. An update that names its
     slots otherwise gets slots of no owner, each in the group of its last name part.
     """
-    trainables = {v.name.replace("/", "_"): v.name for v in variables if kinds[v.name] == "trainable"}
-    return {v.name: _owner(v, kinds[v.name], trainables) for v in variables}
+    by_flat_name = {v.name.replace("/", "_"): v.name for v in variables if kinds[v.name] == "trainable"}
+    return {v.name: _owner(v, kinds, by_flat_name) for v in variables}
 
 
-def _owner(v: TracedVariable, kind: Kind, trainables: Mapping[str, str]) -> tuple[str | None, str]:
+def _owner(
+    v: TracedVariable, kinds: Mapping[str, Kind], by_flat_name: Mapping[str, str]
+) -> tuple[str | None, str]:
+    kind = kinds[v.name]
     if kind != "slot":
         return None, kind
-    if v.slot_of in trainables.values():
+    if v.slot_of is not None and kinds.get(v.slot_of) == "trainable":
         return v.slot_of, v.group or "slot"
     tail = v.name.rpartition("/")[2]
-    stem = max((flat for flat in trainables if tail.startswith(f"{flat}_")), key=len, default=None)
-    return (None, tail) if stem is None else (trainables[stem], tail[len(stem) + 1 :])
+    end = tail.rfind("_")
+    while end > 0:  # from the longest stem to the shortest
+        if tail[:end] in by_flat_name:
+            return by_flat_name[tail[:end]], tail[end + 1 :]
+        end = tail.rfind("_", 0, end)
+    return None, tail

@@ -92,10 +92,10 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRegion:
-    """The nodes that turn a variable's aggregated gradient into its new value and slots.
+    """What turns a variable's aggregated gradient into its new value and slots.
 
     Attributes:
-        nodes: every node of it, in graph order; a node shared by several variables is in each one's region.
+        nodes: those that no other region needs, in graph order; the others are in `TrainGraph.shared_update`.
         targets: the assignments, which a step runs.
     """
 
@@ -132,7 +132,8 @@ class TrainGraph:
     """A training step and what its parts mean; what capture makes and every pass takes and returns.
 
     Attributes:
-        gradients: name of trainable → its place in the order in which backward makes gradients ready.
+        shared_update: nodes that several regions need (a learning rate, a global norm), in graph order.
+        readiness: name of trainable → its place in the order in which backward makes gradients ready.
         state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks).
         effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
         step_targets: further nodes that a step must run and that nothing above names (synchronisation).
@@ -147,6 +148,7 @@ class TrainGraph:
     regions: tuple[UpdateRegion, ...]
     batch: tuple[BatchInput, ...]
     losses: tuple[Loss, ...]
+    shared_update: tuple[str, ...] = ()
     state_targets: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     step_targets: tuple[str, ...] = ()
@@ -158,6 +160,10 @@ class TrainGraph:
     def gradients(self) -> tuple[Boundary, ...]:
         """The boundaries that gradients cross."""
         return tuple(b for b in self.boundaries if b.role == "gradient")
+
+    def update_nodes(self) -> set[str]:
+        """Every node of the update side."""
+        return {name for region in self.regions for name in region.nodes}.union(self.shared_update)
 
     def targets(self) -> tuple[str, ...]:
         """Every node that one step runs, each once."""

@@ -1,7 +1,7 @@
 """The update by itself: it takes from forward at the boundary only, and writes after forward has read."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from strategies.errors import CaptureError
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
@@ -24,12 +24,9 @@ def detach_update(graph: Graph, parts: Parts) -> Graph:
     stop = parts.boundary | parts.forward
     update = ancestors(graph, parts.update_writes(), stop=stop) - stop
     _check_draws(graph, update)
-    shared = {
-        producer(ref)
-        for name in update
-        for ref in graph.by_name[name].data_inputs
-        if producer(ref) in parts.forward - parts.boundary and producer(ref) not in parts.uses
-    }
+    own_only = parts.boundary.union(parts.uses)
+    read = {producer(ref) for name in update for ref in graph.by_name[name].data_inputs}
+    shared = (read & parts.forward) - own_only
     if not shared:
         return graph
     cloned = ancestors(graph, shared, control=False, stop=frozenset(parts.uses)) - set(parts.uses)
@@ -110,24 +107,52 @@ def wait_for_gradients(
     )
 
 
-def update_regions(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateSide:
+    """The regions of all variables, and the nodes that several of them need."""
+
+    regions: tuple[UpdateRegion, ...]
+    shared: tuple[str, ...]
+
+
+def update_side(
     graph: Graph, variables: Sequence[Variable], parts: Parts, order: Mapping[str, int]
-) -> tuple[UpdateRegion, ...]:
+) -> UpdateSide:
     """One region per trainable with its slots, and one per variable that updates share (`iteration`)."""
     targets: dict[str, list[str]] = {}
     for v in variables:
-        if v.kind != "state":
+        if v.kind != "state" and parts.writes[v.name]:
             targets.setdefault(v.slot_of or v.name, []).extend(parts.writes[v.name])
     stop = parts.boundary | parts.forward | {v.handle for v in variables}
-    regions = []
-    for name, writes in targets.items():
-        if writes:
-            nodes = ancestors(graph, writes, stop=stop) - stop
-            regions.append(
-                UpdateRegion(
-                    variable=name,
-                    nodes=tuple(sorted(nodes, key=order.__getitem__)),
-                    targets=tuple(dict.fromkeys(writes)),
-                )
-            )
-    return tuple(regions)
+    needed_by = _needed_by(graph, targets, stop)
+    own: dict[str, list[str]] = {name: [] for name in targets}
+    shared = []
+    for node in sorted(needed_by, key=order.__getitem__):
+        if len(needed_by[node]) > 1:
+            shared.append(node)
+        else:
+            own[needed_by[node][0]].append(node)
+    return UpdateSide(
+        regions=tuple(
+            UpdateRegion(variable=name, nodes=tuple(own[name]), targets=tuple(dict.fromkeys(writes)))
+            for name, writes in targets.items()
+        ),
+        shared=tuple(shared),
+    )
+
+
+def _needed_by(
+    graph: Graph, targets: Mapping[str, Sequence[str]], stop: Container[str]
+) -> dict[str, list[str]]:
+    """Node → the variables whose update needs it, the first two: with a global norm all need nearly all."""
+    found: dict[str, list[str]] = {}
+    waiting = [(write, name) for name, writes in targets.items() for write in writes]
+    while waiting:
+        node, name = waiting.pop()
+        if node in stop:
+            continue
+        names = found.setdefault(node, [])
+        if name not in names and len(names) < 2:
+            names.append(name)
+            waiting += [(producer(ref), name) for ref in graph.by_name[node].inputs]
+    return found

@@ -29,8 +29,7 @@ class HoistReads:
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         """The step with at most one read before the writes of each variable."""
         values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
-        left_alone = {name for region in graph.regions for name in region.nodes}
-        left_alone |= {name for v in graph.variables for name in (v.read, v.load)}
+        left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
         left_alone |= _late(graph)
         hoisted = _hoist_calls(graph.graph, values, left_alone)
         merged = _merge_reads(hoisted, values, left_alone)

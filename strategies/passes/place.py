@@ -60,10 +60,8 @@ class Place:
         for b in graph.boundaries:
             places |= dict.fromkeys((n for n in (b.values, b.indices) if n), self.destinations[b.variable])
         handles = {v.handle for v in graph.variables}
-        shared = {n for region in graph.regions for n in region.nodes} | set(graph.state_targets)
-        affected = graph.graph.with_nodes(
-            n for n in graph.graph.nodes if n.name in shared or n.name in places
-        )
+        shared = graph.update_nodes().union(graph.state_targets, places)
+        affected = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in shared)
         order = [n for n in topological_order(affected.nodes) if n.name not in places]
         for node in order:
             met = _meet(node, places, handles)

@@ -150,6 +150,7 @@ class _Copies:
                 for r in graph.regions
                 for c in (self.replicas if r.targets[0] in self.originals else [first])
             ),
+            shared_update=self.refs(graph.shared_update),
             losses=tuple(
                 Loss(tensor=self.ref(graph.losses[0].tensor, r), weight=r.examples / topology.batch_size)
                 for r in self.replicas

@@ -47,16 +47,21 @@ class ParameterServerSync:
         added: list[Node] = []
         combined: dict[str, Contribution] = {}
         # Updates come after the push, and a session reads for itself when no step runs.
-        not_waited_for = {name for region in graph.regions for name in region.nodes}
-        not_waited_for |= {v.read for v in graph.variables}
+        not_waited_for = graph.update_nodes() | {v.read for v in graph.variables}
         crossing = {boundary.variable for boundary in graph.boundaries}
         # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
-        common = [n for name, handle in handles.items() if name not in crossing for n in uses[handle].reads]
+        common = [
+            read
+            for name, handle in handles.items()
+            if name not in crossing
+            for read in uses[handle].reads
+            if read not in not_waited_for
+        ]
         for boundary in graph.boundaries:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = _Accumulator.of(boundary, device, topology)
-            reads = [*uses[handles[boundary.variable]].reads, *common]
-            reads = [name for name in reads if name not in not_waited_for]
+            own = uses[handles[boundary.variable]].reads
+            reads = [*(name for name in own if name not in not_waited_for), *common]
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
             pushes.append(nodes[-1].name)
@@ -77,6 +82,7 @@ class ParameterServerSync:
             contribute(graph, combined, [*added, *wait]),
             boundaries=(),
             regions=(),
+            shared_update=(),
             state_targets=own_state,
             step_targets=(*pushes, wait[-1].name),
         )

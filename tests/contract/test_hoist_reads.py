@@ -195,7 +195,7 @@ def test_a_language_model_reads_each_dense_variable_once(cases):
     case = cases.of("word-lm", "adam")
     after = HoistReads().apply(case.step, ALONE)
     verify(after.graph)
-    update = {n for region in after.regions for n in region.nodes}
+    update = after.update_nodes()
     sparse = {b.variable for b in after.gradients() if b.indices is not None}
     handles = {v.handle: v.name for v in after.variables if v.kind == "trainable" and v.name not in sparse}
     own = {v.read for v in after.variables}

@@ -5,6 +5,7 @@ import pytest
 from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.slots import slot_owners
 from strategies.ir.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.verify import verify
 
@@ -87,6 +88,48 @@ def test_an_assignment_without_data_from_the_gradient_waits_for_it():
     assert step.graph.by_name["decay"].control_inputs == ("g",)
     assert step.graph.by_name["step"].control_inputs == ("read",)
     assert "decay" in step.regions[0].nodes
+    assert step.shared_update == ()
+
+
+def test_what_several_updates_need_is_held_once():
+    second = (
+        node("g2", "Identity", "back", T=FLOAT),
+        node("scaled2", "Mul", "g2", "rate", T=FLOAT),
+        node("step2", "AssignSubVariableOp", "n_handle", "scaled2", dtype=FLOAT),
+    )
+    mark = TracedGradient(call=0, variable="n", values="g2", indices=None)
+    step = assemble(
+        traced(*second, variables=(variable("n"),), must_run=("step", "slot", "step2"), marks=(mark,))
+    )
+    assert {r.variable: r.nodes for r in step.regions} == {
+        "w": ("scaled", "step", "slot"),
+        "n": ("scaled2", "step2"),
+    }
+    assert step.shared_update == ("rate",)
+    assert step.update_nodes() == {"rate", "scaled", "step", "slot", "scaled2", "step2"}
+
+
+def test_trainables_whose_names_flatten_alike_keep_their_own_slots():
+    # The optimizer tells whose slot m is; by its name it could be the other one's.
+    step = traced()
+    named = [replace(v, name={"w": "a/b", "n": "a_b"}.get(v.name, v.name)) for v in step.variables]
+    named = [replace(v, slot_of="a/b") if v.name == "m" else v for v in named]
+    named.append(variable("a_b", placeholder=None))
+    marks = tuple(replace(m, variable="a/b") for m in step.marks)
+    made = assemble(replace(step, variables=tuple(named), marks=marks))
+    (slot,) = (v for v in made.variables if v.kind == "slot")
+    assert (slot.slot_of, slot.group) == ("a/b", "momentums")
+
+
+@pytest.mark.parametrize(
+    ("tail", "owner", "group"),
+    [("dense_1_kernel_m", "dense_1/kernel", "m"), ("dense_v", "dense", "v"), ("other", None, "other")],
+)
+def test_a_slot_belongs_to_the_longest_name_that_its_own_starts_with(tail, owner, group):
+    names = ("dense", "dense_1/kernel", "kernel")
+    variables = [variable(name) for name in names] + [variable(f"adam/{tail}")]
+    kinds = dict.fromkeys(names, "trainable") | {f"adam/{tail}": "slot"}
+    assert slot_owners(variables, kinds)[f"adam/{tail}"] == (owner, group)
 
 
 def test_forward_values_that_the_update_reads_are_copied_for_it():
