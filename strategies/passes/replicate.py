@@ -58,7 +58,7 @@ def _everything(graph: TrainGraph) -> set[str]:
 
 
 def _per_replica(graph: TrainGraph) -> set[str]:
-    """Forward, backward and the variables that each replica has for itself."""
+    """Forward, backward, and the variables and tables that each replica has for itself."""
     by_name = graph.graph.by_name
     merged = {b.values for b in graph.boundaries if b.role == "state"}
     roots = [
@@ -69,6 +69,7 @@ def _per_replica(graph: TrainGraph) -> set[str]:
     ]
     roots += [producer(loss.tensor) for loss in graph.losses]
     roots += [t for t in graph.state_targets if not merged & {producer(ref) for ref in by_name[t].inputs}]
+    roots += graph.tables
     own = (v for v in graph.variables if v.rule == "per-replica")
     roots += [n for v in own for n in (v.handle, v.placeholder, v.load, v.read)]
     shared = {v.handle for v in graph.variables if v.rule != "per-replica"}

@@ -108,6 +108,21 @@ def two_tapes():
     return train
 
 
+def looked_up():
+    """Every replica looks rows up in a table of its own, which must have been filled."""
+    w = kernel()
+    pairs = tf.lookup.KeyValueTensorInitializer([0, 1], [0.5, 2.0], tf.int64, tf.float32)
+    table = tf.lookup.StaticHashTable(pairs, 0.0)
+
+    def loss(x):
+        weights = table.lookup(tf.cast(x[:, 0] > 0.0, tf.int64))
+        return tf.reduce_mean(weights * tf.reduce_sum((x * w) ** 2, axis=1))
+
+    train = step_of(loss, w)
+    train.table = table  # a step finds its table only while somebody holds it
+    return train
+
+
 STEPS = [
     summed_state,
     counted_state,
@@ -115,6 +130,7 @@ STEPS = [
     averaged_state,
     scalar_and_unused,
     two_tapes,
+    looked_up,
 ]
 
 
