@@ -24,7 +24,10 @@ class Progress:
     def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
         self._live = live
-        self._console = Console(file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=True)
+        # Off a terminal a line is a line, however long.
+        self._console = Console(
+            file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=not sys.stderr.isatty()
+        )
         self._started_s = time.monotonic()
 
     @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
 from harness.canonical import json_value
 
 Row = Sequence[str]
+_GAP = 2
 
 
 def plain(text: str) -> str:
@@ -24,8 +27,11 @@ def emit_json(document: object, *, stream: TextIO | None = None) -> None:
 
 
 def say(line: str = "") -> None:
-    """Print one line to a person."""
-    print(plain(line))  # noqa: T201 - this is the one place that prints
+    """Print one line to a person; on a terminal it breaks between words, so that paths stay whole."""
+    text = plain(line)
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
+    print(text)  # noqa: T201 - this is the one place that prints
 
 
 def say_text(text: str) -> None:
@@ -38,13 +44,40 @@ def warn(line: str) -> None:
     print(plain(line), file=sys.stderr)  # noqa: T201 - this is the one place that prints
 
 
-def table(headers: Row, rows: Sequence[Row]) -> None:
-    """Print a table: drawn by rich on a terminal, aligned text elsewhere."""
+def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
+    """Print a table: drawn by rich on a terminal, aligned text elsewhere.
+
+    Args:
+        n_keys: columns that tell rows apart; where a terminal is too narrow for all columns, the table goes
+            on below itself, and these are repeated.
+    """
     safe = [[plain(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _rich_table(headers, safe)
-    else:
+    if not sys.stdout.isatty():
         _text_table(headers, safe)
+        return
+    widths = [max(len(row[column]) for row in (headers, *safe)) for column in range(len(headers))]
+    for index, part in enumerate(fitting_parts(widths, n_keys=n_keys, width=_columns())):
+        if index:
+            say()
+        _rich_table([headers[c] for c in part], [[row[c] for c in part] for row in safe])
+
+
+def fitting_parts(widths: Sequence[int], *, n_keys: int, width: int) -> list[list[int]]:
+    """Share a table's columns out over as few parts as fit, each led by the key columns.
+
+    A part has at least one column of its own, whether it fits or not.
+
+    Args:
+        widths: of the columns, in letters. width: of the terminal.
+    """
+    keys = list(range(n_keys))
+    parts = [keys.copy()]
+    for column in range(n_keys, len(widths)):
+        taken = sum(widths[c] + _GAP for c in parts[-1])
+        if taken + widths[column] > width and len(parts[-1]) > n_keys:
+            parts.append(keys.copy())
+        parts[-1].append(column)
+    return parts
 
 
 def _text_table(headers: Row, rows: Sequence[Row]) -> None:
@@ -60,13 +93,17 @@ def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for header in headers:
         drawn.add_column(header, overflow="fold")
     for row in rows:
         # Text, not str: brackets in a name would be read as markup.
         drawn.add_row(*(Text(cell) for cell in row))
     Console().print(drawn)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def n_bytes(value: object) -> str:

@@ -143,7 +143,8 @@ def _show_comparison(run_dir: Path) -> None:
 
     for table in reports.summarize([run_dir]):
         output.say(table.title)
-        output.table(table.columns, table.rows)
+        # The rank and the strategy's name.
+        output.table(table.columns, table.rows, n_keys=2)
         for line in (*table.verdict, *table.notes):
             output.say(line)
         output.say()

@@ -63,6 +63,11 @@ def write(folder: Path, mine: str) -> Path:
     return path
 
 
+def try_out(asked: Case, folder: Path) -> None:
+    study.capture(JobState(), asked, 0, str(folder / "capture"))
+    study.lay_batches(JobState(), asked, 0, str(folder / "batches"), 2, 1)
+
+
 def mine(method: str, *lines: str) -> str:
     return "\n        ".join([f"class Mine(Good):\n    def {method}:", *lines])
 
@@ -97,10 +102,8 @@ def mine(method: str, *lines: str) -> str:
     ],
 )
 def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, told: str) -> None:
-    asked = case(write(tmp_path, text))
     with pytest.raises(UsageError, match=told) as caught:
-        study.capture(JobState(), asked, 0, str(tmp_path / "capture"))
-        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
+        try_out(case(write(tmp_path, text)), tmp_path)
     assert "\n" not in str(caught.value)
 
 

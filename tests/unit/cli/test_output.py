@@ -1,5 +1,6 @@
 import io
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,41 @@ def test_a_table_on_a_terminal_takes_names_as_they_are(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     output.table(["name"], [["[bold]x[/bold]"]])
     assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=12), st.integers(1, 2), st.integers(20, 200))
+def test_a_wide_table_is_split_and_no_column_is_lost(widths: list[int], n_keys: int, width: int) -> None:
+    parts = output.fitting_parts(widths, n_keys=n_keys, width=width)
+    assert [c for part in parts for c in part[n_keys:]] == list(range(n_keys, len(widths)))
+    for part in parts:
+        assert part[:n_keys] == list(range(n_keys))
+        fits = sum(widths[c] + 2 for c in part) - 2 <= width
+        assert fits or len(part) <= n_keys + 1
+
+
+def test_a_narrow_terminal_shows_the_key_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    output.table(["name", "first", "second"], [["x", "1" * 12, "2" * 12]])
+    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert [line.rstrip() for line in shown.splitlines()] == [
+        "name  first",
+        "x     111111111111",
+        "",
+        "name  second",
+        "x     222222222222",
+    ]
+
+
+def test_a_long_line_breaks_between_words_and_never_in_a_path(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    output.say("report: /a/path-that-is/longer/than-the-line.html")
+    assert capsys.readouterr().out == "report:\n/a/path-that-is/longer/than-the-line.html\n"
 
 
 def test_json_has_no_bare_nan() -> None:
