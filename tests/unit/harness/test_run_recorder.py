@@ -1,0 +1,132 @@
+"""What a record takes from other records, and what it says about itself."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.captures import Capture
+from harness.case_runner import CaseRun
+from harness.errors import CaseError
+from harness.matrix import Case, Slot, expand
+from harness.measure.collector import Measurement
+from harness.records import Equivalence, Record, StepSeconds
+from harness.run_recorder import RunRecorder
+from harness.spec import ExperimentSpec, resolve
+from harness.store import Steps
+from harness.worker.jobs import Opened
+from harness.worker.study import CapturedWorkload
+from strategies.plan import Plan, StepSummary
+
+SPEC: ExperimentSpec = resolve(
+    {
+        "name": "test",
+        "workloads": ["wide-mlp"],
+        "strategies": ["none", "ps"],
+        "cluster": {"workers": 2, "cores_per_worker": [1, 2]},
+    }
+)
+NONE, PS, NONE_ON_TWO_CORES, PS_ON_TWO_CORES = sorted(
+    expand(SPEC), key=lambda case: (case.cores_per_worker, case.strategy.name)
+)
+CAPTURE = Capture(
+    folder=Path(),
+    summary=StepSummary(workload="wide-mlp", variables=(), batch=(), n_nodes=1),
+    facts=CapturedWorkload(batch_size=16, flops_per_example=None, replica_batch=None),
+)
+
+
+@pytest.fixture
+def recorder() -> RunRecorder:
+    return RunRecorder(spec=SPEC, run="run", notes=("of the workers",))
+
+
+def plan(case: Case) -> Plan:
+    return Plan(
+        workload="wide-mlp",
+        strategy=case.strategy.name,
+        strategy_params={},
+        strategy_class="exact",
+        replicas_per_task=(1, 1),
+        batch_size=16,
+        device="cpu",
+        nodes=(),
+        payload_bytes_per_step=0,
+        payload_matrix=((0, 0), (0, 0)),
+        server_bytes=(0, 0),
+        worker_bytes=0,
+        notes=("of the plan",),
+    )
+
+
+def measurement(p50_s: float, *, settled: bool = True) -> Measurement:
+    nothing = np.zeros(0)
+    return Measurement(
+        examples_per_s=1.0,
+        step_s=StepSeconds(n=1, p50=p50_s),
+        warmup_steps=50,
+        settled=settled,
+        tcp=None,
+        peak_rss_bytes=(None, None),
+        loss=(1.0,),
+        steps=Steps(
+            worker=nothing, step=nothing, start_s=nothing, end_s=nothing, loss=nothing, warmup=nothing
+        ),
+    )
+
+
+def ended(
+    recorder: RunRecorder,
+    case: Case,
+    measured: Measurement,
+    *,
+    repeat: int = 0,
+    verdict: Equivalence | None = None,
+) -> Record:
+    opened = Opened(transform_s=0.1, import_s=0.1, nodes_before=1, nodes_after=1, start=0, stop=8)
+    run = CaseRun(measurement=measured, opened=(opened, opened), equivalence=verdict)
+    return recorder.ended(Slot(order=0, repeat=repeat, case=case), CAPTURE, plan(case), run, 1.0)
+
+
+def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape(
+    recorder: RunRecorder,
+) -> None:
+    assert ended(recorder, PS, measurement(0.5)).exposed_comm_s is None
+    ended(recorder, NONE, measurement(0.2))
+    ended(recorder, NONE_ON_TWO_CORES, measurement(0.1))
+    ended(recorder, NONE, measurement(0.4), repeat=1)
+    assert ended(recorder, PS, measurement(0.5)).exposed_comm_s == pytest.approx(0.3)
+    assert ended(recorder, PS_ON_TWO_CORES, measurement(0.5)).exposed_comm_s == pytest.approx(0.4)
+    assert ended(recorder, PS, measurement(0.5), repeat=1).exposed_comm_s == pytest.approx(0.1)
+
+
+def test_controls_and_verdicts_of_the_run_that_goes_on_are_known(recorder: RunRecorder) -> None:
+    verdict = Equivalence(checked=True, equivalent=True, checked_in_repeat=0)
+    before = (ended(recorder, NONE, measurement(0.2)), ended(recorder, PS, measurement(0.5), verdict=verdict))
+    resumed = RunRecorder(spec=SPEC, run="run")
+    resumed.take_up(tuple(Record.from_json(record.to_json()) for record in before))
+    assert resumed.verdict(PS) == verdict
+    assert resumed.verdict(NONE) is None
+    record = ended(resumed, PS, measurement(0.5))
+    assert record.exposed_comm_s == pytest.approx(0.3)
+    assert record.equivalence == verdict
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_record_notes_what_lessens_trust_in_it(recorder: RunRecorder, settled: bool) -> None:
+    record = ended(recorder, PS, measurement(0.5, settled=settled))
+    expected = ["of the workers", "of the plan"]
+    if not settled:
+        expected.append("warm-up did not settle within 50 steps: step times still changed")
+    assert list(record.notes) == expected
+    assert Record.from_json(record.to_json()).notes == record.notes
+
+
+def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
+    error = CaseError("worker-died", "it died", stage="run")
+    record = recorder.failed(Slot(order=3, repeat=1, case=PS), error, 1.0, plan(PS))
+    assert record.error is not None
+    assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
+    missing = replace(record, error=None, batch_size=None, wall_s=None)
+    assert missing.examples_per_s is missing.step_s is missing.equivalence is missing.loss is None
