@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -61,14 +61,13 @@ class InProcessCluster:
         ]
 
     def __enter__(self) -> Self:
-        self._all(WorkerSession.load)
-        self._all(WorkerSession.setup)
+        self.each(WorkerSession.load)
+        self.each(WorkerSession.setup)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for session in self.sessions:
-            session.close()
+        self._close()
 
     def step(self, batch: Sequence[Array]) -> float:
         """Run one step of all workers on a global batch.
@@ -82,14 +81,32 @@ class InProcessCluster:
             losses = session.step([part[program.start : program.stop] for part in batch])
             return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
 
-        return sum(self._all(one))
+        return sum(self.each(one))
 
     def read(self) -> Mapping[Copy, Array]:
         """Every copy of every variable."""
-        return {copy: value for values in self._all(WorkerSession.read) for copy, value in values.items()}
+        return {copy: value for values in self.each(WorkerSession.read) for copy, value in values.items()}
 
-    def _all(self, job: Callable[[WorkerSession], T]) -> list[T]:
-        return [future.result() for future in [self._threads.submit(job, s) for s in self.sessions]]
+    def each(self, job: Callable[[WorkerSession], T]) -> list[T]:
+        """Do a job on all workers at a time.
+
+        Returns:
+            the results by task.
+        Raises:
+            Exception: what a worker raised, as soon as it does; the cluster is of no further use then.
+        """
+        futures = [self._threads.submit(job, session) for session in self.sessions]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        failed = next((future for future in futures if future in done and future.exception()), None)
+        if failed is not None:
+            # The others wait for the one that failed, for ever unless their sessions end.
+            self._close()
+            failed.result()
+        return [future.result() for future in futures]
+
+    def _close(self) -> None:
+        for session in self.sessions:
+            session.close()
 
 
 def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:

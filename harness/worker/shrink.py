@@ -5,7 +5,6 @@ weighted and added up, must be what the reference combines; after it, every boun
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -106,15 +105,15 @@ def _passed_on(
 ) -> list[Crossing]:
     """What every copy of every boundary passes on, one mapping for each copy, all tasks stepping together."""
     programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
-    with InProcessCluster(programs, initial) as cluster, ThreadPoolExecutor(len(steps)) as threads:
+    with InProcessCluster(programs, initial) as cluster:
 
-        def one(task: int) -> list[Crossing]:
-            step, session = steps[task], cluster.sessions[task]
+        def one(session: WorkerSession) -> list[Crossing]:
+            step = steps[session.program.task]
             fetches = [(b, _own(b)) for b in step.boundaries]
             values = _fetch(session, fetches, batch, step.targets())
             return [{captured_name(b): _dense(b, *v)} for (b, _), v in zip(fetches, values, strict=True)]
 
-        return [crossing for made in threads.map(one, range(len(steps))) for crossing in made]
+        return [crossing for made in cluster.each(one) for crossing in made]
 
 
 def _own(b: Boundary) -> Contribution:
