@@ -1,6 +1,6 @@
 """Forward state: by which rule new values from several replicas become one, and where they cross."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.errors import CaptureError
@@ -74,27 +74,31 @@ def seed_words(
     graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
 ) -> dict[str, int]:
     """Random state → which word of it is its seed."""
+    drawing = [node.name for node in graph.nodes if draws_statelessly(graph, node)]
+    seeding = ancestors(graph, drawing, control=False)
     found = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
-            word = _seed_word(graph, parts.uses[handles[v.name]], v)
+            word = _seed_word(graph, parts.uses[handles[v.name]], v, seeding)
             if word is not None:
                 found[v.name] = word
     return found
 
 
-def _seed_word(graph: Graph, uses: Uses, v: TracedVariable) -> int | None:
-    """A generator's key comes last, Keras's seed first."""
+def _seed_word(graph: Graph, uses: Uses, v: TracedVariable, seeding: Container[str]) -> int | None:
+    """A generator's key comes last, Keras's seed first.
+
+    Args:
+        seeding: nodes that make random numbers of a seed that they are given, and what they are given.
+    """
     dims = v.shape.dims
     if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
         return None
-    present = graph.by_name
-    touched = [present[n] for n in (*uses.reads, *uses.writes) if n in present]
+    touched = [graph.by_name[n] for n in (*uses.reads, *uses.writes) if n in graph.by_name]
     if any(moves_generator(graph, node) for node in touched):
         return dims[0] - 1
-    reached = descendants(graph, [n.name for n in touched if n.op == "ReadVariableOp"], control=False)
-    reached |= {n.name for n in touched}
-    return 0 if any(draws_statelessly(graph, present[n]) for n in reached) else None
+    drawn = (n.op == "ReadVariableOp" or draws_statelessly(graph, n) for n in touched if n.name in seeding)
+    return 0 if any(drawn) else None
 
 
 def state_rules(
@@ -127,8 +131,9 @@ def _rule(graph: Graph, v: TracedVariable, writes: Sequence[Node], from_batch: s
     amounts = [producer(w.inputs[1]) for w in writes]
     if integer:
         return "sum" if from_batch.intersection(amounts) else "first-replica"
-    read_here = {r.name for r in graph.consumers.get(writes[0].inputs[0], ()) if r.op == "ReadVariableOp"}
-    return "mean" if read_here & ancestors(graph, amounts, control=False) else "sum"
+    read_here = [r.name for r in graph.consumers.get(writes[0].inputs[0], ()) if r.op == "ReadVariableOp"]
+    # What is read in order to be moved leads to little else, while an amount comes of the whole forward pass.
+    return "sum" if descendants(graph, read_here, control=False).isdisjoint(amounts) else "mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,9 @@ def side_effects(
         node = graph.by_name.get(name)
         if node is None or name in excluded:
             continue
-        acting = _ops_within(graph, node) & set(stateful_ops)
-        acting = {op for op in acting if op not in _HARMLESS and not is_random_op(op)}
-        checks = _ops_within(graph, node) & _CHECK_OPS
+        ops = _ops_within(graph, node)
+        acting = {op for op in ops - _HARMLESS if op in stateful_ops and not is_random_op(op)}
+        checks = ops & _CHECK_OPS
         if any(not _keeps_state(op) for op in acting):
             seen.append(name)
         elif acting or checks or node.op.startswith("Rng"):
