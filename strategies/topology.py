@@ -1,11 +1,14 @@
 """Who takes part in a run: tasks, replicas, their devices and their shares of the global batch."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from strategies.errors import StrategyError
 
 Device: TypeAlias = Literal["cpu", "gpu"]
+UPDATER = 0
+"""The task that updates what replicas share, and so loads and reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +66,7 @@ class Topology:
 
     def replicas(self) -> tuple[Replica, ...]:
         """All replicas by rank; the first B mod N of them hold one example more."""
-        share, extra = divmod(self.batch_size, self.n_replicas)
-        made: list[Replica] = []
-        start = 0
-        for task, count in enumerate(self.replicas_per_task):
-            for local in range(count):
-                rank = len(made)
-                stop = start + share + (rank < extra)
-                device = f"{task_device(task)}/device:{self.device.upper()}:{local}"
-                made.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
-                start = stop
-        return tuple(made)
+        return _replicas(self)
 
     def local_replicas(self, task: int) -> tuple[Replica, ...]:
         """The replicas of one task."""
@@ -82,6 +75,22 @@ class Topology:
     def host_device(self, task: int) -> str:
         """The device of a task that holds what belongs to no replica."""
         return f"{task_device(task)}/device:CPU:0"
+
+
+# Costs and passes ask for each variable.
+@lru_cache(maxsize=64)
+def _replicas(topology: Topology) -> tuple[Replica, ...]:
+    share, extra = divmod(topology.batch_size, topology.n_replicas)
+    made: list[Replica] = []
+    start = 0
+    for task, count in enumerate(topology.replicas_per_task):
+        for local in range(count):
+            rank = len(made)
+            stop = start + share + (rank < extra)
+            device = f"{task_device(task)}/device:{topology.device.upper()}:{local}"
+            made.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
+            start = stop
+    return tuple(made)
 
 
 def task_device(task: int) -> str:

@@ -11,11 +11,10 @@ from strategies.numerics.combine import cast_ids, merge_rows
 from strategies.passes.rewire import contribute
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
-from strategies.topology import Topology
+from strategies.topology import UPDATER, Topology
 
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.
 LAST_STEP = (1 << 63) - 1
-UPDATER = 0
 INT32, INT64 = DType("int32"), DType("int64")
 
 

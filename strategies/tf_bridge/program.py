@@ -1,11 +1,11 @@
 """From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know."""
 
+from strategies.ir.graph import Graph
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
 from strategies.ir.traversal import prune
-from strategies.passes.sync_ps import UPDATER
 from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.graphdef import serialize_graph
-from strategies.topology import Topology, task_device
+from strategies.topology import UPDATER, Topology, task_device
 
 _COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
 
@@ -34,7 +34,7 @@ def build_program(
         setup=step.tables,
         variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER or alone),
         n_devices=len(replicas) if topology.device == "cpu" else 1,
-        device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(step, task, topology)),
+        device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(graph, task, topology)),
         group_leader=task_device(0) if collective else None,
         nodes_before=nodes_before,
         nodes_after=len(graph.nodes),
@@ -54,8 +54,8 @@ def _access(v: Variable) -> VariableAccess:
     )
 
 
-def _seen_tasks(step: TrainGraph, task: int, topology: Topology) -> list[int]:
+def _seen_tasks(graph: Graph, task: int, topology: Topology) -> list[int]:
     """This task, the leader, and every task whose devices the graph names."""
-    devices = {node.device for node in step.graph.nodes if node.device}
+    devices = {node.device for node in graph.nodes if node.device}
     used = {t for t in range(topology.n_tasks) if any(d.startswith(f"{task_device(t)}/") for d in devices)}
     return sorted(used | {task, 0})
