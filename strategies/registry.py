@@ -127,17 +127,19 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
 def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
     if value is None and param.default is None:
         return None
+    way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"
     whole = isinstance(value, int) and not isinstance(value, bool)
     fits = whole if param.type is int else isinstance(value, param.type)
     if param.type is float and whole:
         value, fits = float(value or 0), True
     if not fits:
         raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}"
+            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
         )
     if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
         raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}"
+            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
+            f"{way_out}"
         )
     return value
 

@@ -3,6 +3,8 @@
 import zlib
 from collections.abc import Iterable
 
+from strategies.errors import StrategyError
+
 GROUP_KEY = 1
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
@@ -25,7 +27,7 @@ def key_ranges(names: Iterable[str]) -> dict[str, int]:
     """First key of a range of `ROWS_PER_RANGE` keys for each collective whose length changes.
 
     Raises:
-        ValueError: when there are more names than ranges.
+        StrategyError: when there are more names than ranges.
     """
     return {
         name: _FIXED_KEYS + (slot - 1) * ROWS_PER_RANGE for name, slot in _assign(names, _N_RANGES).items()
@@ -38,7 +40,10 @@ def _assign(names: Iterable[str], n_keys: int) -> dict[str, int]:
     taken: set[int] = set()
     for name in sorted(set(names)):
         if len(taken) == n_keys:
-            raise ValueError(f"{n_keys} keys are taken, none is left for {name!r}")
+            raise StrategyError(
+                f"collective {name!r}: there are {n_keys} keys of its kind, got more collectives; put some "
+                "variables on a parameter server"
+            )
         key = zlib.crc32(name.encode()) % n_keys
         while key + 1 in taken:
             key = (key + 1) % n_keys

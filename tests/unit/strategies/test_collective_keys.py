@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies.errors import StrategyError
 from strategies.passes import collective_keys
 from strategies.passes.collective_keys import GROUP_KEY, ROWS_PER_RANGE, instance_keys, key_ranges
 
@@ -40,6 +41,6 @@ def test_names_of_equal_hash_get_different_keys(monkeypatch):
 
 
 def test_more_names_than_ranges():
-    with pytest.raises(ValueError, match="511 keys are taken, none is left for"):
+    with pytest.raises(StrategyError, match="there are 511 keys of its kind, got more collectives; put some"):
         key_ranges(f"name {i}" for i in range(600))
     assert len(key_ranges(f"name {i}" for i in range(511))) == 511
