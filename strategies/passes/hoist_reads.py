@@ -1,6 +1,6 @@
 """One read per variable and step: equal reads merged, reads in loops, branches and calls moved out."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
@@ -9,7 +9,7 @@ from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import descendants, drop_unreachable_functions
-from strategies.passes.value_arguments import CALLS, ValueArguments, graph_ref
+from strategies.passes.value_arguments import CALLS, Use, ValueArguments, graph_ref, tensor_uses
 from strategies.topology import Topology
 
 Value: TypeAlias = tuple[DType, Shape]
@@ -110,10 +110,10 @@ def _carried(
     A call that hands a variable on, for its gradient's use, takes the value only if all further users can.
     """
     carried: dict[str | tuple[str, int], str] = {}
+    uses = tensor_uses(graph.nodes)
 
-    def uses_of(ref: str) -> Iterator[tuple[Node, int]]:
-        for user in graph.consumers.get(producer(ref), ()):
-            yield from ((user, k) for k, each in enumerate(user.data_inputs) if each == ref)
+    def uses_of(ref: str) -> Sequence[Use]:
+        return uses.get(ref, ())
 
     for node in graph.nodes:
         if node.op not in CALLS or node.name in left_alone:

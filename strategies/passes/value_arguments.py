@@ -68,11 +68,7 @@ class ValueArguments:
 
     def _uses_in(self, function: Function) -> Mapping[str, list[Use]]:
         if function.name not in self._uses:
-            uses: dict[str, list[Use]] = {}
-            for node in function.nodes:
-                for k, ref in enumerate(node.data_inputs):
-                    uses.setdefault(ref, []).append((node, k))
-            self._uses[function.name] = uses
+            self._uses[function.name] = tensor_uses(function.nodes)
         return self._uses[function.name]
 
     def follow(
@@ -198,6 +194,15 @@ class ValueArguments:
             yield replace(node, op="GatherV2", inputs=inputs, attrs=gather)
         else:
             yield replace(node, op="Identity", attrs={"T": dtype})
+
+
+def tensor_uses(nodes: Iterable[Node]) -> Mapping[str, list[Use]]:
+    """Tensor reference → the nodes that take it, and as which of their data inputs."""
+    uses: dict[str, list[Use]] = {}
+    for node in nodes:
+        for k, ref in enumerate(node.data_inputs):
+            uses.setdefault(ref, []).append((node, k))
+    return uses
 
 
 def _replace_items(attrs: dict[str, Attr], key: str, items: Mapping[int, Attr]) -> None:
