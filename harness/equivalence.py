@@ -168,8 +168,9 @@ def _largest(value: Array, other: Array) -> float:
     """The largest absolute difference; infinite when anything is not finite."""
     if value.size == 0:
         return 0.0
+    wide = np.complex128 if np.iscomplexobj(value) else np.float64
     with np.errstate(invalid="ignore"):
-        difference = float(np.max(np.abs(value.astype(np.float64) - other.astype(np.float64))))
+        difference = float(np.max(np.abs(value.astype(wide) - other.astype(wide))))
     return difference if np.isfinite(difference) else float("inf")
 
 

@@ -80,7 +80,9 @@ class InitialValues:
 
 
 def in_float64(value: Array) -> Array:
-    """The value in float64 if it is floating, bfloat16 included; otherwise as it is."""
+    """The value in float64 if it is floating (bfloat16 too), complex128 if complex; otherwise as it is."""
+    if np.issubdtype(value.dtype, np.complexfloating):
+        return value.astype(np.complex128)
     # ml_dtypes registers bfloat16 with NumPy as a type of kind V that knows how to become a float.
     floating = np.issubdtype(value.dtype, np.floating) or value.dtype.name == "bfloat16"
     return value.astype(np.float64) if floating else value

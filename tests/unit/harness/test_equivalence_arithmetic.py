@@ -45,6 +45,11 @@ def test_the_error_is_relative_to_how_far_the_variable_moved():
     assert verdict.max_update_error == 0.25
 
 
+def test_the_imaginary_part_counts():
+    verdict = yardstick(of(0j), of(1 + 1j)).judge(of(1 + 2j))
+    assert verdict.max_update_error == pytest.approx(1 / np.sqrt(2))
+
+
 def test_a_variable_that_hardly_moves_is_measured_by_its_group():
     initial = of(0.0, name="far") | of(0.0, name="near") | of(0.0, name="alone")
     values = of(8.0, name="far") | of(1e-9, name="near") | of(1e-9, name="alone")
