@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import numpy as np
-
-from harness.equivalence import Checked, Reference, Verdict, Yardstick
+from harness.equivalence import Array, Checked, Reference, Verdict, Yardstick
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.reference import PLAIN, VARIATIONS, run_reference
@@ -15,7 +12,6 @@ from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan
 from strategies.topology import Topology
 
-Array: TypeAlias = np.ndarray[Any, Any]
 _EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0**-10, "bfloat16": 2.0**-7}
 
 

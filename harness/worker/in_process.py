@@ -3,13 +3,13 @@
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
+from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
-from harness.worker.session_runner import Copy, WorkerSession, start_server
+from harness.worker.session_runner import WorkerSession, start_server
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import passes_of, topology_of
 from strategies.passes.pipeline import run_passes
@@ -17,7 +17,6 @@ from strategies.plan import Plan
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
 
-Array: TypeAlias = np.ndarray[Any, Any]
 T = TypeVar("T")
 HOST = "127.0.0.1"
 

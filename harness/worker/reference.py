@@ -6,19 +6,18 @@ TensorFlow in float64 and fed at the boundary, the update runs once, and forward
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
-from harness.worker.session_runner import Copy, WorkerSession
+from harness.worker.session_runner import WorkerSession
 from strategies.ir.graph import producer
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Replica, Topology
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

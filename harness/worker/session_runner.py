@@ -1,22 +1,18 @@
 """Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
-import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import (
-    config_pb2,
-)  # CallableOptions, a public proto that tf.compat.v1 does not export
 
+# CallableOptions is a public proto that tf.compat.v1 does not export.
+from tensorflow.core.protobuf import config_pb2
+
+from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
 from strategies.program import Program, VariableAccess
+from strategies.topology import task_device
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Copy: TypeAlias = tuple[str, int | None]
-"""A copy of a variable: its name, and the rank that owns it (None when all share it)."""
 v1 = tf.compat.v1
-LEADER = "/job:worker/replica:0/task:0"
 
 
 def start_server(
@@ -36,7 +32,7 @@ def start_server(
     )
     config.gpu_options.allow_growth = True
     # The server resolves collectives with its own setting; with the session's alone every member waits.
-    config.experimental.collective_group_leader = LEADER
+    config.experimental.collective_group_leader = task_device(0)
     cluster = tf.train.ClusterSpec({"worker": list(addresses)})
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
 

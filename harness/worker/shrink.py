@@ -6,11 +6,11 @@ weighted and added up, must be what the reference combines; after it, every boun
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from harness.equivalence import Verdict
+from harness.equivalence import Array, Verdict
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster
 from harness.worker.reference import first_crossing
@@ -23,7 +23,6 @@ from strategies.plan import Plan
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Crossing: TypeAlias = Mapping[str, Array]
 CAPTURE = "capture"
 
