@@ -13,7 +13,7 @@ import numpy as np
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
 from harness.worker.session_runner import WorkerSession
-from strategies.ir.graph import producer
+from strategies.ir.late import replica_targets
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
@@ -100,6 +100,7 @@ class _Reference:
         self._random = np.random.default_rng(rounding.jitter)
         own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         self._own = own
+        self._replica_targets = replica_targets(step)
         alone = Topology(replicas_per_task=(1,), batch_size=max(r.examples for r in self._replicas))
         graphs = [reseed(step.graph, r.rank) for r in self._replicas]
         distinct = {id(g): g for g in graphs}
@@ -171,7 +172,7 @@ class _Reference:
             sources[b.values] = (values, indices)
             fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
         feed = {b.node: value for b, value in zip(self._step.batch, shard, strict=True)}
-        fetched = dict(zip(fetches, session.run(list(fetches), feed, self._random_targets()), strict=True))
+        fetched = dict(zip(fetches, session.run(list(fetches), feed, self._replica_targets), strict=True))
         for name, v in self._own.items():
             self._random_state[name, replica.rank] = session.run([v.read], {})[0]
         crossed = {
@@ -179,12 +180,6 @@ class _Reference:
             for key, (values, indices) in sources.items()
         }
         return float(fetched[self._step.losses[0].tensor]), crossed
-
-    def _random_targets(self) -> list[str]:
-        """State assignments that belong to one replica; the merged ones are made by `_update`."""
-        merged = {b.values for b in self._step.boundaries if b.role == "state"}
-        by_name = self._step.graph.by_name
-        return [t for t in self._step.state_targets if not merged & {producer(r) for r in by_name[t].inputs}]
 
     def _combine(
         self, b: Boundary, crossed: Sequence[Mapping[str, tuple[Array, Array | None]]]
@@ -229,8 +224,7 @@ class _Reference:
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
         }
         targets = [t for region in self._step.regions for t in region.targets]
-        random = set(self._random_targets())
-        targets += [t for t in self._step.state_targets if t not in random]
+        targets += [t for t in self._step.state_targets if t not in self._replica_targets]
         for session in self._sessions:
             session.run([], feed, targets)
 

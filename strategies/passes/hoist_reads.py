@@ -5,10 +5,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
-from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.late import late_nodes
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import descendants, drop_unreachable_functions
+from strategies.ir.traversal import drop_unreachable_functions
 from strategies.passes.value_arguments import CALLS, Use, ValueArguments, graph_ref, tensor_uses
 from strategies.topology import Topology
 
@@ -30,18 +30,10 @@ class HoistReads:
         """The step with at most one read before the writes of each variable."""
         values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
         left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
-        left_alone |= _late(graph)
+        left_alone |= late_nodes(graph, graph.variables)
         hoisted = _hoist_calls(graph.graph, values, left_alone)
         merged = _merge_reads(hoisted, values, left_alone)
         return graph if merged is graph.graph else replace(graph, graph=merged)
-
-
-def _late(graph: TrainGraph) -> set[str]:
-    """The step's assignments, and what waits for one or reads what depends on one."""
-    loads = {v.load for v in graph.variables}
-    uses = resource_uses(graph.graph)
-    writes = {w for v in graph.variables for w in uses[v.handle].writes if w not in loads}
-    return descendants(graph.graph, writes)
 
 
 def _merge_reads(graph: Graph, handles: Collection[str], left_alone: Collection[str]) -> Graph:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.late import replica_targets
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
 from strategies.ir.traversal import Renames, ancestors, copy_nodes
@@ -60,7 +61,6 @@ def _everything(graph: TrainGraph) -> set[str]:
 def _per_replica(graph: TrainGraph) -> set[str]:
     """Forward, backward, and the variables and tables that each replica has for itself."""
     by_name = graph.graph.by_name
-    merged = {b.values for b in graph.boundaries if b.role == "state"}
     roots = [
         producer(by_name[n].inputs[0])
         for b in graph.boundaries
@@ -68,7 +68,7 @@ def _per_replica(graph: TrainGraph) -> set[str]:
         if n is not None
     ]
     roots += [producer(loss.tensor) for loss in graph.losses]
-    roots += [t for t in graph.state_targets if not merged & {producer(ref) for ref in by_name[t].inputs}]
+    roots += replica_targets(graph)
     roots += graph.tables
     own = (v for v in graph.variables if v.rule == "per-replica")
     roots += [n for v in own for n in (v.handle, v.placeholder, v.load, v.read)]

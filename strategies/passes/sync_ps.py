@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import Attr, DType, Node, Shape, tensor
+from strategies.ir.late import late_nodes
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import cast_ids, merge_rows
 from strategies.passes.rewire import contribute
@@ -46,7 +47,8 @@ class ParameterServerSync:
         added: list[Node] = []
         combined: dict[str, Contribution] = {}
         # Updates come after the push, and a session reads for itself when no step runs.
-        not_waited_for = graph.update_nodes() | {v.read for v in graph.variables}
+        late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
+        not_waited_for = graph.update_nodes() | {v.read for v in graph.variables} | late
         crossing = {boundary.variable for boundary in graph.boundaries}
         # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
         common = [
@@ -75,8 +77,8 @@ class ParameterServerSync:
                 graph, combined, added, step_targets=(*pushes, *(nodes[-1].name for nodes in tokens))
             )
         wait = _dequeue(self.task, pushes, topology)
-        shared = {v.handle for v in graph.variables if v.rank is None}
-        own_state = tuple(t for t in graph.state_targets if graph.graph.by_name[t].inputs[0] not in shared)
+        # What is left of it belongs to this task's replicas; checks of what was updated are the updater's.
+        own_state = tuple(t for t in graph.state_targets if t not in late)
         return replace(
             contribute(graph, combined, [*added, *wait]),
             boundaries=(),

@@ -123,6 +123,23 @@ def looked_up():
     return train
 
 
+def looks_after_the_update():
+    """What is printed and checked after the update has no part in when replicas have read."""
+    w = kernel()
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((x * w) ** 2)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        tf.print(w.read_value(), output_stream="file:///dev/null")
+        tf.debugging.check_numerics(w.read_value(), "the update")
+        tf.debugging.Assert(tf.reduce_all(w.read_value() < 1e6), [loss])
+        return loss
+
+    return train
+
+
 STEPS = [
     summed_state,
     counted_state,
@@ -131,6 +148,7 @@ STEPS = [
     scalar_and_unused,
     two_tapes,
     looked_up,
+    looks_after_the_update,
 ]
 
 
