@@ -60,7 +60,8 @@ def descendants(
         if name in found or name in stop:
             continue
         found.add(name)
-        users = consumers.get(name, ())
+        # A sum of all gradients has so many inputs that they must not be looked through for each of them.
+        users = (u for u in consumers.get(name, ()) if u.name not in found and u.name not in stop)
         waiting += [user.name for user in users if control or name in map(producer, user.data_inputs)]
     return found
 
