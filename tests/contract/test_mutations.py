@@ -338,10 +338,10 @@ class TestOneWorkerAfterTheOther:
         assert self.run(case, programs, first=1, late_steps=1) == (True, False)
 
     def test_an_update_that_does_not_wait_for_pushes(self, case, plan, monkeypatch):
-        sound = sync_ps._Accumulator.of
+        sound = sync_ps.Accumulator.of
 
         with monkeypatch.context() as patch:
-            patch.setattr(sync_ps._Accumulator, "of", lambda *args: replace(sound(*args), required=1))
+            patch.setattr(sync_ps.Accumulator, "of", lambda *args, **_: sound(*args, required=1))
             programs = broken(case, plan, lambda each: [each])
         # A token that nobody takes fills its queue, which would hold the updater back in place of the pushes.
         free = [replace(p, targets=tuple(t for t in p.targets if "tokens/" not in t)) for p in programs]
