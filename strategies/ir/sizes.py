@@ -18,5 +18,5 @@ def element_bytes(dtype: str) -> int:
 
 
 def n_elements(shape: Sequence[int]) -> int:
-    """Elements of a tensor of this static shape; a scalar has one."""
-    return math.prod(shape)
+    """Elements of a tensor of this shape; a scalar has one, a shape with an unknown length counts as none."""
+    return 0 if min(shape, default=0) < 0 else math.prod(shape)
