@@ -9,7 +9,7 @@ from harness.records import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, repeat_rate
 from reports.load import Run
 from reports.marks import mark_of
-from reports.notes import batch_notes, row_notes
+from reports.notes import batch_notes, record_notes, row_notes
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.shapes import BASELINE, Shape, shape_text, shapes_of
@@ -67,6 +67,7 @@ def _comparison(
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     notes.extend(batch_notes(shape, cases))
     notes.extend(note for row in rows for note in row_notes(row))
+    notes.extend(record_notes(cases))
     return Comparison(
         run=run.name,
         workload=shape.workload,
@@ -157,6 +158,7 @@ def _row(
         tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
         steps=(),
         problems=_problems(name, records, shape),
+        notes=tuple(dict.fromkeys(note for r in records for note in r.notes)),
     )
 
 

@@ -155,6 +155,7 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "error_type": problem.type if problem else None,
         "error_stage": problem.stage if problem else None,
         "error_message": problem.message if problem else None,
+        "notes": "; ".join(row.notes) or None,
     }
 
 

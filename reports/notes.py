@@ -46,6 +46,26 @@ def row_notes(row: Row) -> list[str]:
     return notes
 
 
+def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """What the records say themselves: first what is of a strategy, then what all that say anything share."""
+    speaking = {name: said for name, records in cases.items() if (said := [r for r in records if r.notes])}
+    counts: dict[str, dict[str, int]] = {}
+    for name, records in speaking.items():
+        for text in (text for record in records for text in dict.fromkeys(record.notes)):
+            by_name = counts.setdefault(text, {})
+            by_name[name] = by_name.get(name, 0) + 1
+    own, shared = [], []
+    for text, by_name in counts.items():
+        if len(speaking) > 1 and all(by_name.get(name) == len(said) for name, said in speaking.items()):
+            shared.append(f"{text}.")
+            continue
+        for name, n in by_name.items():
+            n_all = len(cases[name])
+            part = f" ({n} of {n_all} repeats)" if n < n_all else ""
+            own.append(f"{name}: {text}{part}.")
+    return own + shared
+
+
 def _apart(strategy: str, outer: tuple[str, Mean | None], inner: tuple[str, Mean | None]) -> list[str]:
     """Alarm where a layer of bytes is smaller than the one within it, or much larger."""
     (outer_name, more), (inner_name, less) = outer, inner

@@ -85,7 +85,8 @@ class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
 
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
-    the median step of each repeat, `window_rate` from the wall time of the whole timed window.
+    the median step of each repeat, `window_rate` from the wall time of the whole timed window. `notes` are
+    what the records themselves say, each once.
     """
 
     strategy: str
@@ -116,6 +117,7 @@ class Row:
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None
     steps: tuple[Steps, ...]
     problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
     if len(candidates) == 1:
         return _only(rows, leader)
     if leader.rate is None or leader.rate.interval is None:
-        return _without_interval(rows, leader)
+        return _without_interval(rows, candidates)
     level = [leader, *(row for row in candidates[1:] if together(leader, row, rates))]
     if len(level) > 1:
         return _level(rows, level, rates)
@@ -94,7 +94,8 @@ def _only(rows: Sequence[Row], leader: Row) -> Verdict:
     )
 
 
-def _without_interval(rows: Sequence[Row], leader: Row) -> Verdict:
+def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Verdict:
+    leader = candidates[0]
     return Verdict(
         kind="no-interval",
         headline=(
@@ -104,7 +105,7 @@ def _without_interval(rows: Sequence[Row], leader: Row) -> Verdict:
         details=(
             *_against_baseline(rows, leader),
             "Run at least 3 repeats for an interval, 5 for a test.",
-            *_wire([leader]),
+            *_wire([candidates[1] if leader.is_baseline else leader]),
             *_outside(rows, leader),
         ),
         leaders=(leader.strategy,),

@@ -49,6 +49,7 @@ class Case:
     equivalent: bool | None = True
     stall_s: float = 0.0
     interface: bool = True
+    notes: tuple[str, ...] = ()
     # By repeat: what went wrong there.
     problems: Mapping[int, tuple[str, Failure | None]] = field(default_factory=dict)
 
@@ -221,6 +222,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
         ),
         link=Link(),
+        notes=case.notes,
     )
     if status in ("ok", "implausible"):
         record = _measured(record, case, folder, rng)

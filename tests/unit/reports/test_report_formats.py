@@ -141,6 +141,16 @@ def test_csv_holds_a_line_per_row_and_no_formula(full_run: Path) -> None:
     assert (leader["n"], leader["mark"], leader["rank"]) == ("3", "equivalent", "1")
 
 
+def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
+    note = "warm-up did not settle within 90 steps"
+    path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", notes=(note,))])
+    (line,) = csv.DictReader(io.StringIO(reports.render([path], "csv")))
+    assert line["notes"] == note
+    assert f"ps: {note}" in reports.render([path], "html")
+    assert markdown_text(f"ps: {note}.") in reports.render([path], "md")
+    assert note in reports.render([path], "json")
+
+
 def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
     text = reports.render([full_run], "md")
     tables = [block for block in re.split(r"\n\s*\n", text) if block.startswith("|")]

@@ -11,6 +11,7 @@ from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
 from reports.compare import build
 from reports.load import load, read_steps
+from reports.notes import record_notes
 from reports.rows import Comparison, Report, Row, Steps
 
 Compare = Callable[..., Comparison]
@@ -52,6 +53,28 @@ def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> Non
     assert found.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
     # A stall hits the wall time of the window and not the median; both are shown.
     assert found.window_rate.value < 0.2 * found.rate.value
+
+
+def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare) -> None:
+    shared, own = "workers share cores", "one variable stays whole"
+    found = compare([change(ALONE, notes=(shared,)), change(REDUCE, notes=(shared, own))])
+    assert [note for note in found.notes if shared in note or own in note] == [
+        f"all-reduce: {own}.",
+        f"{shared}.",
+    ]
+    assert row(found, "all-reduce").notes == (shared, own)
+
+
+def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
+    slow, *rest = load(write_run(tmp_path / "run", [PS])).records
+    slow = dataclasses.replace(slow, notes=("warm-up did not settle",))
+    assert record_notes({"ps": [slow, *rest]}) == ["ps: warm-up did not settle (1 of 3 repeats)."]
+
+
+def test_a_baseline_ahead_without_interval_still_tells_what_the_next_one_sends(compare: Compare) -> None:
+    found = compare([change(ALONE, p50_s=0.004), REDUCE], n_repeats=1)
+    assert found.verdict.kind == "no-interval"
+    assert "1.01 MB over TCP" in " ".join(found.verdict.details)
 
 
 def test_a_stall_is_noted(compare: Compare) -> None:
