@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from harness.equivalence import Reference
-from harness.errors import CaseError, UsageError
+from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case, global_batch
 from harness.provision.failures import USER_ERROR
 from harness.worker.study import CapturedWorkload
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, StepSummary
 from strategies.registry import make_plan
 from strategies.topology import Topology
@@ -123,6 +123,8 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
         return capture, make_plan(case.strategy.name, case.strategy.params, capture.summary, topology)
     except UsageError as error:
         raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, str(error), stage="plan") from error
     except StrategyError as error:
         raise CaseError(USER_ERROR, str(error), stage="plan") from error
 

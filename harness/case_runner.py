@@ -1,22 +1,27 @@
 """One repeat of one case: fresh processes, the transformed step, the check, the timed window."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.captures import Capture
-from harness.equivalence import Array, Copy, Reference
+from harness.equivalence import Array, Copy, Reference, Verdict
+from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.patience import patience_s
 from harness.measure.windows import WarmUp
-from harness.provision.base import Cluster, ProcessSet
+from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import serving_processes
 from harness.records import Equivalence
-from harness.worker.jobs import Opened
+from harness.worker.jobs import Opened, TimedSteps
 from strategies.plan import Plan
+from strategies.registry import resolve
 
 JOBS = "harness.worker.jobs"
+BASELINE = "harness.worker.baseline"
 STUDY = "harness.worker.study"
 CHECK_STEPS = 4
 SETUP_S = 120.0
@@ -35,8 +40,21 @@ class CaseRun:
     equivalence: Equivalence | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a capture came from, for strategies that build the workload anew.
+
+    Attributes:
+        seed: that the capture was made with.
+    """
+
+    case: Case
+    seed: int
+
+
 def run_case(
     cluster: Cluster,
+    origin: Origin,
     capture: Capture,
     plan: Plan,
     batches: Path,
@@ -50,6 +68,7 @@ def run_case(
     """Run a plan on the first workers of a cluster.
 
     Args:
+        origin: of the capture.
         batches: folder of global batches; used in turn.
         logs: one for each worker.
         reference: what to check the real workers' state against first; None checks nothing.
@@ -57,26 +76,34 @@ def run_case(
     Raises:
         CaseError: it failed; nothing of it runs on.
     """
-    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
-    with serving_processes(cluster, logs, n_devices=n_devices) as processes:
-        opened = _open(processes, capture, plan, batches)
+    with ready_processes(cluster, origin, capture, plan, batches, logs) as (processes, opened):
         equivalence = None
         if reference is not None:
-            equivalence = _check(processes, reference, repeat)
+            equivalence = _noted(check(processes, reference).verdict, repeat)
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
         measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
     return CaseRun(measurement=measurement, opened=opened, equivalence=equivalence)
 
 
-def _open(processes: ProcessSet, capture: Capture, plan: Plan, batches: Path) -> tuple[Opened, ...]:
+@contextmanager
+def ready_processes(
+    cluster: Forks, origin: Origin, capture: Capture, plan: Plan, batches: Path, logs: Sequence[Path]
+) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
+    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
+    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     document = plan.model_dump_json()
-    tasks = range(len(plan.replicas_per_task))
-    answers = _each(
-        processes,
-        f"{JOBS}:open_program",
-        [(str(capture.folder), document, t) for t in tasks],
-        stage="transform",
-    )
+    server: dict[str, Any] = {}
+    job, before = f"{JOBS}:open_program", tuple[object, ...]()
+    if resolve(plan.strategy)[0].runner == "baseline":
+        server = {"server": f"{BASELINE}:start_distribution", "settings": (document,)}
+        job, before = f"{BASELINE}:open_baseline", (origin.case, origin.seed)
+    with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
+        args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
+        answers = _each(processes, job, args, stage="transform")
+        yield processes, _loaded(processes, answers, batches)
+
+
+def _loaded(processes: ProcessSet, answers: Sequence[object], batches: Path) -> tuple[Opened, ...]:
     opened = tuple(answer for answer in answers if isinstance(answer, Opened))
     for job in ("load", "setup"):
         _each(processes, f"{JOBS}:{job}", [()] * len(opened), stage="load")
@@ -85,21 +112,36 @@ def _open(processes: ProcessSet, capture: Capture, plan: Plan, batches: Path) ->
     return opened
 
 
-def _check(processes: ProcessSet, reference: Reference, repeat: int) -> Equivalence:
-    """Make the reference's steps and compare all copies of all variables."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedSteps:
+    """What workers' own first steps came to: the verdict, and the global mean loss of each."""
+
+    verdict: Verdict
+    losses: tuple[float, ...]
+
+
+def check(processes: ProcessSet, reference: Reference) -> CheckedSteps:
+    """Make the reference's steps on ready processes and compare all copies of all variables."""
     yardstick = reference.yardstick
     n_workers = len(processes.pids)
     known_s: list[float] = []
+    losses: list[float] = []
     for first in range(yardstick.n_steps):
         started_s = time.monotonic()
         timeout_s = patience_s(1, known_s)
-        _each(processes, f"{JOBS}:run_steps", [(1, first)] * n_workers, stage="check", timeout_s=timeout_s)
+        ran = _each(
+            processes, f"{JOBS}:run_steps", [(1, first)] * n_workers, stage="check", timeout_s=timeout_s
+        )
         known_s.append(time.monotonic() - started_s)
+        losses.append(sum(float(r.times.losses[0] @ r.weights) for r in ran if isinstance(r, TimedSteps)))
     actual: dict[Copy, Array] = {}
     for values in _each(processes, f"{JOBS}:read_variables", [()] * n_workers, stage="check"):
         assert isinstance(values, Mapping)
         actual |= values
-    verdict = yardstick.judge(actual)
+    return CheckedSteps(verdict=yardstick.judge(actual), losses=tuple(losses))
+
+
+def _noted(verdict: Verdict, repeat: int) -> Equivalence:
     return Equivalence(
         checked=True,
         equivalent=verdict.equivalent,

@@ -13,6 +13,9 @@ EXIT_MISSING = 3
 EXIT_REGRESSION = 4
 EXIT_INTERRUPTED = 130
 
+UNSUPPORTED = "unsupported"
+"""Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""
+
 
 class HarnessError(Exception):
     """Base of everything the harness raises for a reason outside its own code.

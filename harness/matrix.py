@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.refs import Scalar, StrategyRef, WorkloadRef
 from harness.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
 
-_SINGLE = "single"
+_ALONE = ("single", "tf-one-device")
 _BATCH_SIZE = "batch_size"
 
 
@@ -191,7 +191,7 @@ def _shapes(cluster: Cluster) -> Iterator[Cluster]:
 
 def _case(workload: WorkloadRef, strategy: StrategyRef, shape: Cluster, batch_rule: BatchRule) -> Case:
     # One device has no one to share with: `single` is the same case whatever shape the others have.
-    alone = strategy.name == _SINGLE
+    alone = strategy.name in _ALONE
     batch_size = workload.params.get(_BATCH_SIZE)
     case = Case(
         id="",

@@ -91,11 +91,15 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyRequest:
-    """Compare a strategy with the single-device reference over `steps` steps."""
+    """Compare a strategy with the single-device reference over `steps` steps.
+
+    Args:
+        dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
+    """
 
     target: Target
     steps: int = 4
-    dtype: Dtype = "float64"
+    dtype: Dtype | None = None
     shrink: bool = False
     debug: bool = False
 

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
 from harness.captures import Captures
 from harness.case_runner import CHECK_STEPS
 from harness.environment import environment
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
 from harness.matrix import Slot, expand, schedule
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
@@ -70,11 +71,18 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: the check could not be made.
     """
+    on_workers = is_baseline(request.target.strategy.name)
+    if on_workers:
+        refuse_what_needs_a_graph(request)
+    dtype = request.dtype or ("model" if on_workers else "float64")
     with study(request.target, n_batches=request.steps) as opened:
-        folders = (str(opened.capture.folder), str(opened.batches))
-        is_float64 = request.dtype == "float64"
-        answer = opened.call("verify", (*folders, opened.plan, request.steps, is_float64, request.shrink))
-        return {**_heading(opened.plan), "steps": request.steps, "dtype": request.dtype, **answer}
+        if on_workers:
+            answer = verify_baseline(opened, request.steps)
+        else:
+            folders = (str(opened.capture.folder), str(opened.batches))
+            args = (*folders, opened.plan, request.steps, dtype == "float64", request.shrink)
+            answer = opened.call("verify", args)
+        return {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, **answer}
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:
@@ -94,6 +102,12 @@ def transform(request: TransformRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured or transformed.
     """
+    if is_baseline(request.target.strategy.name):
+        raise UsageError(
+            f"must be one that rewrites the graph, got {request.target.strategy.name}, which runs the "
+            "workload's own code under TensorFlow; `verify` and `run` take it",
+            field="strategy",
+        )
     with study(request.target, n_batches=1) as opened:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
         args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)

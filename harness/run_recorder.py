@@ -1,7 +1,9 @@
 """Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from harness.captures import Capture
 from harness.case_runner import CaseRun
@@ -26,6 +28,7 @@ from strategies.plan import Plan
 from strategies.registry import resolve
 
 CONTROL = "none"
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,14 +88,14 @@ class RunRecorder:
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             tcp_bytes_per_step=tcp_bytes,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
-            transform_s=max(o.transform_s for o in run.opened),
-            import_s=max(o.import_s for o in run.opened),
+            transform_s=_largest(o.transform_s for o in run.opened),
+            import_s=_largest(o.import_s for o in run.opened),
             nodes_before=run.opened[0].nodes_before,
-            nodes_after=max(o.nodes_after for o in run.opened),
+            nodes_after=_largest(o.nodes_after for o in run.opened),
             peak_rss_bytes=measured.peak_rss_bytes,
             loss=measured.loss,
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
-            notes=(*self.notes, *plan.notes, *_notes(measured)),
+            notes=(*self.notes, *plan.notes, *run.opened[0].notes, *_notes(measured)),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))
@@ -107,12 +110,12 @@ class RunRecorder:
             error=Failure(type=error.kind, message=str(error), stage=error.stage),
         )
 
-    def skipped(self, slot: Slot, kind: str, message: str) -> Record:
+    def skipped(self, slot: Slot, kind: str, message: str, stage: str = "run") -> Record:
         """The record of a repeat that was not tried."""
         return replace(
             self._identity(slot, None),
             status="skipped",
-            error=Failure(type=kind, message=message, stage="run"),
+            error=Failure(type=kind, message=message, stage=stage),
         )
 
     def _identity(self, slot: Slot, wall_s: float | None) -> Record:
@@ -165,6 +168,11 @@ class RunRecorder:
         if record.control or control_s is None or record.step_s is None or record.step_s.p50 is None:
             return None
         return record.step_s.p50 - control_s
+
+
+def _largest(values: Iterable[Number | None]) -> Number | None:
+    """The largest value that is there."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def _notes(measured: Measurement) -> tuple[str, ...]:

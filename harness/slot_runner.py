@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.captures import Capture, Captures, planned, topology_of_case
-from harness.case_runner import CHECK_STEPS, run_case
+from harness.case_runner import CHECK_STEPS, Origin, run_case
 from harness.equivalence import Reference
-from harness.errors import CaseError, HarnessError, StoreError
+from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError
 from harness.matrix import Case, Slot
 from harness.progress import Progress
 from harness.provision.base import Cluster
@@ -82,6 +82,7 @@ class SlotRunner:
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
                 ran = run_case(
                     self.cluster,
+                    Origin(case=case, seed=self.spec.measure.seed),
                     capture,
                     made,
                     self.captures.batches(case, capture),
@@ -92,6 +93,8 @@ class SlotRunner:
                     repeat=slot.repeat,
                 )
         except CaseError as error:
+            if error.kind == UNSUPPORTED:
+                return Ended(record=self.recorder.skipped(slot, error.kind, str(error), error.stage))
             return self._failed(slot, error, time.monotonic() - started_s, made)
         except HarnessError:
             raise

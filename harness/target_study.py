@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.captures import STUDY, Capture, Captures, planned
-from harness.errors import CaseError, UsageError
+from harness.captures import STUDY, Capture, Captures, planned, topology_of_case
+from harness.equivalence import Reference
+from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case
 from harness.options import Target
 from harness.provision.failures import USER_ERROR
@@ -16,6 +17,7 @@ from harness.provision.solo import SoloProcess, solo_process
 from strategies.plan import Plan
 
 JOB_S = 900.0
+SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +26,16 @@ class TargetStudy:
 
     Attributes:
         batches: folder of its first global batches.
+        folder: private one of this command.
     """
 
+    case: Case
     capture: Capture
     plan: Plan
     batches: Path
+    folder: Path
     _process: SoloProcess
+    _captures: Captures
 
     def call(self, job: str, args: tuple[object, ...]) -> dict[str, Any]:
         """Run a job of `harness.worker.study` that answers with a part of a command's JSON.
@@ -40,6 +46,16 @@ class TargetStudy:
         answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=JOB_S, stage=job)
         assert isinstance(answer, dict)
         return answer
+
+    def reference(self, n_steps: int) -> Reference:
+        """What the target must compute.
+
+        Raises:
+            CaseError: it could not be made.
+        """
+        return self._captures.reference(
+            self.case, self.capture, topology_of_case(self.case, self.capture), n_steps
+        )
 
 
 @contextmanager
@@ -68,12 +84,20 @@ def study(target: Target, *, n_batches: int) -> Iterator[TargetStudy]:
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder())
         process = stack.enter_context(solo_process(folder))
-        captures = Captures(folder, process.call, seed=0, n_batches=n_batches, n_least=n_batches)
+        captures = Captures(folder, process.call, seed=SEED, n_batches=n_batches, n_least=n_batches)
         try:
             capture, plan = planned(captures, case)
             batches = captures.batches(case, capture)
-            yield TargetStudy(capture=capture, plan=plan, batches=batches, _process=process)
+            yield TargetStudy(
+                case=case,
+                capture=capture,
+                plan=plan,
+                batches=batches,
+                folder=folder,
+                _process=process,
+                _captures=captures,
+            )
         except CaseError as error:
-            if error.kind == USER_ERROR:
+            if error.kind in (USER_ERROR, UNSUPPORTED):
                 raise UsageError(error.message, field=error.field) from error
             raise

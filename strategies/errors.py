@@ -5,6 +5,10 @@ class StrategyError(Exception):
     """Base of every error that this package raises on purpose."""
 
 
+class UnsupportedError(StrategyError):
+    """A strategy of TensorFlow's own that cannot run this workload or shape; the message says why."""
+
+
 class GraphError(StrategyError):
     """A graph breaks a rule of graphs; the message names the first node or function that does."""
 

@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from strategies.builders import all_reduce, local, parameter_server
+from strategies.builders import all_reduce, baselines, local, parameter_server
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, StepSummary
 from strategies.topology import Topology
 
@@ -46,6 +46,42 @@ _STRATEGIES = (
             Param(name="chunk_size", type=int, default=128, minimum=1),
             Param(name="bucket_bytes", type=int, default=None, minimum=1),
         ),
+    ),
+    Strategy(
+        name="tf-one-device",
+        summary="TensorFlow's OneDeviceStrategy: its own single-device step",
+        strategy_class="exact",
+        layout=local.independent,
+        single=True,
+        runner="baseline",
+    ),
+    Strategy(
+        name="tf-mirrored",
+        summary="TensorFlow's MirroredStrategy: collectives between the replicas of one worker",
+        strategy_class="exact",
+        layout=baselines.mirrored,
+        params=(
+            Param(
+                name="cross_device_ops",
+                type=str,
+                default="auto",
+                choices=("auto", "nccl", "hierarchical-copy", "reduction-to-one-device"),
+            ),
+        ),
+        runner="baseline",
+        refuses=baselines.refuse_more_workers,
+    ),
+    Strategy(
+        name="tf-multi-worker-mirrored",
+        summary="TensorFlow's MultiWorkerMirroredStrategy: collectives between workers",
+        strategy_class="exact",
+        layout=baselines.mirrored,
+        params=(
+            Param(name="communication", type=str, default="auto", choices=("auto", "ring", "nccl")),
+            Param(name="bytes_per_pack", type=int, default=0, minimum=0),
+        ),
+        runner="baseline",
+        refuses=baselines.refuse_more_replicas,
     ),
 )
 _BY_NAME = {strategy.name: strategy for strategy in _STRATEGIES}
@@ -93,7 +129,8 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
     """The plan of a strategy for a step.
 
     Raises:
-        StrategyError: as `resolve`, or for more than one replica with `single`.
+        StrategyError: as `resolve`, or for more than one replica with a strategy that runs one.
+        UnsupportedError: the strategy cannot run on this topology.
     """
     strategy, values = resolve(name, params)
     if strategy.single and topology.n_replicas > 1:
@@ -101,11 +138,14 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
             f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
             "use workers=1 and replicas=1"
         )
+    reason = None if strategy.refuses is None else strategy.refuses(topology, values)
+    if reason is not None:
+        raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
     layout = local.independent if topology.n_replicas == 1 else strategy.layout
     nodes = tuple(layout(step, topology, values))
     matrix = payload_matrix(step, nodes, topology)
     notes = [*step.notes]
-    if topology.n_replicas == 1 and not strategy.single:
+    if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
     return Plan(
         workload=step.workload,
@@ -135,6 +175,10 @@ def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
     if not fits:
         raise StrategyError(
             f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
+        )
+    if param.choices and value not in param.choices:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"
         )
     if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
         raise StrategyError(

@@ -36,7 +36,12 @@ def verify(
     steps: Annotated[
         int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
     ] = 4,
-    dtype: Annotated[Precision, typer.Option("--dtype", help="Numbers to compute in.")] = Precision.FLOAT64,
+    dtype: Annotated[
+        Precision | None,
+        typer.Option(
+            "--dtype", help="Numbers to compute in.", show_default="float64, model for TensorFlow's own"
+        ),
+    ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
     ] = False,
@@ -47,7 +52,7 @@ def verify(
     request = VerifyRequest(
         target=options.target(workload, strategy, workers, replicas),
         steps=steps,
-        dtype=dtype.value,
+        dtype=None if dtype is None else dtype.value,
         shrink=shrink,
         debug=debug,
     )

@@ -58,7 +58,20 @@ class ProcessSet(Protocol):
         """Run a job in one process; errors as for `call`."""
 
 
-class Cluster(Protocol):
+class Forks(Protocol):
+    """Whatever can offer fresh processes."""
+
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> AbstractContextManager[ProcessSet]:
+        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends.
+
+        Args:
+            log_paths: one for each process, for its output.
+        Raises:
+            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+        """
+
+
+class Cluster(Forks, Protocol):
     """Workers that are kept for every case of a run."""
 
     @property
@@ -82,15 +95,6 @@ class Cluster(Protocol):
 
         Raises:
             WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
-        """
-
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> AbstractContextManager[ProcessSet]:
-        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends.
-
-        Args:
-            log_paths: one for each process, for its output.
-        Raises:
-            WorkerDied, WorkerUnresponsive: as `wait_ready`.
         """
 
 

@@ -5,19 +5,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.errors import CaseError
-from harness.provision.base import Cluster, ProcessSet
+from harness.provision.base import Forks, ProcessSet
 
 _JOBS = "harness.worker.jobs"
 
 
 @contextmanager
 def serving_processes(
-    cluster: Cluster,
+    cluster: Forks,
     log_paths: Sequence[Path],
     *,
     n_devices: Sequence[int],
     timeout_s: float = 60.0,
     attempts: int = 3,
+    server: str = f"{_JOBS}:start_server",
+    settings: tuple[object, ...] = (),
 ) -> Iterator[ProcessSet]:
     """Fork processes on the first workers and start a server in each; all are dead when the context ends.
 
@@ -26,6 +28,7 @@ def serving_processes(
         n_devices: logical CPU devices of each server.
         attempts: how often to try, with other ports, when somebody takes a port in the moment between its
             reservation and its use.
+        server: the job that starts one, called with task, addresses, devices and `settings`.
     Raises:
         CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
     """
@@ -34,9 +37,9 @@ def serving_processes(
         for attempt in range(attempts):
             processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
             addresses = processes.call(f"{_JOBS}:reserve_port", [()] * n_workers, timeout_s=timeout_s)
-            args = [(task, addresses, n_devices[task]) for task in range(n_workers)]
+            args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
             try:
-                processes.call(f"{_JOBS}:start_server", args, timeout_s=timeout_s)
+                processes.call(server, args, timeout_s=timeout_s)
             except CaseError as error:
                 if error.kind != "port-in-use" or attempt + 1 == attempts:
                     raise

@@ -23,6 +23,15 @@ class SoloProcess:
     def __init__(self, process: "subprocess.Popen[bytes]", jobs: socket.socket, log: Path) -> None:
         self._process, self._jobs, self._log = process, jobs, log
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it, whatever it does; a call that waits for it fails."""
+        self._process.kill()
+
     def call(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
         """Run `package.module:function(state, *args)` and return what it returns.
 
@@ -53,13 +62,14 @@ class SoloProcess:
 
 
 @contextmanager
-def solo_process(folder: Path) -> Iterator[SoloProcess]:
+def solo_process(folder: Path, log: Path | None = None) -> Iterator[SoloProcess]:
     """A fresh process; it is dead when the context ends.
 
     Args:
         folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
+        log: for its output, `solo.log` in the folder by default.
     """
-    log = folder / "solo.log"
+    log = log or folder / "solo.log"
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)

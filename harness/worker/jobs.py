@@ -6,7 +6,8 @@ that need it.
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -34,8 +35,11 @@ class StepSession(Protocol):
     def setup(self) -> None:
         """Run once what a program needs after loading and before its first step."""
 
+    def prepare(self, batch: Batch) -> Batch:
+        """Turn this worker's part of a batch into what `step` takes, before any time is measured."""
+
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
-        """Run one step on this worker's part of a batch and return the loss of each local replica."""
+        """Run one step on a prepared part of a batch and return the loss of each local replica."""
 
     def read(self) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
         """Read every variable copy of this worker, by name and rank."""
@@ -50,7 +54,7 @@ class Training:
 
     Attributes:
         weights: share of the global batch of each local replica.
-        feeds: staged batches, this worker's part only.
+        feeds: staged batches, this worker's part only, prepared.
     """
 
     session: StepSession
@@ -76,17 +80,20 @@ class Opened:
     """What a worker's program is and what it cost.
 
     Attributes:
-        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step.
-        nodes_before: of the captured step. nodes_after: of this worker's program.
         start, stop: this worker's examples of the global batch.
+        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step.
+        nodes_before: of the captured step. nodes_after: of this worker's program. All four are None where no
+            graph is rewritten.
+        notes: what a record should say about this program, one sentence each.
     """
 
-    transform_s: float
-    import_s: float
-    nodes_before: int
-    nodes_after: int
     start: int
     stop: int
+    transform_s: float | None = None
+    import_s: float | None = None
+    nodes_before: int | None = None
+    nodes_after: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -116,10 +123,22 @@ def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices
     """
     from harness.worker.session_runner import start_server as start
 
+    with on_reserved_port(state, task, addresses):
+        server = start(task, addresses, n_devices)
+    state.put(_Served(target=server.target, server=server))
+
+
+@contextmanager
+def on_reserved_port(state: JobState, task: int, addresses: Sequence[str]) -> Iterator[None]:
+    """Give the reserved port up to a server that starts in this context.
+
+    Raises:
+        CaseError: `port-in-use`, when somebody took the port in the moment between.
+    """
     # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
     state.get(_Reserved).holder.close()
     try:
-        server = start(task, addresses, n_devices)
+        yield
     except Exception as error:
         if any(words in str(error).lower() for words in _PORT_WORDS):
             raise CaseError(
@@ -129,7 +148,6 @@ def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices
                 stage="run",
             ) from error
         raise
-    state.put(_Served(target=server.target, server=server))
 
 
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
@@ -182,7 +200,8 @@ def setup(state: JobState) -> None:
 
 def stage(state: JobState, feeds: Sequence[Batch]) -> None:
     """Lay batches ready; they replace those staged before."""
-    state.get(Training).feeds = list(feeds)
+    training = state.get(Training)
+    training.feeds = [training.session.prepare(batch) for batch in feeds]
 
 
 def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:

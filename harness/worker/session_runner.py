@@ -75,6 +75,10 @@ class WorkerSession:
         if self.program.setup:
             self._session.run([self._graph.get_operation_by_name(name) for name in self.program.setup])
 
+    def prepare(self, batch: Sequence[Array]) -> Sequence[Array]:
+        """A batch is fed as it is."""
+        return batch
+
     def step(self, feeds: Sequence[Array]) -> Sequence[Array]:
         """Run one step.
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from harness.errors import CaseError, UsageError
+from harness.errors import UsageError
 from harness.matrix import Case, global_batch
+from harness.verdict_document import verdict_document
 from harness.worker.process import JobState
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
     from workloads.data import element_spec
 
     keras.backend.clear_session()
-    workload = _workload(case)
+    workload = workload_of(case)
     with _told_as_usage(workload, "dataset() must return examples"):
         element_spec(workload, seed=seed)
         structure = workload.dataset(seed).element_spec
@@ -96,7 +97,7 @@ def lay_batches(
     """
     from workloads.data import batches
 
-    workload = _workload(case)
+    workload = workload_of(case)
     size = global_batch(case, workload.batch_size)
     with _told_as_usage(workload, "dataset() must return examples"):
         made = batches(workload, batch_size=size, seed=seed)
@@ -123,9 +124,9 @@ def read_batches(
 
 def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
     """Lay this worker's examples of all batches ready in memory."""
-    from harness.worker.jobs import Training
+    from harness.worker.jobs import stage
 
-    state.get(Training).feeds = list(read_batches(Path(folder), start, stop))
+    stage(state, read_batches(Path(folder), start, stop))
 
 
 def reference(
@@ -167,19 +168,8 @@ def verify(
         step = step_in_float64(step)
         batches = [[in_float64(part) for part in batch] for batch in batches]
     checkup = check(step, initial, plan, batches)
-    _refuse_non_finite(checkup.reference_losses)
     verdict = checkup.verdict
-    answer: dict[str, Any] = {
-        "equivalent": verdict.equivalent,
-        "max_update_error": verdict.max_update_error,
-        "noise_floor": verdict.noise_floor,
-        "tolerance": verdict.tolerance,
-        "variables": [
-            {"name": v.name, "kind": v.kind, "update_error": v.update_error} for v in verdict.variables
-        ],
-        "loss": list(checkup.losses),
-        "reference_loss": list(checkup.reference_losses),
-    }
+    answer = verdict_document(verdict, checkup.losses, checkup.reference_losses)
     if shrink and not verdict.equivalent:
         answer["shrink"] = first_divergence(step, initial, plan, batches[0], verdict)
     return answer
@@ -231,7 +221,12 @@ def transform(
     return answer
 
 
-def _workload(case: Case) -> "Workload":
+def workload_of(case: Case) -> "Workload":
+    """The workload that a case names.
+
+    Raises:
+        UsageError: there is none of that name, or it cannot be made.
+    """
     from workloads import registry
     from workloads.errors import WorkloadError
 
@@ -267,14 +262,3 @@ def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         told = describe_failure(error, path=source_file(workload))
         raise UsageError(f"{rule}, got {told}", field=workload.name) from error
-
-
-def _refuse_non_finite(losses: Sequence[float]) -> None:
-    for step, loss in enumerate(losses):
-        if not np.isfinite(loss):
-            raise CaseError(
-                "non-finite-loss",
-                f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning rate "
-                "or check the data",
-                stage="verify",
-            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.topology import Topology
@@ -10,16 +10,23 @@ from strategies.topology import Topology
 ParamValue: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
+Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
+Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A knob of a strategy; `minimum` bounds numbers, and one whose default is None may be none."""
+    """A knob of a strategy; `minimum` bounds numbers, and one whose default is None may be none.
+
+    Attributes:
+        choices: the only words it may be, any where there are none.
+    """
 
     name: str
     type: type[bool] | type[int] | type[float] | type[str]
     default: ParamValue
     minimum: float | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,9 @@ class Strategy:
     Attributes:
         layout: what happens to each variable when there is more than one replica.
         single: always one worker and one replica.
+        runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy.
+        settle: its class with given parameters, from its class otherwise; an error where they contradict.
+        refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
     """
 
     name: str
@@ -37,6 +47,9 @@ class Strategy:
     layout: Layout
     params: tuple[Param, ...] = ()
     single: bool = False
+    runner: Literal["graph", "baseline"] = "graph"
+    refuses: Refusal | None = None
+    settle: Settlement | None = None
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:

@@ -22,7 +22,7 @@ from harness.refs import StrategyRef, WorkloadRef
 from harness.spec import ExperimentSpec
 from strategies.errors import StrategyError
 
-_STRATEGIES = ("single", "none", "ps", "all-reduce")
+_STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
 
 class _Pipeline(ModuleType):
@@ -323,7 +323,7 @@ def test_a_dry_run_shows_its_cases(capsys: pytest.CaptureFixture[str], pipeline:
 def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
     status, captured = _call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     target = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))
-    assert pipeline.asked == [VerifyRequest(target=target, steps=4, dtype="float64")]
+    assert pipeline.asked == [VerifyRequest(target=target, steps=4, dtype=None)]
     assert (target.workers, target.replicas) == (2, 1)
     assert status == 0
     shown = captured.out.partition("\n")[2]

@@ -24,7 +24,13 @@ def _error(document: dict[str, Any]) -> str:
 def test_the_shipped_quickstart_is_what_the_contract_shows() -> None:
     spec = load_experiment("quickstart")
     assert [ref.reference for ref in spec.workloads] == ["digits-cnn", "wide-mlp"]
-    assert [ref.name for ref in spec.strategies] == ["single", "none", "ps", "all-reduce"]
+    assert [ref.name for ref in spec.strategies] == [
+        "single",
+        "none",
+        "ps",
+        "all-reduce",
+        "tf-multi-worker-mirrored",
+    ]
     assert (spec.cluster.workers, spec.cluster.memory_per_worker_bytes) == ((2,), (4 * 2**30,))
     assert spec.measure.warmup_steps is None
     assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 3, "global")
@@ -177,7 +183,7 @@ def test_options_lie_over_settings_and_settings_over_the_file() -> None:
         ("a..b=3", "set: must be dotted.path=value"),
         ("measure.steps=[", "set measure.steps: the value must be YAML"),
         ("name.x=3", "name.x: 'x' must be inside a mapping, got 'quickstart' there"),
-        ("strategies.9=ps", "strategies.9: '9' must be an index below 4"),
+        ("strategies.9=ps", "strategies.9: '9' must be an index below 5"),
     ],
 )
 def test_a_wrong_setting_is_named(setting: str, expected: str) -> None:

@@ -1,0 +1,53 @@
+"""Verifying one of TensorFlow's own strategies: it rewrites no graph, so its real workers are checked."""
+
+from typing import Any
+
+from harness.case_runner import Origin, check, ready_processes
+from harness.errors import UsageError
+from harness.options import VerifyRequest
+from harness.provision.solo_workers import SoloWorkers
+from harness.target_study import SEED, TargetStudy
+from harness.verdict_document import verdict_document
+from strategies.registry import resolve
+
+
+def is_baseline(strategy: str) -> bool:
+    """Whether a strategy is TensorFlow's own."""
+    return resolve(strategy)[0].runner == "baseline"
+
+
+def refuse_what_needs_a_graph(request: VerifyRequest) -> None:
+    """Say what cannot be asked of a strategy that rewrites no graph.
+
+    Raises:
+        UsageError: float64 or the first pass that diverges is asked for.
+    """
+    name = request.target.strategy.name
+    if request.dtype == "float64":
+        raise UsageError(
+            f"float64 is a rewrite of the captured graph, and {name} runs the workload's own code; use "
+            "--dtype model",
+            field="dtype",
+        )
+    if request.shrink:
+        raise UsageError(f"names a pass, and {name} has none; drop it", field="shrink")
+
+
+def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
+    """Check a strategy of TensorFlow's own against the reference, each worker in a process of its own.
+
+    Returns:
+        the part of `verify`'s JSON that comes of running.
+    Raises:
+        CaseError: the check could not be made.
+    """
+    reference = opened.reference(n_steps)
+    origin = Origin(case=opened.case, seed=SEED)
+    logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
+    workers = SoloWorkers(folder=opened.folder)
+    with ready_processes(workers, origin, opened.capture, opened.plan, opened.batches, logs) as (
+        processes,
+        _,
+    ):
+        checked = check(processes, reference)
+    return verdict_document(checked.verdict, checked.losses, reference.losses)

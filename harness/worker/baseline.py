@@ -1,0 +1,215 @@
+"""Jobs of a training process under one of TensorFlow's own strategies; all others are those of a session.
+
+Such a process serves the strategy's cluster instead of a server for sessions, and builds the workload anew in
+the strategy's scope instead of reading a captured graph. Initial values, batches and checks are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.matrix import Case
+from harness.worker.jobs import Batch, Opened, Training, on_reserved_port
+from harness.worker.process import JobState
+from strategies.errors import UnsupportedError
+from strategies.ir.random import reseed
+from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.passes.of_plan import topology_of
+from strategies.plan import Plan
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from harness.worker.artefact import InitialValues
+    from strategies.baselines.step import DistributedStep
+    from strategies.topology import Replica
+    from workloads.protocol import TrainStep
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+_MERGED = ("mean", "sum")
+_UNMERGED_STATE = (
+    "TensorFlow leaves forward state to each replica and merges nothing while it trains; the check compares "
+    "what the rule of each makes of all copies"
+)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Distributed:
+    distribution: "tf.distribute.Strategy"
+
+
+def start_distribution(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, plan: str
+) -> None:
+    """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
+
+    Raises:
+        CaseError: `port-in-use`, as `jobs.start_server`.
+    """
+    from strategies.baselines.distribution import distribution_of
+
+    with on_reserved_port(state, task, addresses):
+        made = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+    state.put(_Distributed(distribution=made))
+
+
+def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: str, task: int) -> Opened:
+    """Build the workload's step in the scope of this process's strategy and trace it.
+
+    Args:
+        capture: folder of the capture, whose initial values and names are taken.
+        plan: JSON of the plan.
+    Raises:
+        CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
+    """
+    from harness.worker.artefact import InitialValues, load_step
+
+    folder, made = Path(capture), Plan.model_validate_json(plan)
+    captured, topology = load_step(folder), topology_of(made)
+    local = topology.local_replicas(task)
+    try:
+        _refuse_seeded_operations(captured, topology.n_replicas)
+        session = _session(state, case, seed, captured, InitialValues(folder), local, made.batch_size)
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
+    weights = tuple(replica.examples / made.batch_size for replica in local)
+    state.put(Training(session=session, task=task, weights=weights))
+    merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
+    return Opened(start=local[0].start, stop=local[-1].stop, notes=(_UNMERGED_STATE,) if merges else ())
+
+
+class BaselineSession:
+    """One worker's part of a step under TensorFlow's own strategy; see `jobs.StepSession`.
+
+    Args:
+        variables: captured variable's name → the distributed one.
+        initial: what `load` gives to them.
+        replicas: this worker's.
+    """
+
+    def __init__(
+        self,
+        step: "DistributedStep",
+        distribution: "tf.distribute.Strategy",
+        captured: Sequence[Variable],
+        variables: Mapping[str, "tf.Variable"],
+        initial: "InitialValues",
+        replicas: Sequence["Replica"],
+    ) -> None:
+        self._step = step
+        self._distribution = distribution
+        self._captured = {v.name: v for v in captured}
+        self._variables = dict(variables)
+        self._initial = initial
+        self._ranks = [replica.rank for replica in replicas]
+
+    def load(self) -> None:
+        """Give every copy of every variable its initial value."""
+        for name in self._variables:
+            for rank, copy in self._copies(name):
+                copy.assign(self._value(self._captured[name], rank))
+
+    def setup(self) -> None:
+        """Lookup tables are filled when their model is built: nothing is left to do."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
+        return self._step.placed(batch)  # type: ignore[no-any-return]
+
+    def step(self, feeds: Batch) -> Sequence[Array]:
+        """Run one step on a prepared batch and return the loss of each local replica."""
+        return self._step(feeds)
+
+    def read(self) -> Mapping[Copy, Array]:
+        """Every copy that this worker holds; forward state as its rule merges it, on all workers together."""
+        from strategies.baselines.variables import merged
+
+        values: dict[Copy, Array] = {}
+        states: dict[str, tf.Variable] = {}
+        for name, v in self._captured.items():
+            if name not in self._variables:
+                values |= {(name, rank): self._value(v, rank) for rank in self._ranks}
+            elif v.rule in _MERGED:
+                states[name] = self._variables[name]
+            else:
+                values |= {
+                    (name, rank): copy.numpy()
+                    for rank, copy in self._copies(name)
+                    if v.rule != "first-replica" or rank == 0
+                }
+        total = merged(
+            self._distribution,
+            states,
+            {name: str(self._captured[name].rule) for name in states},
+            {name: self._value(self._captured[name], 0) for name in states},
+            self._step.weight,
+        )
+        return values | {(name, None): value for name, value in total.items()}
+
+    def close(self) -> None:
+        """Nothing to give up: the strategy ends with its process."""
+
+    def _copies(self, name: str) -> list[tuple[int, "tf.Variable"]]:
+        from strategies.baselines.variables import copies
+
+        return list(zip(self._ranks, copies(self._distribution, self._variables[name]), strict=True))
+
+    def _value(self, v: Variable, rank: int) -> Array:
+        mix = None if v.seed_word is None or rank == 0 else SeedMix(rank=rank, word=v.seed_word)
+        return self._initial.value(v.name, mix)
+
+
+def _session(
+    state: JobState,
+    case: Case,
+    seed: int,
+    captured: TrainGraph,
+    initial: "InitialValues",
+    replicas: Sequence["Replica"],
+    batch_size: int,
+) -> BaselineSession:
+    import keras
+
+    from harness.worker.study import workload_of
+    from strategies.baselines.step import DistributedStep
+    from strategies.baselines.variables import matched, recorded
+
+    distribution = state.get(_Distributed).distribution
+    keras.backend.clear_session()
+    workload = workload_of(case)
+    structure = workload.dataset(seed).element_spec
+    keras.utils.set_random_seed(seed)
+    with distribution.scope(), recorded() as made:
+        step = _composed(workload.train_step())
+        step.optimizer.build(list(step.variables))
+    variables = matched(captured.variables, made, [*step.variables, *step.optimizer.variables])
+    distributed = DistributedStep(step, distribution, structure, replicas, batch_size)
+    distributed.trace()
+    session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
+    # Before the first load every replica has what its initializer drew.
+    session.load()
+    return session
+
+
+def _composed(step: object) -> "TrainStep":
+    from workloads.protocol import TrainStep
+
+    if isinstance(step, TrainStep):
+        return step
+    raise UnsupportedError(
+        "train step: must be a TrainStep, whose loss can be scaled to a replica's share, got a whole "
+        "tf.function; return loss, variables and optimizer from train_step()"
+    )
+
+
+def _refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
+    if n_replicas > 1 and reseed(captured.graph, 1) is not captured.graph:
+        raise UnsupportedError(
+            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "operations with seeds of their own; use keras.random with a SeedGenerator"
+        )

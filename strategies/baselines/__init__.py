@@ -1,0 +1,1 @@
+"""TensorFlow's own distribution strategies, given the same step, variables and batches as ours."""

@@ -1,0 +1,67 @@
+"""TensorFlow's strategy object for a plan: its devices, its cluster and its own options."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from strategies.plan import Plan
+
+Maker: TypeAlias = Callable[[Plan, int, Sequence[str]], tf.distribute.Strategy]
+_COMMUNICATION = tf.distribute.experimental.CommunicationImplementation
+
+
+def distribution_of(
+    plan: Plan, task: int, addresses: Sequence[str], n_devices: int
+) -> tf.distribute.Strategy:
+    """TensorFlow's strategy of one task; nothing of TensorFlow may have run in this process before.
+
+    Args:
+        addresses: `host:port` of every task. With more than one, TensorFlow serves this task's here and waits
+            for the others.
+        n_devices: logical CPU devices of this task.
+    """
+    if n_devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * n_devices)
+    return _MAKERS[plan.strategy](plan, task, addresses)
+
+
+def _one_device(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker
+    return tf.distribute.OneDeviceStrategy(f"/{plan.device}:0")
+
+
+def _mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker
+    made = _CROSS_DEVICE[str(plan.strategy_params["cross_device_ops"])]
+    devices = [f"/{plan.device}:{i}" for i in range(plan.replicas_per_task[task])]
+    return tf.distribute.MirroredStrategy(devices, None if made is None else made())
+
+
+def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=plan.strategy_params["bytes_per_pack"],
+        implementation=_COMMUNICATION[str(plan.strategy_params["communication"]).upper()],
+    )
+    # Alone it must have no cluster: TensorFlow would start a server with nobody to talk to.
+    cluster = tf.train.ClusterSpec({"worker": list(addresses)} if len(addresses) > 1 else {})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster,
+        task_type="worker",
+        task_id=task,
+        num_accelerators={"GPU": plan.replicas_per_task[task]} if plan.device == "gpu" else None,
+        rpc_layer="grpc",
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+
+_CROSS_DEVICE: Mapping[str, Callable[[], tf.distribute.CrossDeviceOps] | None] = {
+    "auto": None,
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical-copy": tf.distribute.HierarchicalCopyAllReduce,
+    "reduction-to-one-device": tf.distribute.ReductionToOneDevice,
+}
+_MAKERS: Mapping[str, Maker] = {
+    "tf-one-device": _one_device,
+    "tf-mirrored": _mirrored,
+    "tf-multi-worker-mirrored": _multi_worker_mirrored,
+}

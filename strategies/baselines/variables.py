@@ -1,0 +1,110 @@
+"""Which of a distributed model's variables is which of the capture's, and the copies that a worker holds."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from strategies.errors import UnsupportedError
+from strategies.ir.train_graph import Variable
+from strategies.tf_bridge.boundary import raw_variable, variable_name
+from strategies.tf_bridge.tracing import AnyVariable
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+
+CONSTANTS = "constants/"
+"""Prefix of what the capture keeps beside the graph and no variable of the model holds."""
+
+
+@contextmanager
+def recorded() -> Iterator[list[tf.Variable]]:
+    """Every variable made in this context, in order, as its distribution made it."""
+    made: list[tf.Variable] = []
+
+    def creator(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
+        variable = create(**settings)
+        made.append(variable)
+        return variable
+
+    with tf.variable_creator_scope(creator):
+        yield made
+
+
+def matched(
+    captured: Sequence[Variable], made: Sequence[tf.Variable], declared: Sequence[AnyVariable]
+) -> dict[str, tf.Variable]:
+    """Captured variable's name → the distributed variable; what the capture keeps as a constant has none.
+
+    Args:
+        made: all that the model made, in order.
+        declared: those whose author's own name is known.
+    Raises:
+        UnsupportedError: the model made other variables than when it was captured.
+    """
+    paths = {id(raw_variable(v)): variable_name(v) for v in declared}
+    by_name: dict[str, list[tf.Variable]] = defaultdict(list)
+    for variable in made:
+        by_name[paths.get(id(variable), variable_name(variable))].append(variable)
+    found: dict[str, tf.Variable] = {}
+    for name, alike in by_name.items():
+        wanted = [v.name for v in captured if v.name == name or _is_repeat(v.name, name)]
+        if wanted and len(wanted) != len(alike):
+            raise UnsupportedError(
+                f"variable {name!r}: must be told from others of its name, got {len(alike)}, of which the "
+                f"step uses {len(wanted)}; give each a name of its own"
+            )
+        found |= dict(zip(wanted, alike, strict=bool(wanted)))
+    for v in captured:
+        if v.name not in found and not v.name.startswith(CONSTANTS):
+            raise UnsupportedError(
+                f"variable {v.name!r}: must be made by train_step(), got none under TensorFlow's strategy; "
+                "create all variables there"
+            )
+    return found
+
+
+def copies(distribution: tf.distribute.Strategy, variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """This worker's copies of a variable, one for each of its replicas or one for all."""
+    return tuple(distribution.experimental_local_results(variable))
+
+
+def merged(
+    distribution: tf.distribute.Strategy,
+    states: Mapping[str, tf.Variable],
+    rules: Mapping[str, str],
+    initial: Mapping[str, Array],
+    weight: tf.Tensor,
+) -> dict[str, Array]:
+    """What the replicas' own copies of forward state come to by rule; all workers must ask at the same time.
+
+    TensorFlow leaves these copies to their replicas while it trains, and merges nothing.
+
+    Args:
+        rules: state → `mean` or `sum`. initial: state → value before the first step.
+        weight: of each replica, its share of the global batch.
+    """
+
+    def contributions(share: tf.Tensor) -> dict[str, tf.Tensor]:
+        rank = tf.distribute.get_replica_context().replica_id_in_sync_group
+        parts = {}
+        for name, state in states.items():
+            value = tf.convert_to_tensor(state)
+            before = tf.constant(initial[name])
+            added = value - tf.where(tf.equal(rank, 0), tf.zeros_like(before), before)
+            parts[name] = value * tf.cast(share, value.dtype) if rules[name] == "mean" else added
+        return parts
+
+    def total() -> dict[str, tf.Tensor]:
+        each = distribution.run(contributions, args=(weight,))
+        return {n: distribution.reduce(tf.distribute.ReduceOp.SUM, v, axis=None) for n, v in each.items()}
+
+    return {name: value.numpy() for name, value in tf.function(total)().items()} if states else {}
+
+
+def _is_repeat(name: str, of: str) -> bool:
+    head, separator, number = name.rpartition("__")
+    return bool(separator) and head == of and number.isdigit()

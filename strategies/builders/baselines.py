@@ -1,0 +1,57 @@
+"""TensorFlow's own strategies: what they will send, and where they cannot run."""
+
+from strategies.builders.base import Params, node_of
+from strategies.plan import PlanNode, StepSummary
+from strategies.topology import Topology
+
+
+def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+    """Every replica owns all variables; gradients are summed in packs, the last variable's first.
+
+    TensorFlow closes a pack once it holds more than `bytes_per_pack`; 0 makes one of all. Forward state stays
+    with its replica.
+    """
+    limit = int(params.get("bytes_per_pack") or 0)
+    pack_of: dict[str, int] = {}
+    pack, n_bytes = 0, 0
+    for variable in reversed(step.variables):
+        if variable.kind == "trainable" and variable.synced and not variable.sparse:
+            if limit and n_bytes > limit:
+                pack, n_bytes = pack + 1, 0
+            pack_of[variable.name] = pack
+            n_bytes += variable.bytes
+    return [
+        node_of(
+            v,
+            synchronizer="all-reduce" if v.kind == "trainable" and v.synced else "none",
+            group=pack_of.get(v.name),
+        )
+        for v in step.variables
+    ]
+
+
+def refuse_more_workers(topology: Topology, params: Params) -> str | None:
+    """`MirroredStrategy` keeps its replicas in one process."""
+    if topology.n_tasks > 1:
+        return (
+            f"mirrors variables within one process, got {topology.n_tasks} workers; use workers=1 with more "
+            "replicas, or tf-multi-worker-mirrored"
+        )
+    if params.get("cross_device_ops") == "nccl" and topology.device != "gpu":
+        return f"cross_device_ops=nccl needs GPUs, got device {topology.device}; use auto"
+    return None
+
+
+def refuse_more_replicas(topology: Topology, params: Params) -> str | None:
+    """`MultiWorkerMirroredStrategy` finds its devices itself, and takes all CPUs of a worker for one."""
+    most = max(topology.replicas_per_task)
+    if topology.device == "cpu" and most > 1:
+        return (
+            f"makes one replica of all CPUs of a worker, got {most} replicas per worker; use replicas=1 with "
+            "more workers, or tf-mirrored"
+        )
+    if len(set(topology.replicas_per_task)) > 1:
+        return f"needs as many replicas on each worker, got {topology.replicas_per_task}; make them equal"
+    if params.get("communication") == "nccl" and topology.device != "gpu":
+        return f"communication=nccl needs GPUs, got device {topology.device}; use auto or ring"
+    return None

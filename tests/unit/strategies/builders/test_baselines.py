@@ -1,0 +1,73 @@
+import pytest
+from planning import slot, state, step_of, trainable
+
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.registry import make_plan, resolve
+from strategies.topology import Topology
+
+STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2), trainable("b", 5), trainable("c", 7))
+WORKERS = Topology(replicas_per_task=(1, 1), batch_size=4)
+REPLICAS = Topology(replicas_per_task=(2,), batch_size=4)
+ALONE = Topology(replicas_per_task=(1,), batch_size=4)
+
+
+def test_gradients_are_summed_and_nothing_else_is_sent():
+    plan = make_plan("tf-multi-worker-mirrored", {}, STEP, WORKERS)
+    summed = {n.variable for n in plan.nodes if n.synchronizer == "all-reduce"}
+    assert summed == {"a", "b", "c"}
+    n_bytes = sum(n.bytes for n in plan.nodes if n.variable in summed)
+    # Each of two members of a ring sends 2 (2 − 1) / 2 of what is summed.
+    assert plan.payload_bytes_per_step == 2 * n_bytes
+    assert plan.notes == ()
+
+
+def test_packs_are_those_of_tensorflow():
+    whole = make_plan("tf-multi-worker-mirrored", {}, STEP, WORKERS)
+    assert {n.group for n in whole.nodes if n.synchronizer == "all-reduce"} == {0}
+    sizes = {n.variable: n.bytes for n in whole.nodes}
+    # A pack is closed once it holds more than the limit: the last variable alone does, the next two do not.
+    packed = make_plan("tf-multi-worker-mirrored", {"bytes_per_pack": sizes["c"] - 1}, STEP, WORKERS)
+    groups = {n.variable: n.group for n in packed.nodes if n.synchronizer == "all-reduce"}
+    assert groups == {"c": 0, "b": 1, "a": 1}
+
+
+def test_replicas_of_one_worker_send_nothing_over_the_network():
+    plan = make_plan("tf-mirrored", {}, STEP, REPLICAS)
+    assert {n.variable for n in plan.nodes if n.synchronizer == "all-reduce"} == {"a", "b", "c"}
+    assert plan.payload_bytes_per_step == 0
+
+
+@pytest.mark.parametrize("name", ["tf-one-device", "tf-mirrored", "tf-multi-worker-mirrored"])
+def test_alone_it_sends_nothing_and_claims_no_captured_graph(name):
+    plan = make_plan(name, {}, STEP, ALONE)
+    assert plan.payload_bytes_per_step == 0
+    assert plan.notes == ()
+    assert resolve(name)[0].runner == "baseline"
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "topology", "message"),
+    [
+        ("tf-mirrored", {}, WORKERS, "mirrors variables within one process, got 2 workers; use workers=1"),
+        ("tf-mirrored", {"cross_device_ops": "nccl"}, REPLICAS, "needs GPUs, got device cpu; use auto"),
+        ("tf-multi-worker-mirrored", {}, REPLICAS, "one replica of all CPUs of a worker, got 2 replicas"),
+        ("tf-multi-worker-mirrored", {"communication": "nccl"}, WORKERS, "needs GPUs, got device cpu"),
+        (
+            "tf-multi-worker-mirrored",
+            {},
+            Topology(replicas_per_task=(2, 1), batch_size=4, device="gpu"),
+            "needs as many replicas on each worker, got (2, 1); make them equal",
+        ),
+    ],
+)
+def test_what_tensorflow_cannot_run_is_refused_with_the_way_out(name, params, topology, message):
+    with pytest.raises(UnsupportedError) as raised:
+        make_plan(name, params, STEP, topology)
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(f"strategy {name!r}: ")
+    assert "\n" not in str(raised.value)
+
+
+def test_options_have_their_words():
+    with pytest.raises(StrategyError, match="communication must be one of auto, ring, nccl, got 'mpi'"):
+        resolve("tf-multi-worker-mirrored", {"communication": "mpi"})
