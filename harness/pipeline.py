@@ -57,10 +57,13 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         try:
             if left:
                 _run_slots(left, spec, options, folder, progress)
-        except BaseException:
+        except BaseException as error:
             # A run that was cut short has a report too, of what it got; why it was cut short matters more.
             with contextlib.suppress(Exception):
                 _write_report(folder)
+            if isinstance(error, KeyboardInterrupt):
+                way_out = f"interrupted; results so far are kept, go on with --out {folder.path} --resume"
+                raise KeyboardInterrupt(way_out) from None
             raise
         return _outcome(folder, _write_report(folder))
 

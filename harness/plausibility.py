@@ -29,7 +29,7 @@ def implausible_speed(
 
 def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
     """Why fewer bytes moved than the plan must send, or None; for sparse gradients it states a bound."""
-    if tcp_bytes_per_step is None or any(node.sparse and node.synchronizer != "none" for node in plan.nodes):
+    if tcp_bytes_per_step is None or payload_is_bound(plan):
         return None
     if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
         return None
@@ -37,6 +37,11 @@ def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | Non
         f"{tcp_bytes_per_step:.0f} bytes moved in a step, less than the payload of "
         f"{plan.payload_bytes_per_step} that the plan must send"
     )
+
+
+def payload_is_bound(plan: Plan) -> bool:
+    """Whether the predicted payload is the most that can move: how many rows do is known only in the step."""
+    return any(node.sparse and node.synchronizer != "none" for node in plan.nodes)
 
 
 def _core_hz() -> float:

@@ -108,6 +108,7 @@ class Record:
 
     Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
     task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
+    `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     """
 
     run: str
@@ -134,6 +135,7 @@ class Record:
     step_s: StepSeconds | None = None
     warmup_steps: int | None = None
     payload_bytes_per_step: float | None = None
+    payload_is_bound: bool | None = None
     tcp_bytes_per_step: float | None = None
     interface_bytes_per_step: float | None = None
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None = None

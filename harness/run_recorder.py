@@ -11,7 +11,7 @@ from harness.environment import machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
 from harness.measure.collector import Measurement, tcp_fields
-from harness.plausibility import implausible_bytes, implausible_speed
+from harness.plausibility import implausible_bytes, implausible_speed, payload_is_bound
 from harness.records import (
     Equivalence,
     Failure,
@@ -86,6 +86,7 @@ class RunRecorder:
             step_s=measured.step_s,
             warmup_steps=measured.warmup_steps,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
+            payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
             transform_s=_largest(o.transform_s for o in run.opened),
@@ -165,7 +166,8 @@ class RunRecorder:
     def _exposed_s(self, record: Record) -> float | None:
         """Step time above that of the same round's control, which computes as much and sends nothing."""
         control_s = self._control_p50_s.get(_alike(record))
-        if record.control or control_s is None or record.step_s is None or record.step_s.p50 is None:
+        alone = record.workers * record.replicas == 1
+        if record.control or alone or control_s is None or record.step_s is None or record.step_s.p50 is None:
             return None
         return record.step_s.p50 - control_s
 

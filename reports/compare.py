@@ -142,6 +142,7 @@ def _row(
         p90_s=estimate_of([s.p90 for s in steps]),
         p99_s=estimate_of([s.p99 for s in steps]),
         payload_bytes=payload,
+        payload_is_bound=any(r.payload_is_bound for r in usable),
         tcp_bytes=tcp,
         interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
         tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,

@@ -103,6 +103,7 @@ class Row:
     p90_s: Estimate | None
     p99_s: Estimate | None
     payload_bytes: Mean | None
+    payload_is_bound: bool
     tcp_bytes: Mean | None
     interface_bytes: Mean | None
     tcp_over_payload: float | None

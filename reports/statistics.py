@@ -45,10 +45,6 @@ class Interval:
     low: float
     high: float
 
-    def overlaps(self, other: Interval) -> bool:
-        """Whether the two share at least one point."""
-        return self.low <= other.high and other.low <= self.high
-
     def contains(self, value: float) -> bool:
         """Whether `value` lies within the limits."""
         return self.low <= value <= self.high

@@ -1,8 +1,8 @@
 """One sentence per workload: which strategy to take, by how much, and what it sends.
 
 A strategy may win only when it is proven to compute the right thing, when every repeat was plausible, and
-when its interval overlaps with no other candidate's. Anything less is said as what it is: strategies that
-rank together, a figure without an interval, or no winner.
+when the interval of its ratio to every other candidate excludes 1. Anything less is said as what it is:
+strategies that rank together, a figure without an interval, or no winner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def together(first: Row, second: Row, rates: Rates) -> bool:
     if second.rate.interval is None:
         return second.rate.value >= first.rate.interval.low
     lead = ratio(rates[first.strategy], rates[second.strategy]).interval
-    return first.rate.interval.overlaps(second.rate.interval) or lead is None or lead.contains(1.0)
+    return lead is None or lead.contains(1.0)
 
 
 def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
@@ -185,7 +185,8 @@ def _sent(row: Row) -> str:
         return f"{row.strategy} {payload} predicted, TCP not measured"
     apart = f"{times(row.tcp_over_payload, significant=4)} " if row.tcp_over_payload else ""
     sent = byte_count(row.tcp_bytes.value)
-    return f"{row.strategy} {sent} over TCP ({apart}the predicted payload of {payload})"
+    at_most = " at most" if row.payload_is_bound else ""
+    return f"{row.strategy} {sent} over TCP ({apart}the predicted payload of{at_most} {payload})"
 
 
 def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:

@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         # Ray answers a termination by an exit of its own.
         failure = _interrupted()
-    except (KeyboardInterrupt, typer.Abort):
-        failure = _interrupted()
+    except (KeyboardInterrupt, typer.Abort) as error:
+        failure = _interrupted(str(error))
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
         if "--debug" in given:
             traceback.print_exc()
@@ -124,10 +124,10 @@ def _group() -> None:
     """Compare distribution strategies for TensorFlow training."""
 
 
-def _interrupted() -> _Failure:
+def _interrupted(message: str = "") -> _Failure:
     return _Failure(
         type="interrupted",
-        message="interrupted",
+        message=message or "interrupted",
         field=None,
         exit_status=EXIT_INTERRUPTED,
     )

@@ -111,6 +111,4 @@ def _notes(shape: ClusterShape, *, pinned: bool) -> list[str]:
         n_available = len(os.sched_getaffinity(0))
         n_wanted = shape.workers * shape.cores_per_worker
         notes.append(f"workers share cores: {n_wanted} asked for, {n_available} available")
-    if shape.memory_bytes is not None:
-        notes.append("memory_per_worker is not enforced by the local provider")
     return notes

@@ -22,7 +22,7 @@ class Provider:
 
 PROVIDERS: Mapping[str, Provider] = {
     "local": Provider(
-        summary="Worker processes on this machine, under a Ray instance of the run's own",
+        summary="Worker processes on this machine, their memory not limited, under a Ray instance of their own",
         devices=("cpu",),
         shapes_links=False,
     ),
