@@ -22,7 +22,7 @@ class Provider:
 
 PROVIDERS: Mapping[str, Provider] = {
     "local": Provider(
-        summary="Worker processes on this machine, their memory not limited, under a Ray instance of their own",
+        summary="Worker processes on this machine under their own Ray instance; memory is not limited",
         devices=("cpu",),
         shapes_links=False,
     ),

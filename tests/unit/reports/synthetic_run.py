@@ -44,6 +44,7 @@ class Case:
     batch_size: int | None = 64
     workers: int = 2
     payload: float | None = 1_000_000.0
+    payload_is_bound: bool | None = False
     overhead: float = 1.006
     exposed_s: float | None = 0.004
     equivalent: bool | None = True
@@ -257,6 +258,7 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         ),
         warmup_steps=N_WARMUP,
         payload_bytes_per_step=case.payload,
+        payload_is_bound=case.payload_is_bound,
         tcp_bytes_per_step=sent,
         interface_bytes_per_step=None if sent is None or not case.interface else sent * 1.02,
         tcp_matrix=matrix,

@@ -203,11 +203,19 @@ def test_an_ok_record_without_a_figure_is_a_problem(compare: Compare) -> None:
         ({"overhead": 0.9}, "TCP bytes are below predicted payload bytes"),
         ({"payload": 0.0, "overhead": 1.0}, None),
         ({"overhead": 1.05}, None),
+        ({"payload": 1_000.0, "overhead": 3.0}, None),
     ],
 )
 def test_bytes_out_of_order_are_noted(compare: Compare, fields: dict[str, object], words: str | None) -> None:
     notes = [note for note in compare([ALONE, change(REDUCE, **fields)]).notes if "bytes" in note]
     assert [words in note for note in notes] == ([] if words is None else [True])
+
+
+def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
+    sparse = change(REDUCE, payload_is_bound=True, overhead=0.6)
+    found = compare([ALONE, sparse])
+    assert [note for note in found.notes if "bytes" in note] == []
+    assert any("its payload is an upper bound" in note for note in found.notes)
 
 
 def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
