@@ -92,9 +92,7 @@ class DistributedStep:
             scaled = step.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
         gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
         used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        context = tf.distribute.get_replica_context()
-        summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [g for g, _ in used])
-        summed = [_one_row_per_id(g) for g in summed]
+        summed = [_one_row_per_id(g) for g in sum_over_replicas([g for g, _ in used])]
         if step.clip_global_norm is not None:
             summed, _ = tf.clip_by_global_norm(summed, step.clip_global_norm)
         step.optimizer.apply(summed, [v for _, v in used])
@@ -102,6 +100,12 @@ class DistributedStep:
 
     def _replica(self, context: tf.distribute.experimental.ValueContext) -> Replica:
         return self._replicas[context.replica_id_in_sync_group]
+
+
+def sum_over_replicas(gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """The sums of all replicas' gradients, by whatever way the strategy in scope has; called in a replica."""
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)  # type: ignore[no-any-return]
 
 
 def _one_row_per_id(gradient: "tf.Tensor | tf.IndexedSlices") -> "tf.Tensor | tf.IndexedSlices":

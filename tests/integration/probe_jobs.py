@@ -122,3 +122,18 @@ def lose_in_step(state: JobState, number: int) -> None:
 
     count = itertools.count()
     training.session.step = losing_step
+
+
+def drop_sum_over_replicas(state: JobState) -> None:
+    """Break TensorFlow's own strategies: every replica keeps its gradients to itself."""
+    from strategies.baselines import step
+
+    step.sum_over_replicas = lambda gradients: gradients  # type: ignore[assignment]
+
+
+def halve_shares(state: JobState) -> None:
+    """Break TensorFlow's own strategies: every replica counts for half of what it is."""
+    from strategies.baselines.step import DistributedStep
+
+    trained = DistributedStep._on_one
+    DistributedStep._on_one = lambda self, batch, weight: trained(self, batch, weight / 2)  # type: ignore[method-assign]
