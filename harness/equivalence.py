@@ -112,9 +112,12 @@ class Yardstick:
         )
 
     def errors(self, actual: Mapping[Copy, Array]) -> tuple[VariableError, ...]:
-        """The update error of every variable, of its worst copy."""
+        """The update error of every variable, of its worst copy; what a strategy added is not compared."""
         worst: dict[str, float] = {}
+        known = {v.name for v in self.variables}
         for (name, rank), value in actual.items():
+            if name not in known:
+                continue
             error = self._error(name, value, self._expected(name, rank))
             worst[name] = max(worst.get(name, 0.0), error)
         return tuple(

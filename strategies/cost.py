@@ -7,6 +7,7 @@ al. 2014, Scaling distributed machine learning with the parameter server).
 
 from collections.abc import Sequence
 
+from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan import PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
@@ -66,7 +67,7 @@ def _add_parameter_server(
             else:
                 pull += node.bytes
         if not node.sparse:
-            push = node.bytes
+            push = _encoded_bytes(node)
         sent[node.destination][task] += pull
         sent[task][node.destination] += push + ids
 
@@ -77,10 +78,17 @@ def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, top
     if node.sparse:
         longest = max(_rows(variable, replica.examples) for replica in topology.replicas())
         crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
+    elif node.compressor is None or is_added_up(node.compressor):
+        crossing = 2 * (n - 1) / n * _encoded_bytes(node)
     else:
-        crossing = 2 * (n - 1) / n * node.bytes
+        crossing = (n - 1) * _encoded_bytes(node)
     for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
         sent[task][(task + 1) % topology.n_tasks] += crossing
+
+
+def _encoded_bytes(node: PlanNode) -> int:
+    """Bytes of a gradient as it travels."""
+    return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
 
 
 def row_bytes(node: PlanNode) -> int:

@@ -60,12 +60,22 @@ class StepSummary(Frozen):
     notes: tuple[str, ...] = ()
 
 
+class Compression(Frozen):
+    """A compressor by name with its options; see `strategies.compressors`."""
+
+    name: str
+    ratio: float | None = None
+    rank: int | None = None
+    levels: int | None = None
+
+
 class PlanNode(Frozen):
     """What happens to one variable.
 
     Attributes:
         destination: task that holds a parameter-server variable; None when every replica owns a copy.
         group: collective bucket, None outside collectives.
+        compressor: of its gradient, None where it travels as it is.
     """
 
     variable: str
@@ -77,6 +87,7 @@ class PlanNode(Frozen):
     synchronizer: Synchronizer
     destination: int | None = None
     group: int | None = None
+    compressor: Compression | None = None
 
 
 class Plan(Frozen):

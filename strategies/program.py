@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strategies.ir.fresh import Fresh
 from strategies.ir.train_graph import BatchInput, Kind, Loss, SeedMix
 
 
@@ -15,6 +16,7 @@ class VariableAccess:
         load: node that assigns `placeholder`.
         read: tensor of its value.
         seed_mix: change of the stored initial value for this rank, None when it is used as stored.
+        fresh: the initial value of what a strategy added, for which none is stored.
     """
 
     variable: str
@@ -24,6 +26,7 @@ class VariableAccess:
     load: str
     read: str
     seed_mix: SeedMix | None = None
+    fresh: Fresh | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from strategies import compressors
 from strategies.builders import all_reduce, baselines, local, parameter_server
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
@@ -30,12 +32,14 @@ _STRATEGIES = (
         summary="synchronous parameter server, all variables on one",
         strategy_class="exact",
         layout=parameter_server.one_server,
+        params=compressors.PARAMS,
     ),
     Strategy(
         name="ps-load-balancing",
         summary="synchronous parameter servers on all workers, each variable on the least loaded one",
         strategy_class="exact",
         layout=parameter_server.load_balancing,
+        params=compressors.PARAMS,
     ),
     Strategy(
         name="all-reduce",
@@ -45,6 +49,7 @@ _STRATEGIES = (
         params=(
             Param(name="chunk_size", type=int, default=128, minimum=1),
             Param(name="bucket_bytes", type=int, default=None, minimum=1),
+            *compressors.PARAMS,
         ),
     ),
     Strategy(
@@ -103,6 +108,8 @@ def describe() -> list[dict[str, Any]]:
 def resolve(name: str, params: Params | None = None) -> tuple[Strategy, dict[str, ParamValue]]:
     """A strategy by its name, `-` and `_` alike, and all of its parameters with defaults filled in.
 
+    With a compressor it is of class `bounded`.
+
     Raises:
         StrategyError: for an unknown name or parameter (with a suggestion), or a value of the wrong type.
     """
@@ -122,7 +129,9 @@ def resolve(name: str, params: Params | None = None) -> tuple[Strategy, dict[str
         raise StrategyError(
             f"strategy {kebab!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
         )
-    return strategy, values
+    compression, filled = compressors.choose(kebab, values)
+    made = strategy.strategy_class if compression is None else "bounded"
+    return replace(strategy, strategy_class=made), dict(filled)
 
 
 def make_plan(name: str, params: Params | None, step: StepSummary, topology: Topology) -> Plan:
@@ -142,11 +151,15 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
     if reason is not None:
         raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
     layout = local.independent if topology.n_replicas == 1 else strategy.layout
-    nodes = tuple(layout(step, topology, values))
+    compression, _ = compressors.choose(strategy.name, values)
+    laid_out = layout(step, topology, values)
+    nodes = compressors.compressed(laid_out, step, compression, n_replicas=topology.n_replicas)
     matrix = payload_matrix(step, nodes, topology)
     notes = [*step.notes]
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
+    elif compression is not None and not any(node.compressor for node in nodes):
+        notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     return Plan(
         workload=step.workload,
         strategy=strategy.name,

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     STRATEGIES = "strategies"
     WORKLOADS = "workloads"
     PROVIDERS = "providers"
+    COMPRESSORS = "compressors"
     EXPERIMENTS = "experiments"
 
 
@@ -31,7 +32,7 @@ def listing(
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """List strategies, workloads, providers or experiments, with their parameters."""
+    """List strategies, workloads, providers, compressors or experiments, with their parameters."""
     rows = _SOURCES[kind]()
     return Answer(document=rows, show=partial(_show, rows))
 
@@ -54,6 +55,12 @@ def _providers() -> Sequence[Mapping[str, object]]:
     return registry.describe()
 
 
+def _compressors() -> Sequence[Mapping[str, object]]:
+    from strategies import compressors
+
+    return compressors.describe()
+
+
 def _experiments() -> Sequence[Mapping[str, object]]:
     from harness.experiment_file import read, shipped
     from harness.spec import resolve
@@ -71,6 +78,7 @@ _SOURCES: Mapping[Kind, Callable[[], Sequence[Mapping[str, object]]]] = {
     Kind.STRATEGIES: _strategies,
     Kind.WORKLOADS: _workloads,
     Kind.PROVIDERS: _providers,
+    Kind.COMPRESSORS: _compressors,
     Kind.EXPERIMENTS: _experiments,
 }
 

@@ -60,7 +60,9 @@ class WorkerSession:
     def load(self) -> None:
         """Give every variable that this worker holds its initial value, one at a time."""
         for copy, access in self._accesses.items():
-            self.assign(copy, self._initial.value(access.variable, access.seed_mix))
+            stored, added = self._initial, access.fresh
+            value = stored.value(access.variable, access.seed_mix) if added is None else added.value()
+            self.assign(copy, value)
 
     def assign(self, copy: Copy, value: Array) -> None:
         """Give one copy of a variable a value."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from strategies.ir.fresh import Fresh
 from strategies.ir.graph import DType, Graph, Shape, producer
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]
@@ -30,6 +31,7 @@ class Variable:
         handle: VarHandleOp node. `placeholder` → `load` assigns it, tensor `read` is its value.
         rank: the replica that owns this copy; None when all replicas share one.
         seed_word: position of the seed in a random state, None otherwise.
+        fresh: what it begins with if a strategy added it; None where the capture has its initial value.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Variable:
     rule: Rule | None = None
     rank: int | None = None
     seed_word: int | None = None
+    fresh: Fresh | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

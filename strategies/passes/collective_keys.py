@@ -20,7 +20,12 @@ def instance_keys(names: Iterable[str]) -> dict[str, int]:
 
 def length_keys(names: Iterable[str]) -> dict[str, int]:
     """A key for each gather of lengths, out of other keys than the all-reduces'."""
-    return {name: _FIXED_KEYS // 2 + key for name, key in _assign(names, _FIXED_KEYS // 2 - 1).items()}
+    return {name: _FIXED_KEYS // 2 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
+
+
+def compressed_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each collective of compressed gradients, out of other keys than those of the others."""
+    return {name: _FIXED_KEYS // 4 * 3 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
 
 
 def key_ranges(names: Iterable[str]) -> dict[str, int]:

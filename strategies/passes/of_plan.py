@@ -1,6 +1,7 @@
 """The passes that carry out a plan, in their fixed order."""
 
 from strategies.passes.combine_local import CombineLocal
+from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
 from strategies.passes.pipeline import Pass
 from strategies.passes.place import Place
@@ -25,15 +26,21 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     if synchronizers == {"none"}:
         return replicate
     combine = CombineLocal(task=task)
+    compressions = {n.variable: n.compressor for n in plan.nodes if n.compressor is not None}
     if "ps" in synchronizers:
         destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
         sync = ParameterServerSync(task=task, destinations=destinations)
-        return (*replicate, combine, sync, Place(task=task, destinations=destinations))
+        push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
+        encode: tuple[Pass, ...] = (push,) if compressions else ()
+        return (*replicate, combine, *encode, sync, Place(task=task, destinations=destinations))
+    buckets = _buckets(plan)
+    small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions)
     return (
         *replicate,
         combine,
         SparseAllGather(task=task),
-        DenseAllReduce(task=task, buckets=_buckets(plan)),
+        *((small,) if compressions else ()),
+        DenseAllReduce(task=task, buckets=buckets),
     )
 
 

@@ -24,7 +24,7 @@ MAX_PIECES = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseAllReduce:
-    """Sum dense contributions over all replicas, a bucket at a time.
+    """Sum dense contributions over all replicas, a bucket at a time; those that are totals already stay.
 
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
@@ -36,20 +36,20 @@ class DenseAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective per bucket and piece on each local replica."""
-        _check_group(topology)
-        dense = [b for b in graph.boundaries if b.indices is None]
-        collectives = _collectives(dense, self.buckets)
-        keys = instance_keys(name for each in collectives.values() for name in each.key_names)
+        check_group(topology)
+        dense = [b for b in graph.boundaries if b.indices is None and not b.contributions[0].total]
+        chosen = collectives(dense, self.buckets)
+        keys = instance_keys(name for each in chosen.values() for name in each.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         for replica in topology.local_replicas(self.task):
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
-            for name, collective in collectives.items():
+            for name, collective in chosen.items():
                 members = [own[m] for m in collective.members]
                 snippet = trace(
                     bucket_all_reduce,
                     tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in members),
-                    shapes=tuple(_static(b) for b in members),
+                    shapes=tuple(static_dims(b) for b in members),
                     group=(topology.n_replicas, GROUP_KEY),
                     keys=tuple(keys[k] for k in collective.key_names),
                 )
@@ -78,7 +78,7 @@ class SparseAllGather:
         sparse = [b for b in graph.boundaries if b.indices is not None]
         if not sparse:
             return graph
-        _check_group(topology)
+        check_group(topology)
         names = {sync_prefix(b) for b in sparse}
         lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
@@ -120,19 +120,19 @@ def _gather(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Collective:
+class Collective:
     """One bucket: boundaries of one type by name, and a name for each piece's key."""
 
     members: tuple[str, ...]
     key_names: tuple[str, ...]
 
 
-def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, _Collective]:
+def collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, Collective]:
     """The collectives of all buckets by name: one for the small tensors of a type, one for each large one."""
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
-    made: dict[str, _Collective] = {}
+    made: dict[str, Collective] = {}
     for i, bucket in enumerate(buckets):
         by_dtype: dict[str, list[Boundary]] = {}
         for variable in bucket:
@@ -148,9 +148,9 @@ def _collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) ->
     return made
 
 
-def _collective(name: str, members: Sequence[Boundary]) -> dict[str, _Collective]:
+def _collective(name: str, members: Sequence[Boundary]) -> dict[str, Collective]:
     n_pieces = min(MAX_PIECES, max(1, sum(map(_n_bytes, members)) // PIECE_BYTES))
-    collective = _Collective(
+    collective = Collective(
         members=tuple(sync_prefix(b) for b in members),
         key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
     )
@@ -158,10 +158,15 @@ def _collective(name: str, members: Sequence[Boundary]) -> dict[str, _Collective
 
 
 def _n_bytes(boundary: Boundary) -> int:
-    return element_bytes(boundary.dtype) * n_elements(_static(boundary))
+    return element_bytes(boundary.dtype) * n_elements(static_dims(boundary))
 
 
-def _static(boundary: Boundary) -> tuple[int, ...]:
+def static_dims(boundary: Boundary) -> tuple[int, ...]:
+    """The shape of what crosses a boundary.
+
+    Raises:
+        StrategyError: a length of it is unknown.
+    """
     dims = boundary.shape.dims
     if dims is None or -1 in dims:
         raise StrategyError(
@@ -172,14 +177,19 @@ def _static(boundary: Boundary) -> tuple[int, ...]:
 
 
 def _rows(boundary: Boundary) -> Shape:
-    return Shape((-1, *_static(boundary)[1:]))
+    return Shape((-1, *static_dims(boundary)[1:]))
 
 
 def _vector() -> Shape:
     return Shape((-1,))
 
 
-def _check_group(topology: Topology) -> None:
+def check_group(topology: Topology) -> None:
+    """Refuse a collective of one.
+
+    Raises:
+        StrategyError: there is one replica.
+    """
     if topology.n_replicas < 2:
         raise StrategyError(
             "all-reduce: a collective needs at least two members, got one replica; raise workers or "

@@ -51,6 +51,7 @@ def _access(v: Variable) -> VariableAccess:
         load=v.load,
         read=v.read,
         seed_mix=mix,
+        fresh=v.fresh,
     )
 
 

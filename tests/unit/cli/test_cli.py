@@ -154,7 +154,7 @@ def test_help_names_what_is_there_and_nothing_else(capsys: pytest.CaptureFixture
     assert [line.split()[0] for line in commands.strip().splitlines()] == [name for name, _, _ in _COMMANDS]
 
 
-@pytest.mark.parametrize("kind", ["strategies", "workloads", "providers", "experiments"])
+@pytest.mark.parametrize("kind", ["strategies", "workloads", "providers", "compressors", "experiments"])
 def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     status, captured = _call(capsys, "list", kind, "--json")
     rows = _document(captured)

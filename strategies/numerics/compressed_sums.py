@@ -1,0 +1,154 @@
+"""Sums of encoded gradients, as TensorFlow functions that passes splice in."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import tensorflow as tf
+
+from strategies.ir.graph import DType
+from strategies.numerics.collectives import bucket_all_reduce
+from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.codec import Codec, Dims, States, WordsCodec
+from strategies.numerics.compressors.feedback import Feedback, owed
+from strategies.numerics.compressors.power import Power, as_matrix, next_factor, orthonormal
+
+Group = tuple[int, int]
+"""Members and group key."""
+
+
+def bare(codec: Codec) -> Codec:
+    """A codec without its error feedback."""
+    return codec.codec if isinstance(codec, Feedback) else codec
+
+
+def n_keys(codec: Codec, n_pieces: int) -> int:
+    """Instance keys that `compressed_sum` takes: a collective for each piece, or one for each stage."""
+    if isinstance(bare(codec), Cast):
+        return n_pieces
+    return 2 if isinstance(bare(codec), Power) else 1
+
+
+def payload_dtype(codec: Codec) -> DType:
+    """The type in which `encode_one` returns a payload."""
+    inner = bare(codec)
+    return DType(inner.wire) if isinstance(inner, Cast) else DType("int32")
+
+
+def compressed_sum(
+    *tensors: tf.Tensor, shapes: tuple[Dims, ...], codec: Codec, group: Group, keys: tuple[int, ...]
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Sum gradients over all members, encoded on their way.
+
+    Args:
+        tensors: gradients of one type, of these static shapes; then the state of the first, of the second, …
+        keys: as many as `n_keys` says.
+    Returns:
+        the sums in the gradients' type, and the next states in the order of the states.
+    """
+    gradients = [_working(g) for g in tensors[: len(shapes)]]
+    states = _grouped(tensors[len(shapes) :], len(shapes))
+    if isinstance(bare(codec), Cast):
+        sums, kept = _cast_sums(gradients, states, codec, group, keys)
+    elif isinstance(bare(codec), Power):
+        sums, kept = _power_sums(gradients, states, group, keys)
+    else:
+        sums, kept = _gathered_sums(gradients, states, codec, group, keys[0])
+    return [tf.cast(total, tensors[0].dtype) for total in sums], [
+        tensor for state in kept for tensor in state
+    ]
+
+
+def encode_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> tuple[tf.Tensor, States]:
+    """The payload of one gradient, and the next state."""
+    return codec.encode(_working(gradient), *state)
+
+
+def decode_one(payload: tf.Tensor, *, dims: Dims, dtype: int, codec: Codec) -> tf.Tensor:
+    """The gradient of a payload, in the type of this number."""
+    wanted = tf.as_dtype(dtype)
+    return tf.cast(codec.decode(payload, dims, _working_type(wanted)), wanted)
+
+
+def decode_sum_of(codec: Codec, payloads: Sequence[tf.Tensor], dims: Dims, dtype: tf.DType) -> tf.Tensor:
+    """The sum of members' gradients; a single payload may be of any codec, several must be of words."""
+    if len(payloads) == 1:
+        return codec.decode(payloads[0], dims, dtype)
+    return cast("WordsCodec", bare(codec)).decode_sum(tf.stack(payloads), dims, dtype)
+
+
+def _working(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.cast(gradient, _working_type(gradient.dtype))
+
+
+def _working_type(dtype: tf.DType) -> tf.DType:
+    """Codecs compute in float, or in double where the gradient is."""
+    return dtype if dtype == tf.float64 else tf.float32
+
+
+def _grouped(states: Sequence[tf.Tensor], n: int) -> list[States]:
+    each = len(states) // n
+    return [tuple(states[i * each : (i + 1) * each]) for i in range(n)]
+
+
+def _cast_sums(
+    gradients: list[tf.Tensor], states: list[States], codec: Codec, group: Group, keys: tuple[int, ...]
+) -> tuple[list[tf.Tensor], list[States]]:
+    encoded = [codec.encode(g, *state) for g, state in zip(gradients, states, strict=True)]
+    payloads = [payload for payload, _ in encoded]
+    shapes = tuple(_dims(g) for g in gradients)
+    sums = bucket_all_reduce(*payloads, shapes=shapes, group=group, keys=keys)
+    decoded = [codec.decode(total, _dims(g), g.dtype) for total, g in zip(sums, gradients, strict=True)]
+    return decoded, [state for _, state in encoded]
+
+
+def _gathered_sums(
+    gradients: list[tf.Tensor], states: list[States], codec: Codec, group: Group, key: int
+) -> tuple[list[tf.Tensor], list[States]]:
+    """All payloads in one gather; every member decodes all and adds them up in the same order."""
+    encoded = [codec.encode(g, *state) for g, state in zip(gradients, states, strict=True)]
+    sizes = [payload.shape[0] for payload, _ in encoded]
+    gathered = tf.raw_ops.CollectiveGatherV2(
+        input=tf.concat([payload for payload, _ in encoded], axis=0),
+        group_size=group[0],
+        group_key=group[1],
+        instance_key=key,
+        ordering_token=[],
+    )
+    parts = tf.split(tf.reshape(gathered, [group[0], sum(sizes)]), sizes, axis=1)
+    words = cast("WordsCodec", bare(codec))
+    decoded = [words.decode_sum(part, _dims(g), g.dtype) for part, g in zip(parts, gradients, strict=True)]
+    return decoded, [state for _, state in encoded]
+
+
+def _power_sums(
+    gradients: list[tf.Tensor], states: list[States], group: Group, keys: tuple[int, ...]
+) -> tuple[list[tf.Tensor], list[States]]:
+    """Both factors summed over members, so that the directions are those of the sum of all gradients.
+
+    A member keeps what of its own gradient those directions leave out: together members keep what the sum
+    lost.
+
+    Source:
+        Vogels et al. 2019, arXiv:1905.13727, algorithms 1 and 2.
+    """
+    corrected = [as_matrix(g + residual) for g, (residual, _) in zip(gradients, states, strict=True)]
+    factors = [factor for _, factor in states]
+    projected = [tf.matmul(m, factor) for m, factor in zip(corrected, factors, strict=True)]
+    directions = [orthonormal(total) for total in _all_reduced(projected, group, keys[0])]
+    own = [tf.matmul(m, left, transpose_a=True) for m, left in zip(corrected, directions, strict=True)]
+    made = _all_reduced(own, group, keys[1])
+    sums, kept = [], []
+    for i, gradient in enumerate(gradients):
+        dims, left = _dims(gradient), directions[i]
+        sums.append(tf.reshape(tf.matmul(left, made[i], transpose_b=True), dims))
+        residual = owed(corrected[i], tf.matmul(left, own[i], transpose_b=True))
+        kept.append((tf.reshape(residual, dims), next_factor(made[i], factors[i])))
+    return sums, kept
+
+
+def _all_reduced(values: list[tf.Tensor], group: Group, key: int) -> list[tf.Tensor]:
+    return bucket_all_reduce(*values, shapes=tuple(_dims(v) for v in values), group=group, keys=(key,))
+
+
+def _dims(value: tf.Tensor) -> Dims:
+    return tuple(value.shape.as_list())

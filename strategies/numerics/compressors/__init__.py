@@ -1,0 +1,1 @@
+"""Smaller forms of gradients as pure TensorFlow functions with explicit state."""

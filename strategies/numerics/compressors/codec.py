@@ -1,0 +1,82 @@
+"""What a compressor is to a pass: encode, decode, and the state between steps."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import tensorflow as tf
+
+Dims: TypeAlias = tuple[int, ...]
+States: TypeAlias = tuple[tf.Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpec:
+    """One tensor that lives from step to step.
+
+    Attributes:
+        initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
+    """
+
+    name: str
+    dims: Dims
+    dtype: str
+    initial: Literal["zeros", "normal", "seed"] = "zeros"
+
+
+class Codec(Protocol):
+    """Encodes a gradient and decodes what it encoded.
+
+    Gradients are of type float or double, as is what is decoded. Whatever is not finite in a gradient leaves
+    something that is not finite in what is decoded, so that a finite check on aggregated gradients sees it.
+    """
+
+    def __hash__(self) -> int:
+        """Equal codecs make equal graphs, which are traced once."""
+        ...
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
+        """The state for a gradient of this shape and type."""
+        ...
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """The payload, and the next state."""
+        ...
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The gradient as its receiver has it."""
+        ...
+
+
+class WordsCodec(Codec, Protocol):
+    """A codec whose payload is a vector of int32, as long for every step; members' payloads are gathered."""
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The sum of what members sent, [member, word], always in the same order of additions."""
+        ...
+
+
+def to_words(values: tf.Tensor) -> tf.Tensor:
+    """The bits of a vector as int32; collectives gather no other small type on every device.
+
+    Args:
+        values: of type float or double, or int8 in a multiple of four.
+    """
+    if values.dtype == tf.int8:
+        values = tf.reshape(values, [-1, 4])
+    return tf.reshape(tf.bitcast(values, tf.int32), [-1])
+
+
+def from_words(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Vectors of type float, double or int8 whose bits these are, along the last axis.
+
+    Args:
+        words: [member, word].
+    """
+    if dtype == tf.float64:
+        words = tf.reshape(words, [tf.shape(words)[0], -1, 2])
+    return tf.reshape(tf.bitcast(words, dtype), [tf.shape(words)[0], -1])
+
+
+def words_per_value(dtype: tf.DType) -> int:
+    """int32 words of one value of type float or double."""
+    return 2 if dtype == tf.float64 else 1

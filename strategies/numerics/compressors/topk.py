@@ -1,0 +1,57 @@
+"""The largest values of a gradient and where they belong."""
+
+import math
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from strategies.compressors import n_kept
+from strategies.numerics.compressors.codec import (
+    Dims,
+    States,
+    StateSpec,
+    from_words,
+    to_words,
+    words_per_value,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK:
+    """The ⌈ratio·n⌉ values of largest magnitude, unchanged, as words of values and then of their positions.
+
+    ‖decoded − g‖² ≤ (1 − k/n)·‖g‖². Meant to be used with error feedback, which makes it the gradient
+    sparsification of the source with local accumulation; the source's momentum correction and warm-up belong
+    to the optimizer and are not done here.
+
+    Source:
+        Lin et al. 2018, arXiv:1712.01887, section 3.1; bound: Stich et al. 2018, arXiv:1809.07599, lemma A.1.
+    """
+
+    ratio: float
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
+        """None."""
+        return ()
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Words of the values, then of their positions in the flat gradient."""
+        flat = tf.reshape(gradient, [-1])
+        magnitude = tf.abs(flat)
+        # What is not a number has no rank among numbers, and must be sent.
+        score = tf.where(tf.math.is_nan(flat), tf.fill(tf.shape(flat), magnitude.dtype.max), magnitude)
+        k = n_kept(math.prod(gradient.shape.as_list()), self.ratio)
+        ids = tf.math.top_k(score, k, sorted=False).indices
+        return tf.concat([to_words(tf.gather(flat, ids)), ids], axis=0), state
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The values at their positions, zeros elsewhere."""
+        return self.decode_sum(payload[tf.newaxis], dims, dtype)
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """All members' values added up at their positions."""
+        n = math.prod(dims)
+        n_words = n_kept(n, self.ratio) * words_per_value(dtype)
+        values = tf.reshape(from_words(payloads[:, :n_words], dtype), [-1])
+        ids = tf.reshape(payloads[:, n_words:], [-1, 1])
+        return tf.reshape(tf.scatter_nd(ids, values, [n]), dims)

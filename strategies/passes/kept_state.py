@@ -1,0 +1,80 @@
+"""Variables that a pass adds, to keep a value from one step to the next."""
+
+import zlib
+from dataclasses import dataclass
+
+from strategies.ir.fresh import Fresh
+from strategies.ir.graph import Attr, DType, Node, Shape
+from strategies.ir.train_graph import Variable
+from strategies.numerics.compressors.codec import StateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """One replica's copy of a variable, its value in this step, and how it gets its next one.
+
+    Attributes:
+        nodes: handle, access for sessions, and the read.
+        value: tensor read by the step.
+    """
+
+    variable: Variable
+    nodes: tuple[Node, ...]
+    value: str
+
+    @classmethod
+    def of(cls, spec: StateSpec, name: str, *, of: str, path: str, rank: int, device: str) -> "KeptState":
+        """A state of this name for one replica.
+
+        Args:
+            name: of the variable, the same on all replicas.
+            of: the variable whose gradient it belongs to.
+            path: what the names of its nodes start with, the same on all replicas.
+        """
+        prefix = f"{path}/replica_{rank}/"
+        dtype, shape = DType(spec.dtype), Shape(spec.dims)
+        typed: dict[str, Attr] = {"dtype": dtype}
+        # Random draws differ between replicas; a factor must not.
+        owner = prefix if spec.initial == "seed" else name
+        variable = Variable(
+            name=name,
+            kind="state",
+            group="compressor",
+            dtype=dtype,
+            shape=shape,
+            handle=f"{prefix}handle",
+            placeholder=f"{prefix}initial",
+            load=f"{prefix}load",
+            read=f"{prefix}read",
+            slot_of=of,
+            rule="per-replica",
+            rank=rank,
+            fresh=Fresh(kind=spec.initial, dims=spec.dims, dtype=spec.dtype, seed=zlib.crc32(owner.encode())),
+        )
+        shaped: dict[str, Attr] = {"dtype": dtype, "shape": shape}
+        named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
+        made = (
+            Node(name=variable.handle, op="VarHandleOp", attrs={**shaped, **named}),
+            Node(name=variable.placeholder, op="Placeholder", attrs=shaped),
+            Node(
+                name=variable.load,
+                op="AssignVariableOp",
+                inputs=(variable.handle, variable.placeholder),
+                attrs=typed,
+            ),
+            Node(name=variable.read, op="ReadVariableOp", inputs=(variable.handle,), attrs=typed),
+            Node(name=f"{prefix}kept", op="ReadVariableOp", inputs=(variable.handle,), attrs=typed),
+        )
+        nodes = tuple(Node(name=n.name, op=n.op, inputs=n.inputs, attrs=n.attrs, device=device) for n in made)
+        return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
+
+    def keep(self, value: str) -> Node:
+        """The node that keeps a value for the next step."""
+        handle = self.nodes[0]
+        return Node(
+            name=f"{handle.name.removesuffix('handle')}keep",
+            op="AssignVariableOp",
+            inputs=(handle.name, value),
+            attrs={"dtype": self.variable.dtype},
+            device=handle.device,
+        )

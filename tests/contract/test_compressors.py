@@ -1,0 +1,219 @@
+"""Compressed strategies keep what they state: nothing is lost, errors are bounded, training gets there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from cases import Case, case_of  # noqa: E402
+
+from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from strategies.compressors import BY_NAME  # noqa: E402
+from strategies.errors import StrategyError  # noqa: E402
+from strategies.numerics.compressors.cast import Cast  # noqa: E402
+from strategies.passes.kept_state import KeptState  # noqa: E402
+from strategies.plan import Compression, Plan  # noqa: E402
+from strategies.program import Program  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402
+from workloads import registry  # noqa: E402
+from workloads.data import batches  # noqa: E402
+
+RATE = 1e-4
+N_STEPS = 3
+STRATEGIES = ("ps-load-balancing", "all-reduce")
+WITH_FEEDBACK = [name for name, each in BY_NAME.items() if each.feedback]
+Values = Mapping[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def steady(shared) -> Case:
+    """A step of plain descent, fed with one batch again and again, whose gradient hardly changes."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    workload = registry.resolve(
+        "digits-mlp", {"units": 24, "optimizer": "sgd", "learning_rate": RATE, "batch_size": 7}
+    )
+    captured = capture(workload.train_step(), workload.dataset(0).element_spec)
+    batch = list(next(batches(workload, batch_size=7, seed=0)))
+    return case_of(captured, [batch] * N_STEPS, shared / "steady")
+
+
+def with_all(plan: Plan, compression: Compression) -> Plan:
+    """The plan with a compressor on every gradient, also where it makes it no smaller."""
+    nodes = tuple(
+        node.model_copy(update={"compressor": compression})
+        if len(node.shape) == 2 and not node.sparse
+        else node
+        for node in plan.nodes
+    )
+    # Servers of earlier checks are told apart by parameters.
+    params = {**plan.strategy_params, "compressor": compression.name}
+    return plan.model_copy(update={"nodes": nodes, "strategy_params": params})
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("workload", ["wide-mlp", "word-lm"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "lossless", [Compression(name="topk", ratio=1.0), Compression(name="powersgd", rank=1000)], ids=str
+)
+def test_a_compressor_that_keeps_everything_is_exact(cases, workload, strategy, replicas, lossless):
+    """What is around the arithmetic (who sends what, whose state is whose) has no bound to hide in."""
+    case = cases.of(workload, "adam")
+    plan = with_all(case.plan(strategy, replicas), lossless)
+    verdict = case.check(plan)
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    # Projecting on a basis rounds more often than adding up does.
+    allowed = verdict.tolerance if lossless.name == "topk" else 1e-8
+    assert worst.update_error <= allowed, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all steps moved, by trainable and in units of gradients."""
+
+    sent: Values
+    kept: Values
+
+    @classmethod
+    def of(cls, case: Case, plan: Plan, programs: Sequence[Program] | None = None) -> "Totals":
+        with InProcessCluster(programs or programs_of(case.step, plan), case.initial) as cluster:
+            for batch in case.batches:
+                cluster.step(batch)
+            values = cluster.read()
+        sent = {}
+        for v in case.step.variables:
+            if v.kind == "trainable":
+                copies = [value for (name, _), value in values.items() if name == v.name]
+                # Replicas decode the same payloads, so that they never drift apart.
+                assert all(copy.tobytes() == copies[0].tobytes() for copy in copies)
+                sent[v.name] = (case.initial.value(v.name) - copies[0]) / RATE
+        kept = {
+            name: sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
+            for name in sent
+        }
+        return cls(sent=sent, kept=kept)
+
+    def missing(self, exact: "Totals") -> float:
+        """The largest part of a gradient that was neither sent nor kept, relative to its tensor's largest."""
+        return max(
+            np.abs(total - self.sent[name] - self.kept[name]).max() / np.abs(total).max()
+            for name, total in exact.sent.items()
+        )
+
+
+def plan_of(case: Case, strategy: str, compressor: str | None, replicas: tuple[int, ...] = (2, 1)) -> Plan:
+    options = {"topk": {"compressor_ratio": 0.1}, "powersgd": {"compressor_rank": 2}}
+    return case.plan(strategy, replicas, compressor=compressor, **options.get(compressor or "", {}))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("compressor", WITH_FEEDBACK)
+def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strategy, compressor):
+    plan = plan_of(steady, strategy, compressor)
+    assert any(node.compressor for node in plan.nodes)
+    made = Totals.of(steady, plan)
+    exact = Totals.of(steady, plan_of(steady, strategy, None))
+    # Gradients hardly change while variables do; what a sum in the wire type rounds away is not fed back.
+    rounded = {"fp16-ef": 2.0**-10, "bf16-ef": 2.0**-7}.get(compressor, 0.0)
+    assert made.missing(exact) < 1e-3 + (N_STEPS * rounded if strategy == "all-reduce" else 0.0)
+    assert max(np.abs(value).max() for value in made.kept.values()) > 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("compressor", ["topk", "powersgd", "signsgd-ef"])
+def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, compressor):
+    plan = plan_of(steady, strategy, compressor)
+    exact = Totals.of(steady, plan_of(steady, strategy, None))
+    keep = KeptState.keep
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptState, "keep", lambda state, _: keep(state, state.value))
+        forgetful = programs_of(steady.step, plan)
+    assert Totals.of(steady, plan).missing(exact) < 1e-3
+    assert Totals.of(steady, plan, forgetful).missing(exact) > 0.1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("compressor", ["fp16", "bf16"])
+def test_half_precision_keeps_its_bound(steady, strategy, compressor):
+    replicas = (2, 1)
+    made = Totals.of(steady, plan_of(steady, strategy, compressor, replicas))
+    exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
+    n_terms = sum(replicas) if strategy == "all-reduce" else 1
+    codec = Cast(wire=BY_NAME[compressor].codec, n_terms=n_terms)
+    for name, magnitude in magnitudes(steady, replicas).items():
+        error = np.abs(made.sent[name] - exact.sent[name])
+        bound = codec.relative_error * magnitude + N_STEPS * codec.absolute_error
+        assert (error <= bound + 1e-3 * bound.max()).all()
+        assert error.max() > 1e-3 * bound.max()
+
+
+def magnitudes(case: Case, replicas: tuple[int, ...]) -> Values:
+    """Σ|g_i| over replicas and steps, from replicas that do not communicate."""
+    plan = case.plan("none", replicas)
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
+        for batch in case.batches:
+            cluster.step(batch)
+        values = cluster.read()
+    share = {r.rank: r.examples / plan.batch_size for r in case.topology(replicas).replicas()}
+    return {
+        v.name: sum(
+            share[rank] * np.abs(case.initial.value(v.name) - value) / RATE
+            for (name, rank), value in values.items()
+            if name == v.name and rank is not None
+        )
+        for v in case.step.variables
+        if v.kind == "trainable"
+    }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_quantized_gradients_are_off_by_less_than_a_level_of_each_replica(steady, strategy):
+    made = Totals.of(steady, plan_of(steady, strategy, "qsgd"))
+    exact = Totals.of(steady, plan_of(steady, strategy, None))
+    levels = 127
+    compressed = {n.variable for n in plan_of(steady, strategy, "qsgd").nodes if n.compressor}
+    assert compressed
+    for name, magnitude in magnitudes(steady, (2, 1)).items():
+        if name in compressed:
+            error = np.abs(made.sent[name] - exact.sent[name]).max()
+            # Every replica's largest value is at most the largest sum of its and the others' magnitudes.
+            assert 0 < error <= 3 * magnitude.max() / levels
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_compressor_state_is_loaded_and_read_like_other_variables(steady, strategy):
+    plan = plan_of(steady, strategy, "powersgd")
+    with InProcessCluster(programs_of(steady.step, plan), steady.initial) as cluster:
+        first = cluster.read()
+        cluster.step(steady.batches[0])
+        after = cluster.read()
+        cluster.each(lambda session: session.load())
+        again = cluster.read()
+        cluster.step(steady.batches[0])
+        repeated = cluster.read()
+    states = [copy for copy in first if copy[0].startswith("compressor/")]
+    n_owners = 3 if strategy == "all-reduce" else 2
+    n_compressed = sum(node.compressor is not None for node in plan.nodes)
+    assert len(states) == 2 * n_compressed * n_owners
+    assert all((first[copy] != after[copy]).any() for copy in states)
+    assert all(first[copy].tobytes() == again[copy].tobytes() for copy in first)
+    assert all(after[copy].tobytes() == repeated[copy].tobytes() for copy in states)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plan_that_compresses_rows_is_refused_by_name(cases, strategy):
+    case = cases.of("word-lm", "momentum")
+    plan = case.plan(strategy, (1, 1))
+    nodes = tuple(
+        node.model_copy(update={"compressor": Compression(name="fp16")}) if node.sparse else node
+        for node in plan.nodes
+    )
+    with pytest.raises(StrategyError, match=r"embeddings.*takes dense floating gradients, got rows"):
+        programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
