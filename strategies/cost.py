@@ -52,7 +52,10 @@ def worker_bytes(nodes: Sequence[PlanNode]) -> int:
 def _add_parameter_server(
     sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
 ) -> None:
-    """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas."""
+    """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
+
+    With a proxy each worker pulls the variable once.
+    """
     assert node.destination is not None
     for task in range(topology.n_tasks):
         if task == node.destination:
@@ -64,7 +67,7 @@ def _add_parameter_server(
                 pull += rows * row_bytes(node)
                 ids += rows * ID_BYTES
                 push += rows * (row_bytes(node) + ID_BYTES)
-            else:
+            elif not (node.proxy and pull):
                 pull += node.bytes
         if not node.sparse:
             push = _encoded_bytes(node)

@@ -75,6 +75,7 @@ class PlanNode(Frozen):
     Attributes:
         destination: task that holds a parameter-server variable; None when every replica owns a copy.
         group: collective bucket, None outside collectives.
+        proxy: a worker's replicas read it from one copy on their host.
         compressor: of its gradient, None where it travels as it is.
     """
 
@@ -87,6 +88,7 @@ class PlanNode(Frozen):
     synchronizer: Synchronizer
     destination: int | None = None
     group: int | None = None
+    proxy: bool = False
     compressor: Compression | None = None
 
 

@@ -40,7 +40,11 @@ class Program:
         start, stop: the examples of each global batch that this worker feeds.
         losses: one per local replica.
         targets: nodes that a step runs.
-        setup: nodes to run once after loading and before the first step (tables), on this worker.
+        setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
+        background: nodes to run together, again and again, beside the steps; none for most programs.
+        taken: tensor of the number of contributions in an update of the background, None without one.
+        progress: tensor [2] of the step come to after a step, and 1 if its contribution came too late; None
+            where every step is made and every contribution counts.
         variables: what this worker loads and reads; shared variables are task 0's.
         n_devices: logical CPU devices that the worker's server must offer.
         device_filters: what the session may see.
@@ -62,3 +66,6 @@ class Program:
     group_leader: str | None
     nodes_before: int
     nodes_after: int
+    background: tuple[str, ...] = ()
+    taken: str | None = None
+    progress: str | None = None

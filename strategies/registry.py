@@ -29,17 +29,19 @@ _STRATEGIES = (
     ),
     Strategy(
         name="ps",
-        summary="synchronous parameter server, all variables on one",
+        summary="parameter server, all variables on one; every worker waits for all, or less",
         strategy_class="exact",
         layout=parameter_server.one_server,
-        params=compressors.PARAMS,
+        params=(*parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
     ),
     Strategy(
         name="ps-load-balancing",
-        summary="synchronous parameter servers on all workers, each variable on the least loaded one",
+        summary="parameter servers on all workers, each variable on the least loaded one",
         strategy_class="exact",
         layout=parameter_server.load_balancing,
-        params=compressors.PARAMS,
+        params=(*parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
     ),
     Strategy(
         name="all-reduce",
@@ -131,6 +133,8 @@ def resolve(name: str, params: Params | None = None) -> tuple[Strategy, dict[str
         )
     compression, filled = compressors.choose(kebab, values)
     made = strategy.strategy_class if compression is None else "bounded"
+    if strategy.settle is not None:
+        made = strategy.settle(filled, made)
     return replace(strategy, strategy_class=made), dict(filled)
 
 

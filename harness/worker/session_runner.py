@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.update_loop import Pace, UpdateLoop
 from strategies.program import Program, VariableAccess
 from strategies.topology import task_device
 
@@ -40,6 +41,9 @@ def start_server(
 class WorkerSession:
     """One worker's session on its server.
 
+    Attributes:
+        updates: runs beside the steps; None where steps make their updates themselves.
+        pace: of steps that updates do not wait for; None where they wait.
     Args:
         target: of the worker's server.
         initial: what `load` gives to variables.
@@ -56,6 +60,12 @@ class WorkerSession:
         self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
         # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
         self._step = self._session._make_callable_from_options(_step_options(program))  # noqa: SLF001
+        self.pace = None if program.progress is None else Pace()
+        self.updates: UpdateLoop | None = None
+        if program.taken is not None:
+            options = config_pb2.CallableOptions(fetch=[ref(program.taken)], target=list(program.background))
+            update = self._session._make_callable_from_options(options)  # noqa: SLF001
+            self.updates = UpdateLoop(update, self._session.close)
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value, one at a time."""
@@ -73,9 +83,11 @@ class WorkerSession:
         )
 
     def setup(self) -> None:
-        """Run what comes once, before the first step."""
+        """Run what comes once, before the first step, and start what runs beside the steps."""
         if self.program.setup:
             self._session.run([self._graph.get_operation_by_name(name) for name in self.program.setup])
+        if self.updates is not None:
+            self.updates.start()
 
     def prepare(self, batch: Sequence[Array]) -> Sequence[Array]:
         """A batch is fed as it is."""
@@ -89,7 +101,22 @@ class WorkerSession:
         Returns:
             the loss of each local replica, scalars.
         """
-        return self._step(*feeds)  # type: ignore[no-any-return]
+        if self.updates is None and self.pace is None:
+            return self._step(*feeds)  # type: ignore[no-any-return]
+        return self._step_beside_updates(feeds)
+
+    def _step_beside_updates(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        if self.pace is not None and (losses := self.pace.skipped()) is not None:
+            return losses
+        try:
+            fetched = self._step(*feeds)
+        except Exception:
+            if self.updates is not None:
+                self.updates.check()
+            raise
+        if self.updates is not None:
+            self.updates.check()
+        return fetched if self.pace is None else self.pace.made(fetched[:-1], fetched[-1])
 
     def read(self) -> Mapping[Copy, Array]:
         """The value of every copy of a variable that this worker holds."""
@@ -107,7 +134,11 @@ class WorkerSession:
 
     def close(self) -> None:
         """End the session."""
+        if self.updates is not None:
+            self.updates.end()
         self._session.close()
+        if self.updates is not None:
+            self.updates.join()
 
 
 def ref(name: str) -> str:
@@ -125,6 +156,6 @@ def _session_config(program: Program) -> tf.compat.v1.ConfigProto:
 def _step_options(program: Program) -> config_pb2.CallableOptions:
     return config_pb2.CallableOptions(
         feed=[ref(b.node) for b in program.batch],
-        fetch=[ref(loss.tensor) for loss in program.losses],
+        fetch=[*(ref(loss.tensor) for loss in program.losses), *map(ref, filter(None, [program.progress]))],
         target=list(program.targets),
     )

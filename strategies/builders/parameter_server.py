@@ -1,18 +1,54 @@
-"""Parameter servers: which task holds which variable."""
+"""Parameter servers: which task holds which variable, and who waits for whom."""
 
 from collections.abc import Mapping
 
-from strategies.builders.base import Params, node_of
-from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.builders.base import Param, Params, node_of
+from strategies.errors import StrategyError
+from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.topology import Topology
 
+PROXY = Param(name="local_proxy_variable", type=bool, default=False)
+SYNC = Param(name="sync", type=bool, default=True)
+STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
+BACKUP = Param(name="backup", type=int, default=0, minimum=0)
+PARAMS = (PROXY, SYNC, STALENESS, BACKUP)
 
-def one_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+
+def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
+    """The class of a parameter server with these knobs.
+
+    Args:
+        otherwise: its class when an update waits for all workers.
+    Raises:
+        StrategyError: when knobs contradict each other.
+    """
+    staleness, backup = (_count(params, knob) for knob in (STALENESS, BACKUP))
+    if not params[SYNC.name]:
+        if staleness:
+            raise StrategyError(
+                f"staleness={staleness} needs sync=true, got sync=false; drop staleness for fully "
+                "asynchronous updates"
+            )
+        if backup:
+            raise StrategyError(
+                f"backup={backup} needs sync=true, got sync=false; drop backup: asynchronous updates wait "
+                "for nobody"
+            )
+        return "statistical"
+    if staleness and backup:
+        raise StrategyError(
+            f"backup={backup} needs staleness=0, got staleness={staleness}; drop one of them: an update with "
+            "staleness waits for nobody"
+        )
+    return "statistical" if staleness or backup else otherwise
+
+
+def one_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """All variables on task 0."""
-    return _placed(step, {v.name: 0 for v in step.variables})
+    return placed(step, {v.name: 0 for v in step.variables}, topology, params)
 
 
-def load_balancing(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+def load_balancing(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Each synchronised variable in turn to the task that holds the fewest bytes so far."""
     held = [0] * topology.n_tasks
     destinations: dict[str, int] = {}
@@ -21,18 +57,44 @@ def load_balancing(step: StepSummary, topology: Topology, params: Params) -> lis
             task = min(range(topology.n_tasks), key=held.__getitem__)
             destinations[variable.name] = task
             held[task] += variable.bytes
-    return _placed(step, destinations)
+    return placed(step, destinations, topology, params)
 
 
-def _placed(step: StepSummary, destinations: Mapping[str, int]) -> list[PlanNode]:
-    """Slots go with their variable, what updates share to task 0, random state stays with its replica."""
+def placed(
+    step: StepSummary, destinations: Mapping[str, int], topology: Topology, params: Params
+) -> list[PlanNode]:
+    """Synchronised variables on their servers.
 
-    def destination(v: VariableSummary) -> int | None:
-        if v.rule == "per-replica":
-            return None
-        return destinations.get(v.slot_of or v.name, 0)
+    Slots go with their variable, what updates share to task 0; random state stays with its replica.
+    """
+    check_backup(params, topology)
 
-    return [
-        node_of(v, destination=destination(v), synchronizer="ps" if v.synced else "none")
-        for v in step.variables
-    ]
+    def node(v: VariableSummary) -> PlanNode:
+        return node_of(
+            v,
+            destination=None if v.rule == "per-replica" else destinations.get(v.slot_of or v.name, 0),
+            synchronizer="ps" if v.synced else "none",
+            proxy=bool(params.get(PROXY.name)) and v.synced and not v.sparse,
+        )
+
+    return [node(v) for v in step.variables]
+
+
+def check_backup(params: Params, topology: Topology) -> None:
+    """Refuse more backup workers than leave one to wait for.
+
+    Raises:
+        StrategyError: for as many as there are workers, or more.
+    """
+    backup = _count(params, BACKUP)
+    if backup >= topology.n_tasks:
+        raise StrategyError(
+            f"backup={backup} must be less than the number of workers, got workers={topology.n_tasks}; "
+            "lower backup or add workers"
+        )
+
+
+def _count(params: Params, knob: Param) -> int:
+    value = params.get(knob.name) or 0
+    assert isinstance(value, int)
+    return value

@@ -141,6 +141,11 @@ class TrainGraph:
         effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
         step_targets: further nodes that a step must run and that nothing above names (synchronisation).
         tables: initializer nodes of lookup tables, run once before the first step.
+        setup: further nodes that this task runs once before the first step.
+        background: nodes that this task runs together, again and again, beside its steps.
+        taken: tensor of the number of contributions in an update that the background made; None without one.
+        progress: tensor [2] of the step that this task has come to after a step, and whether its contribution
+            came too late; None where every step is made and every contribution counts.
         savers: nodes of savers, kept through pruning and never run by a step.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
@@ -156,6 +161,10 @@ class TrainGraph:
     effects: tuple[str, ...] = ()
     step_targets: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    background: tuple[str, ...] = ()
+    taken: str | None = None
+    progress: str | None = None
     savers: tuple[str, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -171,7 +180,8 @@ class TrainGraph:
     def targets(self) -> tuple[str, ...]:
         """Every node that one step runs, each once."""
         updates = (target for region in self.regions for target in region.targets)
-        return tuple(dict.fromkeys((*self.state_targets, *updates, *self.effects, *self.step_targets)))
+        targets = dict.fromkeys((*self.state_targets, *updates, *self.effects, *self.step_targets))
+        return tuple(target for target in targets if target not in self.background)
 
     def roots(self) -> tuple[str, ...]:
         """Every node that something outside the graph refers to; pruning keeps them and what they need."""
@@ -180,7 +190,7 @@ class TrainGraph:
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in (v.handle, v.placeholder, v.load, v.read))
         fetched = (producer(loss.tensor) for loss in self.losses)
+        fetched_too = (producer(ref) for ref in (self.taken, self.progress) if ref is not None)
         fed = (b.node for b in self.batch)
-        return tuple(
-            dict.fromkeys((*self.targets(), *boundary, *access, *fetched, *fed, *self.tables, *self.savers))
-        )
+        run = (*self.targets(), *self.tables, *self.setup, *self.background)
+        return tuple(dict.fromkeys((*run, *boundary, *access, *fetched, *fetched_too, *fed, *self.savers)))

@@ -5,9 +5,9 @@ from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
 from strategies.passes.pipeline import Pass
 from strategies.passes.place import Place
+from strategies.passes.ps_modes import reading_passes, updating_pass
 from strategies.passes.replicate import Replicate
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
-from strategies.passes.sync_ps import ParameterServerSync
 from strategies.plan import Plan
 from strategies.topology import Topology
 
@@ -29,7 +29,8 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     compressions = {n.variable: n.compressor for n in plan.nodes if n.compressor is not None}
     if "ps" in synchronizers:
         destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
-        sync = ParameterServerSync(task=task, destinations=destinations)
+        replicate = (*replicate, *reading_passes(plan, task))
+        sync = updating_pass(plan, task, destinations)
         push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
         encode: tuple[Pass, ...] = (push,) if compressions else ()
         return (*replicate, combine, *encode, sync, Place(task=task, destinations=destinations))

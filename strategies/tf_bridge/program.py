@@ -31,13 +31,16 @@ def build_program(
         stop=replicas[-1].stop,
         losses=step.losses,
         targets=step.targets(),
-        setup=step.tables,
+        setup=(*step.tables, *step.setup),
         variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER or alone),
         n_devices=len(replicas) if topology.device == "cpu" else 1,
         device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(graph, task, topology)),
         group_leader=task_device(0) if collective else None,
         nodes_before=nodes_before,
         nodes_after=len(graph.nodes),
+        background=step.background,
+        taken=step.taken,
+        progress=step.progress,
     )
 
 

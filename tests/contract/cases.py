@@ -44,7 +44,7 @@ OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
 _pool: dict[tuple[object, ...], list[tf.distribute.Server]] = {}
 
 
-def _servers(case: "Case", plan: Plan, programs: Sequence[Program]) -> list[tf.distribute.Server]:
+def servers_for(case: "Case", plan: Plan, programs: Sequence[Program]) -> list[tf.distribute.Server]:
     """Servers without variables, accumulators and queues.
 
     A server remembers the shapes of its collectives, so that those with collectives serve one model only.
@@ -94,7 +94,8 @@ class Case:
         self, plan: Plan, programs: Sequence[Program], servers: list[tf.distribute.Server] | None = None
     ) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
-        with InProcessCluster(programs, self.initial, servers or _servers(self, plan, programs)) as cluster:
+        servers = servers or servers_for(self, plan, programs)
+        with InProcessCluster(programs, self.initial, servers) as cluster:
             for batch in self.batches:
                 cluster.step(batch)
             return self.reference(plan.replicas_per_task).yardstick.judge(cluster.read())

@@ -57,6 +57,20 @@ def test_workers_pull_for_each_replica_and_push_once(replicas):
     assert made.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
 
 
+def test_a_proxy_pulls_once_for_all_replicas():
+    """Reads fall from R·S to S per worker; rows of sparse ones are pulled as before."""
+    made = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)
+    assert made.payload_matrix == ((0, S, S), (S, 0, 0), (S, 0, 0))
+    assert {n.variable for n in made.nodes if n.proxy} == {"a", "b"}
+    sparse = [plan("ps", step_of(TABLE), (1, 2), local_proxy_variable=proxy) for proxy in (False, True)]
+    assert sparse[0].payload_matrix == sparse[1].payload_matrix
+
+
+@pytest.mark.parametrize("params", [{"sync": False}, {"staleness": 3}, {"backup": 1}])
+def test_who_waits_for_whom_moves_no_bytes(params):
+    assert plan("ps", DENSE, (1, 2), **params).payload_matrix == plan("ps", DENSE, (1, 2)).payload_matrix
+
+
 def test_servers_on_all_workers_move_other_hosts_shares_only():
     made = plan("ps-load-balancing", DENSE, (1, 1))
     a, b = 4 * 600, 4 * 400

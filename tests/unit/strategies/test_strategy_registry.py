@@ -39,6 +39,15 @@ def test_either_spelling_resolves():
         ("qqq", {}, "unknown name; known are single, none, ps, ps-load-balancing, all-reduce, "),
         ("all-reduce", {"chunksize": 1}, "unknown parameter 'chunksize'; did you mean 'chunk_size'"),
         ("single", {"sync": True}, "unknown parameter 'sync'; it takes no parameters"),
+        ("ps", {"sync": 1}, "sync must be bool, got 1; leave it out for True"),
+        ("ps", {"staleness": -1}, "staleness must be at least 0, got -1"),
+        (
+            "ps",
+            {"staleness": 2, "sync": False},
+            "staleness=2 needs sync=true, got sync=false; drop staleness for fully asynchronous updates",
+        ),
+        ("ps-load-balancing", {"backup": 1, "sync": False}, "backup=1 needs sync=true, got sync=false; drop"),
+        ("ps", {"backup": 1, "staleness": 2}, "backup=1 needs staleness=0, got staleness=2; drop one"),
         ("all-reduce", {"chunk_size": "8"}, "chunk_size must be int, got '8'"),
         ("all-reduce", {"chunk_size": True}, "chunk_size must be int, got True"),
         ("all-reduce", {"chunk_size": 1.0}, "chunk_size must be int, got 1.0"),
@@ -57,6 +66,21 @@ def test_bad_input_is_one_line_that_helps(name, params, message):
         resolve(name, params)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_knobs_settle_the_class_of_a_parameter_server():
+    for params in ({"sync": False}, {"staleness": 1}, {"backup": 1}):
+        assert resolve("ps", params)[0].strategy_class == "statistical"
+        assert make_plan("ps", params, STEP, TWO).strategy_class == "statistical"
+    assert resolve("ps", {"local_proxy_variable": True})[0].strategy_class == "exact"
+    assert resolve("ps")[0].strategy_class == "exact"
+
+
+@pytest.mark.parametrize("backup", [2, 5])
+def test_somebody_is_waited_for(backup):
+    message = f"backup={backup} must be less than the number of workers, got workers=2; lower backup or add"
+    with pytest.raises(StrategyError, match=message):
+        make_plan("ps", {"backup": backup}, STEP, TWO)
 
 
 def test_a_plan_survives_json():

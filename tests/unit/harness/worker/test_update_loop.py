@@ -1,0 +1,62 @@
+"""The loop of updates, and the steps that a late worker skips."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from harness.worker.update_loop import Pace, UpdateLoop
+
+DEADLINE_S = 20.0
+
+
+def test_updates_are_counted_by_their_contributions_until_the_session_ends():
+    numbers, ended = iter([2, 1, 2]), threading.Event()
+    drained = threading.Event()
+
+    def update():
+        number = next(numbers, None)
+        if number is None:
+            drained.set()
+            assert ended.wait(DEADLINE_S)
+            raise RuntimeError("the session was closed")
+        return [np.int32(number)]
+
+    loop = UpdateLoop(update, pytest.fail)
+    loop.start()
+    assert drained.wait(DEADLINE_S)
+    loop.end()
+    ended.set()
+    loop.join()
+    loop.check()
+    assert loop.taken == {2: 2, 1: 1}
+
+
+def test_a_failed_update_ends_the_waits_and_is_raised_by_the_next_step():
+    abandoned = threading.Event()
+
+    def update():
+        raise ValueError("no update")
+
+    loop = UpdateLoop(update, abandoned.set)
+    loop.start()
+    assert abandoned.wait(DEADLINE_S)
+    loop.join()
+    with pytest.raises(ValueError, match="no update"):
+        loop.check()
+
+
+def test_a_late_worker_skips_the_steps_that_others_made():
+    pace = Pace()
+    made = []
+    # Step come to and lateness after each step that it makes.
+    progress = iter([(1, 0), (4, 1), (5, 0)])
+    for _ in range(5):
+        losses = pace.skipped()
+        if losses is None:
+            made.append(len(made))
+            losses = pace.made([np.float32(made[-1])], np.array(next(progress)))
+        assert losses == [made[-1]]
+    assert made == [0, 1, 2]
+    assert pace.dropped == 1
+    assert next(progress, None) is None
