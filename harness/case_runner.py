@@ -33,11 +33,13 @@ class CaseRun:
 
     Attributes:
         opened: what each worker's program cost.
+        update_notes: what updates took and dropped, where not all wait for all.
     """
 
     measurement: Measurement
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
+    update_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,15 @@ def run_case(
             equivalence = _noted(check(processes, reference).verdict, repeat)
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
         measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
-    return CaseRun(measurement=measurement, opened=opened, equivalence=equivalence)
+        notes = _update_notes(processes, plan)
+    return CaseRun(measurement=measurement, opened=opened, equivalence=equivalence, update_notes=notes)
+
+
+def _update_notes(processes: ProcessSet, plan: Plan) -> tuple[str, ...]:
+    if plan.strategy_class != "statistical":
+        return ()
+    told = _each(processes, f"{JOBS}:update_notes", [()] * len(processes.pids), stage="collect")
+    return tuple(str(note) for notes in told if isinstance(notes, tuple) for note in notes)
 
 
 @contextmanager

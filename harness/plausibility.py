@@ -28,7 +28,7 @@ def implausible_speed(
 
 
 def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
-    """Why fewer bytes moved than the plan must send, or None; for sparse gradients it states a bound."""
+    """Why fewer bytes moved than the plan must send, or None where it states a bound."""
     if tcp_bytes_per_step is None or payload_is_bound(plan):
         return None
     if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
@@ -40,7 +40,12 @@ def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | Non
 
 
 def payload_is_bound(plan: Plan) -> bool:
-    """Whether the predicted payload is the most that can move: how many rows do is known only in the step."""
+    """Whether the predicted payload is the most that can move.
+
+    How many rows do is known only in the step, and so is how often a backup worker is left out of one.
+    """
+    if plan.strategy_params.get("backup"):
+        return True
     return any(node.sparse and node.synchronizer != "none" for node in plan.nodes)
 
 

@@ -96,7 +96,7 @@ class RunRecorder:
             peak_rss_bytes=measured.peak_rss_bytes,
             loss=measured.loss,
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
-            notes=(*self.notes, *plan.notes, *run.opened[0].notes, *_notes(measured)),
+            notes=(*self.notes, *plan.notes, *run.opened[0].notes, *run.update_notes, *_notes(measured)),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))

@@ -97,7 +97,8 @@ class Plan(Frozen):
 
     Attributes:
         payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound where
-            gradients are sparse, since the rows of a step are known only when it runs.
+            gradients are sparse, since the rows of a step are known only when it runs, and with backup
+            workers, who take no part in steps that they come late to.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns.

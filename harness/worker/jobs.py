@@ -237,6 +237,14 @@ def read_tcp(state: JobState) -> Reading | None:
     return read_connections()
 
 
+def update_notes(state: JobState) -> tuple[str, ...]:
+    """What this worker's updates took and dropped so far, one sentence each, for the record."""
+    from harness.worker.session_runner import WorkerSession
+
+    session = state.get(Training).session
+    return session.update_notes() if isinstance(session, WorkerSession) else ()
+
+
 def peak_rss_bytes(state: JobState) -> int | None:
     """Largest resident memory of this process so far, pages shared with the zygote included."""
     del state

@@ -132,6 +132,13 @@ class WorkerSession:
         named = {self._graph.get_tensor_by_name(ref(name)): value for name, value in feed.items()}
         return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
 
+    def update_notes(self) -> tuple[str, ...]:
+        """What updates took and left out so far, one sentence each; nothing where all wait for all."""
+        told = [] if self.updates is None else [self.updates.note()]
+        if self.pace is not None and self.pace.dropped:
+            told.append(f"worker {self.program.task}: {self.pace.note()}")
+        return tuple(told)
+
     def close(self) -> None:
         """End the session."""
         if self.updates is not None:

@@ -42,6 +42,12 @@ class UpdateLoop:
         if self._failure is not None:
             raise self._failure
 
+    def note(self) -> str:
+        """How many contributions updates took, in a sentence."""
+        counts = sorted(self.taken.copy().items())
+        times = ", ".join(f"{n_updates} took {number}" for number, n_updates in counts)
+        return f"contributions in an update: of {sum(n for _, n in counts)} updates {times or 'none'}"
+
     def end(self) -> None:
         """Take the end of the session, which comes next, for no failure."""
         self._ending = True
@@ -69,11 +75,12 @@ class Pace:
     losses of the last that it made, so that all workers end a number of steps at the same update.
 
     Attributes:
-        dropped: contributions that came too late.
+        dropped: contributions that came too late. passed: steps that were skipped.
     """
 
     def __init__(self) -> None:
         self.dropped = 0
+        self.passed = 0
         self._step = 0
         self._ahead = 0
         self._losses: Sequence[Array] = ()
@@ -83,7 +90,15 @@ class Pace:
         if self._ahead == 0:
             return None
         self._ahead -= 1
+        self.passed += 1
         return self._losses
+
+    def note(self) -> str:
+        """What the worker had no part in, in a sentence."""
+        return (
+            f"{self.dropped} contributions came too late and {self.passed} steps passed without it; rates "
+            "count their examples too"
+        )
 
     def made(self, losses: Sequence[Array], progress: Array) -> Sequence[Array]:
         """Note what a step came to.

@@ -30,6 +30,7 @@ def test_updates_are_counted_by_their_contributions_until_the_session_ends():
     loop.join()
     loop.check()
     assert loop.taken == {2: 2, 1: 1}
+    assert loop.note() == "contributions in an update: of 3 updates 1 took 1, 2 took 2"
 
 
 def test_a_failed_update_ends_the_waits_and_is_raised_by_the_next_step():
@@ -58,5 +59,6 @@ def test_a_late_worker_skips_the_steps_that_others_made():
             losses = pace.made([np.float32(made[-1])], np.array(next(progress)))
         assert losses == [made[-1]]
     assert made == [0, 1, 2]
-    assert pace.dropped == 1
+    assert (pace.dropped, pace.passed) == (1, 2)
+    assert pace.note().startswith("1 contributions came too late and 2 steps passed without it")
     assert next(progress, None) is None
