@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.plan_parts import parts_of
 from strategies.topology import Topology
 
 LENGTH_BYTES = 4
@@ -26,27 +27,26 @@ def payload_matrix(
     """
     sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
     by_name = {v.name: v for v in step.variables}
-    for node in nodes:
-        variable = by_name[node.variable]
-        if node.synchronizer == "ps":
-            _add_parameter_server(sent, node, variable, topology)
-        elif node.synchronizer == "all-reduce":
-            _add_collective(sent, node, variable, topology)
+    for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
+        if part.synchronizer == "ps":
+            _add_parameter_server(sent, part, variable, topology)
+        elif part.synchronizer == "all-reduce":
+            _add_collective(sent, part, variable, topology)
     return tuple(tuple(round(value) for value in row) for row in sent)
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
     """Task → bytes of variables and slots that it serves."""
     held = [0] * topology.n_tasks
-    for node in nodes:
-        if node.destination is not None:
-            held[node.destination] += node.bytes
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.destination is not None:
+            held[part.destination] += part.bytes
     return tuple(held)
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:
     """Bytes of variables and slots that one replica owns."""
-    return sum(node.bytes for node in nodes if node.destination is None)
+    return sum(part.bytes for node in nodes for part in parts_of(node) if part.destination is None)
 
 
 def _add_parameter_server(
@@ -63,7 +63,7 @@ def _add_parameter_server(
         pull = push = ids = 0.0
         for replica in topology.local_replicas(task):
             if node.sparse:
-                rows = _rows(variable, replica.examples)
+                rows = _rows(node, variable, replica.examples)
                 pull += rows * row_bytes(node)
                 ids += rows * ID_BYTES
                 push += rows * (row_bytes(node) + ID_BYTES)
@@ -79,7 +79,7 @@ def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, top
     """A ring over all replicas in rank order crosses from each task to the next once."""
     n = topology.n_replicas
     if node.sparse:
-        longest = max(_rows(variable, replica.examples) for replica in topology.replicas())
+        longest = max(_rows(node, variable, replica.examples) for replica in topology.replicas())
         crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
     elif node.compressor is None or is_added_up(node.compressor):
         crossing = 2 * (n - 1) / n * _encoded_bytes(node)
@@ -99,7 +99,8 @@ def row_bytes(node: PlanNode) -> int:
     return element_bytes(node.dtype) * n_elements(node.shape[1:])
 
 
-def _rows(variable: VariableSummary, examples: int) -> float:
-    """Upper bound of the different rows that these examples look up."""
+def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
+    """Upper bound of the different rows that these examples look up; a part of a table has its share."""
     table = float(variable.shape[0])
-    return table if variable.rows_per_example is None else min(table, variable.rows_per_example * examples)
+    rows = table if variable.rows_per_example is None else min(table, variable.rows_per_example * examples)
+    return rows * node.shape[0] / max(table, 1.0)

@@ -26,6 +26,7 @@ class VariableSummary(Frozen):
         rows_per_example: upper bound of gradient rows that one example makes; None when dense or unknown.
         synced: its gradient or its new state crosses replicas.
         readiness: place in the order in which backward makes gradients ready, None without gradient.
+        partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
     """
 
     name: str
@@ -39,6 +40,7 @@ class VariableSummary(Frozen):
     rows_per_example: float | None = None
     synced: bool = False
     readiness: int | None = None
+    partitionable_axes: tuple[int, ...] = ()
 
 
 class BatchSummary(Frozen):
@@ -69,6 +71,20 @@ class Compression(Frozen):
     levels: int | None = None
 
 
+class Partition(Frozen):
+    """A variable in parts: consecutive ranges of these lengths along one axis.
+
+    Attributes:
+        destinations: task that holds each part, for a parameter server.
+        groups: bucket of each part's gradient.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+    destinations: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
+
+
 class PlanNode(Frozen):
     """What happens to one variable.
 
@@ -84,7 +100,7 @@ class PlanNode(Frozen):
     dtype: str
     bytes: int
     sparse: bool
-    partition: None = None
+    partition: Partition | None = None
     synchronizer: Synchronizer
     destination: int | None = None
     group: int | None = None

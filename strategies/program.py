@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategies.ir.fresh import Fresh
-from strategies.ir.train_graph import BatchInput, Kind, Loss, SeedMix
+from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, SeedMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class VariableAccess:
         read: tensor of its value.
         seed_mix: change of the stored initial value for this rank, None when it is used as stored.
         fresh: the initial value of what a strategy added, for which none is stored.
+        part: the range of the variable that this is, None for all of it.
     """
 
     variable: str
@@ -27,6 +28,7 @@ class VariableAccess:
     read: str
     seed_mix: SeedMix | None = None
     fresh: Fresh | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+from strategies.ir.part_spread import axes_to_cut
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.passes.hoist_reads import HoistReads
 from strategies.plan import BatchSummary, StepSummary, VariableSummary
+from strategies.topology import Topology
 
 
 def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, float]) -> StepSummary:
@@ -13,6 +16,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     Args:
         rows_per_example: variable → rows of its sparse gradient that one example makes, where known.
     """
+    axes = axes_to_cut(HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1)))
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
     synced = {b.variable for b in step.boundaries}
 
@@ -30,6 +34,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             rows_per_example=rows_per_example.get(v.name),
             synced=v.name in synced,
             readiness=step.readiness.get(v.name),
+            partitionable_axes=axes.get(v.name, ()),
         )
 
     return StepSummary(

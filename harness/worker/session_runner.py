@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.part_values import joined, of_part
 from harness.worker.update_loop import Pace, UpdateLoop
 from strategies.program import Program, VariableAccess
 from strategies.topology import task_device
@@ -52,7 +53,10 @@ class WorkerSession:
     def __init__(self, program: Program, target: str, initial: InitialValues) -> None:
         self.program = program
         self._initial = initial
-        self._accesses: dict[Copy, VariableAccess] = {(a.variable, a.rank): a for a in program.variables}
+        # A variable in parts has an access for each.
+        self._accesses: dict[Copy, list[VariableAccess]] = {}
+        for access in program.variables:
+            self._accesses.setdefault((access.variable, access.rank), []).append(access)
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._graph = tf.Graph()
         with self._graph.as_default():
@@ -69,18 +73,18 @@ class WorkerSession:
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value, one at a time."""
-        for copy, access in self._accesses.items():
+        for copy, (access, *_) in self._accesses.items():
             stored, added = self._initial, access.fresh
             value = stored.value(access.variable, access.seed_mix) if added is None else added.value()
             self.assign(copy, value)
 
     def assign(self, copy: Copy, value: Array) -> None:
         """Give one copy of a variable a value."""
-        access = self._accesses[copy]
-        self._session.run(
-            self._graph.get_operation_by_name(access.load),
-            {self._graph.get_tensor_by_name(ref(access.placeholder)): value},
-        )
+        for access in self._accesses[copy]:
+            self._session.run(
+                self._graph.get_operation_by_name(access.load),
+                {self._graph.get_tensor_by_name(ref(access.placeholder)): of_part(value, access.part)},
+            )
 
     def setup(self) -> None:
         """Run what comes once, before the first step, and start what runs beside the steps."""
@@ -120,8 +124,15 @@ class WorkerSession:
 
     def read(self) -> Mapping[Copy, Array]:
         """The value of every copy of a variable that this worker holds."""
-        fetches = {copy: self._graph.get_tensor_by_name(ref(a.read)) for copy, a in self._accesses.items()}
-        return self._session.run(fetches)  # type: ignore[no-any-return]
+        fetches = {
+            copy: [self._graph.get_tensor_by_name(ref(a.read)) for a in accesses]
+            for copy, accesses in self._accesses.items()
+        }
+        values = self._session.run(fetches)
+        return {
+            copy: joined(list(zip((a.part for a in accesses), values[copy], strict=True)))
+            for copy, accesses in self._accesses.items()
+        }
 
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()

@@ -10,7 +10,7 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
 
     New forward state is ready before any gradient and comes first.
     """
-    dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=_readiness)
+    dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=readiness)
     bucket_of: dict[str, int] = {}
     bucket, n_in_bucket, bytes_in_bucket = 0, 0, 0
     limit_bytes, limit_count = params.get("bucket_bytes"), params.get("chunk_size")
@@ -31,5 +31,6 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
     ]
 
 
-def _readiness(variable: VariableSummary) -> int:
+def readiness(variable: VariableSummary) -> int:
+    """Place in the order in which values are ready to travel; new forward state comes before gradients."""
     return -1 if variable.readiness is None else variable.readiness

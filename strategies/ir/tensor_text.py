@@ -24,6 +24,7 @@ _NUMPY_TYPES = {
     22: ("uint32", "<u4"),
     23: ("uint64", "<u8"),
 }
+_INTEGERS = frozenset({3, 9})
 _OTHER_TYPES = {7: "string", 8: "complex64", 14: "bfloat16", 18: "complex128", 20: "resource", 21: "variant"}
 
 # Fields of TensorProto.
@@ -57,6 +58,19 @@ def tensor_text(proto: bytes) -> str:
     if n_elements is not None and len(shown) < n_elements:
         shown.append("…")
     return f"{heading} [{', '.join(shown)}]"
+
+
+def tensor_integers(proto: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Static shape of a constant, and its values if it holds few integers; None for what is not known."""
+    tensor = _read(proto)
+    n_elements = None if tensor.dims is None else math.prod(tensor.dims)
+    if tensor.dtype not in _INTEGERS or n_elements is None or n_elements > _MAX_VALUES:
+        return tensor.dims, None
+    if tensor.content:
+        tensor.values = np.frombuffer(tensor.content, _NUMPY_TYPES[tensor.dtype][1]).tolist()
+    values = [value for value in tensor.values if isinstance(value, int)] or [0]
+    # TensorFlow leaves out what only repeats the last value.
+    return tensor.dims, tuple(values + values[-1:] * n_elements)[:n_elements]
 
 
 def _dims(dims: tuple[int, ...] | None) -> str:

@@ -20,6 +20,21 @@ class SeedMix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Which range of a captured variable a part holds.
+
+    Attributes:
+        variable: the captured one. index: of the part, from 0. start, stop: the range along `axis`.
+    """
+
+    variable: str
+    index: int
+    axis: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """A variable and the nodes through which a session creates, loads and reads it.
 
@@ -32,6 +47,7 @@ class Variable:
         rank: the replica that owns this copy; None when all replicas share one.
         seed_word: position of the seed in a random state, None otherwise.
         fresh: what it begins with if a strategy added it; None where the capture has its initial value.
+        part: the range of a captured variable that it holds, None where it is a whole one.
     """
 
     name: str
@@ -48,6 +64,7 @@ class Variable:
     rank: int | None = None
     seed_word: int | None = None
     fresh: Fresh | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 from strategies.passes.combine_local import CombineLocal
 from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
+from strategies.passes.partition import Partition
 from strategies.passes.pipeline import Pass
 from strategies.passes.place import Place
 from strategies.passes.ps_modes import reading_passes, updating_pass
 from strategies.passes.replicate import Replicate
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
 from strategies.plan import Plan
+from strategies.plan_parts import cuts_of, parts_of
 from strategies.topology import Topology
 
 
@@ -21,8 +23,18 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; none at all for a single replica, whose step stays as it was captured."""
     if sum(plan.replicas_per_task) == 1:
         return ()
+    cuts = cuts_of(plan.nodes)
+    if cuts:  # all later passes see parts as variables
+        plan = plan.model_copy(
+            update={"nodes": tuple(part for node in plan.nodes for part in parts_of(node))}
+        )
+    partition = (Partition(cuts=cuts),) if cuts else ()
     synchronizers = {node.synchronizer for node in plan.nodes}
-    replicate: tuple[Pass, ...] = (HoistReads(), Replicate(task=task, mirrored="ps" not in synchronizers))
+    replicate: tuple[Pass, ...] = (
+        HoistReads(),
+        *partition,
+        Replicate(task=task, mirrored="ps" not in synchronizers),
+    )
     if synchronizers == {"none"}:
         return replicate
     combine = CombineLocal(task=task)

@@ -47,7 +47,7 @@ def build_program(
 def _access(v: Variable) -> VariableAccess:
     mix = None if v.seed_word is None or not v.rank else SeedMix(rank=v.rank, word=v.seed_word)
     return VariableAccess(
-        variable=v.name,
+        variable=v.name if v.part is None else v.part.variable,
         kind=v.kind,
         rank=v.rank,
         placeholder=v.placeholder,
@@ -55,6 +55,7 @@ def _access(v: Variable) -> VariableAccess:
         read=v.read,
         seed_mix=mix,
         fresh=v.fresh,
+        part=v.part,
     )
 
 

@@ -1,0 +1,92 @@
+"""Taking a variable's values apart along an axis and joining them, lookups by id and sparse rows included."""
+
+import tensorflow as tf
+
+
+def join_parts(*parts: tf.Tensor, axis: int) -> tf.Tensor:
+    """The whole of which these are consecutive ranges along an axis."""
+    return tf.concat(list(parts), axis=axis)
+
+
+def split_parts(whole: tf.Tensor, *, axis: int, sizes: tuple[int, ...]) -> list[tf.Tensor]:
+    """Consecutive ranges of these lengths along an axis."""
+    # Equal parts need no list of sizes in the graph.
+    number = len(sizes) if len(set(sizes)) == 1 else list(sizes)
+    return tf.split(whole, number, axis=axis)  # type: ignore[no-any-return]
+
+
+def split_ids(ids: tf.Tensor, *, starts: tuple[int, ...]) -> tuple[tf.Tensor, ...]:
+    """Ids by the part that holds them.
+
+    An id below 0 goes to the first part and one beyond the end to the last, whose own lookup refuses it.
+
+    Args:
+        ids: of any shape, in any order. starts: first id of each part, ascending.
+    Returns:
+        for each part its ids counted from its start, [n_p]; then for each part where they stood in the flat
+        ids, [n_p] int32.
+    """
+    flat = tf.reshape(ids, [-1])
+    part = part_of(flat, starts)
+    local = tf.dynamic_partition(flat - tf.gather(tf.constant(starts, ids.dtype), part), part, len(starts))
+    places = tf.dynamic_partition(tf.range(tf.size(flat)), part, len(starts))
+    return *local, *places
+
+
+def stitch_rows(ids: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
+    """Rows that parts looked up, in the order of the ids.
+
+    Args:
+        ids: as `split_ids` took them. tensors: places of each part, then rows [n_p, …] of each part.
+    Returns:
+        the rows in the shape of the ids, [*ids.shape, …].
+    """
+    n = len(tensors) // 2
+    rows = tf.dynamic_stitch(list(tensors[:n]), list(tensors[n:]))
+    return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(tensors[n])[1:]], axis=0))
+
+
+def split_rows(rows: tf.Tensor, ids: tf.Tensor, *, starts: tuple[int, ...]) -> tuple[tf.Tensor, ...]:
+    """A sparse gradient by the part that its ids are in.
+
+    Args:
+        rows: [n, …]. ids: [n]. starts: first id of each part, ascending.
+    Returns:
+        for each part its rows [n_p, …], then for each part its ids counted from its start [n_p].
+    """
+    part = part_of(ids, starts)
+    local = ids - tf.gather(tf.constant(starts, ids.dtype), part)
+    return (
+        *tf.dynamic_partition(rows, part, len(starts)),
+        *tf.dynamic_partition(local, part, len(starts)),
+    )
+
+
+def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
+    """Which part each id is in, int32.
+
+    Args:
+        ids: [n]. starts: first id of each part, ascending.
+    """
+    return tf.searchsorted(tf.constant(starts[1:], ids.dtype), ids, side="right")
+
+
+def total(*parts: tf.Tensor, how: str) -> tf.Tensor:
+    """What parts' reductions are together.
+
+    Args:
+        how: `add`, `multiply`, `maximum`, `minimum`, `and`, `or`.
+    """
+    if how == "add":
+        return tf.add_n(list(parts))
+    combine = {
+        "multiply": tf.multiply,
+        "maximum": tf.maximum,
+        "minimum": tf.minimum,
+        "and": tf.logical_and,
+        "or": tf.logical_or,
+    }[how]
+    result = parts[0]
+    for part in parts[1:]:
+        result = combine(result, part)
+    return result
