@@ -27,7 +27,9 @@ def test_names_are_kebab_case_and_described():
 
 def test_either_spelling_resolves():
     assert resolve("ps_load_balancing")[0].name == "ps-load-balancing"
-    assert resolve("all-reduce", {"chunk-size": 3})[1].items() >= {"chunk_size": 3, "bucket_bytes": None}.items()
+    assert (
+        resolve("all-reduce", {"chunk-size": 3})[1].items() >= {"chunk_size": 3, "bucket_bytes": None}.items()
+    )
     assert resolve("all-reduce")[1].items() >= {"chunk_size": 128, "bucket_bytes": None}.items()
     assert resolve("all-reduce", {"bucket_bytes": None, "chunk_size": 2})[1]["chunk_size"] == 2
 
