@@ -1,6 +1,6 @@
 """Asynchronous parameter servers: each task updates with what its own replicas bring."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,7 +9,13 @@ from strategies.ir.late import late_nodes
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.numerics.updates import one_more
 from strategies.passes.ps_accumulator import INT64
-from strategies.passes.ps_queues import check_gradients_come_first, joined, turn_queue, waiting_for_turn
+from strategies.passes.ps_queues import (
+    check_gradients_come_first,
+    joined,
+    on_servers,
+    turn_queue,
+    waiting_for_turn,
+)
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -43,10 +49,14 @@ class AsyncUpdates:
 
     Gradients are on their servers before the task asks for its turn, so that it never holds others up while
     it computes or sends.
+
+    Attributes:
+        destinations: variable → task that serves it.
     """
 
     name: ClassVar[str] = "async-updates"
     task: int
+    destinations: Mapping[str, int]
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose updates happen in a turn of their own."""
@@ -55,9 +65,12 @@ class AsyncUpdates:
         check_gradients_come_first(graph, "sync=false")
         graph = replace(graph, state_targets=tuple(self._state_targets(graph)))
         turn = turn_queue(topology)
-        arrived = [
-            graph.graph.by_name[name] for b in graph.boundaries for name in (b.values, b.indices) if name
-        ]
+        arrived = (
+            (name, topology.host_device(self.destinations[b.variable]))
+            for b in graph.boundaries
+            for name in (b.values, b.indices)
+            if name is not None
+        )
         landed = joined(arrived, "turn/landed")
         take = turn.take("take", (node.name for node in landed))
         late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
@@ -66,8 +79,8 @@ class AsyncUpdates:
         counted, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [take.name], device=take.device
         )
-        by_name = graph.graph.by_name
-        done = joined((by_name[t] for t in graph.targets() if t in within), "turn/done")
+        targets = [target for target in graph.targets() if target in within]
+        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/done")
         give = turn.put("give", n_updates, (node.name for node in done))
         setup = turn.put_all("first", [0]) if self.task == UPDATER else ()
         added = [turn.handle, *landed, take, *counted, *done, give, *setup]

@@ -16,6 +16,7 @@ from strategies.passes.ps_queues import (
     Queue,
     check_gradients_come_first,
     joined,
+    on_servers,
     turn_queue,
     waiting_for_turn,
 )
@@ -107,7 +108,7 @@ class UpdatesInTurn:
                 landed.append(ids)
                 pushed = replace(pushed, ids=ids.name)
             ready.append(pushed)
-        gathered = joined(landed, "turn/landed")
+        gathered = joined(((n.name, n.device) for n in landed), "turn/landed")
         take = turn.take("take", (node.name for node in gathered))
         own = _own_step(self.task, topology)
         began = own.take("began")
@@ -133,7 +134,7 @@ class UpdatesInTurn:
                     device=handle.device,
                 )
             )
-        done = joined(pushes, "turn/pushed")
+        done = joined(((n.name, n.device) for n in pushes), "turn/pushed")
         give = turn.put("give", take.name, (node.name for node in done))
         nodes += [*landed, *gathered, take, *pushes, *done, give]
         if self.backup:
@@ -223,7 +224,7 @@ class UpdatesInTurn:
         count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [begin.name], device=begin.device
         )
-        done = joined((graph.graph.by_name[t] for t in targets), "turn/updated")
+        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
         after = [node.name for node in done]
         gives = [turn.put("give_after_update", n_updates, after)]
         if self.backup:

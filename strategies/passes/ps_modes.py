@@ -25,7 +25,7 @@ def updating_pass(plan: Plan, task: int, destinations: Mapping[str, int]) -> Pas
     """The synchronisation that a plan's knobs ask for."""
     params = plan.strategy_params
     if not params.get("sync", True):
-        return AsyncUpdates(task=task)
+        return AsyncUpdates(task=task, destinations=destinations)
     staleness, backup = (int(params.get(knob) or 0) for knob in ("staleness", "backup"))
     if staleness or backup:
         return UpdatesInTurn(task=task, destinations=destinations, staleness=staleness, backup=backup)

@@ -1,7 +1,7 @@
 """Queues by which tasks wait for each other: no time-outs and no polling."""
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError
@@ -89,15 +89,29 @@ def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tu
     )
 
 
-def joined(nodes: Iterable[Node], name: str) -> list[Node]:
-    """A node on each device that comes after those on it, so that others need to wait for one each."""
+def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
+    """A node on each device that comes after those on it, so that others need to wait for one each.
+
+    Args:
+        names: nodes, each with the device that it is or will be on.
+    """
     by_device: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        by_device[node.device].append(node.name)
+    for node, device in names:
+        by_device[device].append(node)
     return [
-        Node(name=f"{name}_{k}", op="NoOp", inputs=tuple(f"^{n}" for n in names), device=device)
-        for k, (device, names) in enumerate(by_device.items())
+        Node(name=f"{name}_{k}", op="NoOp", inputs=tuple(f"^{n}" for n in nodes), device=device)
+        for k, (device, nodes) in enumerate(by_device.items())
     ]
+
+
+def on_servers(
+    graph: TrainGraph, targets: Iterable[str], destinations: Mapping[str, int], topology: Topology
+) -> Iterator[tuple[str, str]]:
+    """Nodes with the devices of the variables that they assign, which are not placed yet."""
+    served = {v.handle: destinations.get(v.name, UPDATER) for v in graph.variables if v.rank is None}
+    for target in targets:
+        used = (served[ref] for ref in graph.graph.by_name[target].data_inputs if ref in served)
+        yield target, topology.host_device(next(used, UPDATER))
 
 
 def check_gradients_come_first(graph: TrainGraph, knob: str) -> None:
