@@ -34,12 +34,14 @@ class CaseRun:
     Attributes:
         opened: what each worker's program cost.
         update_notes: what updates took and dropped, where not all wait for all.
+        codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
     """
 
     measurement: Measurement
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
     update_notes: tuple[str, ...] = ()
+    codec_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,22 @@ def run_case(
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
         measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
         notes = _update_notes(processes, plan)
-    return CaseRun(measurement=measurement, opened=opened, equivalence=equivalence, update_notes=notes)
+        codec_s = _codec_s(processes, plan)
+    return CaseRun(
+        measurement=measurement,
+        opened=opened,
+        equivalence=equivalence,
+        codec_s=codec_s,
+        update_notes=notes,
+    )
+
+
+def _codec_s(processes: ProcessSet, plan: Plan) -> float | None:
+    if not any(node.compressor for node in plan.nodes):
+        return None
+    args = [(plan.model_dump_json(),)] * len(processes.pids)
+    spent_s = _each(processes, "harness.worker.codec_time:codec_seconds", args, stage="run")
+    return max(seconds for seconds in spent_s if isinstance(seconds, float))
 
 
 def _update_notes(processes: ProcessSet, plan: Plan) -> tuple[str, ...]:

@@ -89,6 +89,7 @@ class RunRecorder:
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
+            codec_s=run.codec_s,
             transform_s=_largest(o.transform_s for o in run.opened),
             import_s=_largest(o.import_s for o in run.opened),
             nodes_before=run.opened[0].nodes_before,

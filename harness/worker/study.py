@@ -170,8 +170,8 @@ def verify(
     checkup = check(step, initial, plan, batches)
     verdict = checkup.verdict
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses)
-    if plan.strategy_class == "statistical":
-        # It is held to reaching a loss, and differs by what it is.
+    if plan.strategy_class in ("bounded", "statistical"):
+        # They are held to a bound or to reaching a loss, and differ by what they are.
         return {**answer, "equivalent": None}
     if shrink and not verdict.equivalent:
         answer["shrink"] = first_divergence(step, initial, plan, batches[0], verdict)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
+from strategies.compressors import payload_bytes
 from strategies.errors import StrategyError
 from strategies.ir.graph import Node
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Variable
@@ -62,13 +64,14 @@ class CompressedAllReduce:
         return made.into(graph, combined)
 
     def _exchanges(self, chosen: Sequence[Boundary], topology: Topology) -> list["_Exchange"]:
+        """Small payloads travel together, however large their gradients are."""
         exchanges = []
         for compression in dict.fromkeys(self.compressions[b.variable] for b in chosen):
             codec = codec_of(compression, n_terms=topology.n_replicas)
             alike = [b for b in chosen if self.compressions[b.variable] == compression]
-            exchanges += [
-                _Exchange.of(name, each, codec) for name, each in collectives(alike, self.buckets).items()
-            ]
+            size_of = partial(_payload_bytes, compression)
+            made = collectives(alike, self.buckets, size_of)
+            exchanges += [_Exchange.of(name, each, codec) for name, each in made.items()]
         return exchanges
 
 
@@ -240,6 +243,10 @@ def _states(b: Boundary, codec: Codec, name: str, rank: int, device: str) -> lis
         )
         for spec in codec.states(static_dims(b), working)
     ]
+
+
+def _payload_bytes(compression: Compression, b: Boundary) -> int:
+    return payload_bytes(static_dims(b), b.dtype, compression)
 
 
 def _spec(b: Boundary) -> TensorSpec:

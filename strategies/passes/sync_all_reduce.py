@@ -1,6 +1,6 @@
 """Between-graph synchronisation by collectives among replicas that each own all variables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -127,8 +127,17 @@ class Collective:
     key_names: tuple[str, ...]
 
 
-def collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> dict[str, Collective]:
-    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one."""
+def collectives(
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    size_of: Callable[[Boundary], int] | None = None,
+) -> dict[str, Collective]:
+    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
+
+    Args:
+        size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
+    """
+    n_bytes = size_of or _n_bytes
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
@@ -139,17 +148,19 @@ def collectives(dense: Sequence[Boundary], buckets: Sequence[Sequence[str]]) -> 
             for b in by_variable.get(variable, {}).values():
                 by_dtype.setdefault(b.dtype, []).append(b)
         for dtype, members in by_dtype.items():
-            small = [b for b in members if _n_bytes(b) < LARGE_BYTES]
+            small = [b for b in members if n_bytes(b) < LARGE_BYTES]
             if small:
-                made |= _collective(f"sync/bucket_{i}_{dtype}", small)
+                made |= _collective(f"sync/bucket_{i}_{dtype}", small, n_bytes)
             for b in members:
-                if _n_bytes(b) >= LARGE_BYTES:
-                    made |= _collective(f"{sync_prefix(b)}/large", [b])
+                if n_bytes(b) >= LARGE_BYTES:
+                    made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes)
     return made
 
 
-def _collective(name: str, members: Sequence[Boundary]) -> dict[str, Collective]:
-    n_pieces = min(MAX_PIECES, max(1, sum(map(_n_bytes, members)) // PIECE_BYTES))
+def _collective(
+    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int]
+) -> dict[str, Collective]:
+    n_pieces = min(MAX_PIECES, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
     collective = Collective(
         members=tuple(sync_prefix(b) for b in members),
         key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),

@@ -40,9 +40,9 @@ class Capture:
         self.batch_size: int = answer[0]
         self.batches: list[list[npt.NDArray[np.generic]]] = answer[1]
 
-    def plan(self, strategy: str) -> Plan:
+    def plan(self, strategy: str, **params: str) -> Plan:
         topology = Topology(replicas_per_task=(1,) * N_WORKERS, batch_size=self.batch_size)
-        return make_plan(strategy, None, load_summary(self.folder), topology)
+        return make_plan(strategy, params, load_summary(self.folder), topology)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,19 @@ def test_measured_bytes_are_those_predicted(
         assert row == pytest.approx(predicted, rel=0.03)
     assert measured.loss[-1] < measured.loss[0]
     assert all(peak is not None and peak > 100e6 for peak in measured.peak_rss_bytes)
+
+
+@pytest.mark.parametrize("compressor", ["fp16", "bf16-ef", "topk", "powersgd", "signsgd-ef", "qsgd"])
+@pytest.mark.parametrize("strategy", ["ps-load-balancing", "all-reduce"])
+def test_compressed_bytes_are_those_predicted(
+    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str, compressor: str
+) -> None:
+    plan, whole = captured.plan(strategy, compressor=compressor), captured.plan(strategy)
+    assert plan.payload_bytes_per_step < 0.8 * whole.payload_bytes_per_step
+    with training(cluster, captured, plan, tmp_path) as processes:
+        measured = measure(processes, n_steps=4, warmup=2, batch_size=captured.batch_size)
+    assert measured.tcp is not None
+    assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
 
 
 def test_without_communication_no_byte_is_counted(
