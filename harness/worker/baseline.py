@@ -186,7 +186,8 @@ def _session(
     keras.utils.set_random_seed(seed)
     with distribution.scope(), recorded() as made:
         step = _composed(workload.train_step())
-        step.optimizer.build(list(step.variables))
+        if not step.optimizer.built:
+            step.optimizer.build(list(step.variables))
     variables = matched(captured.variables, made, [*step.variables, *step.optimizer.variables])
     distributed = DistributedStep(step, distribution, structure, replicas, batch_size)
     distributed.trace()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from strategies.errors import UnsupportedError
 from strategies.tf_bridge.boundary import merge_duplicates, raw_variable
-from strategies.tf_bridge.tracing import CapturableStep
+from strategies.tf_bridge.tracing import CapturableStep, reason_of
 from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -59,10 +59,9 @@ class DistributedStep:
         try:
             self._train.get_concrete_function(self.placed(empty), self.weight)
         except Exception as error:
-            reason = next(iter(str(error).strip().splitlines()), "no message")
             raise UnsupportedError(
-                f"train step: TensorFlow's strategy must be able to trace it, got {type(error).__name__}: "
-                f"{reason:.200}; leave this strategy out for this workload"
+                f"train step: TensorFlow's strategy must be able to trace it, got {reason_of(error)}; leave "
+                "this strategy out for this workload"
             ) from error
 
     def placed(self, batch: Sequence[Array]) -> tf.distribute.DistributedValues:

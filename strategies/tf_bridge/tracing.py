@@ -169,10 +169,10 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
     except Exception as error:
         if recorder.failure is not None:
             raise recorder.failure from None
-        raise CaptureError(f"train step: tracing it raised {_reason(error)}") from error
+        raise CaptureError(f"train step: tracing it raised {reason_of(error)}") from error
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Type and message of an error of the user's, on one line."""
     # Autograph puts a traceback into the message and may change the type; it keeps both here.
     metadata = getattr(error, "ag_error_metadata", None)

@@ -63,13 +63,23 @@ class Whole(Seeded):
             return loss
 
         return train
+
+
+class Accumulates(Whole):
+    name = "accumulates"
+
+    def train_step(self):
+        step = Seeded.train_step(self)
+        optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+        optimizer.build(step.variables)
+        return TrainStep(loss=step.loss, variables=step.variables, optimizer=optimizer)
 """
 PACKED = "tf-multi-worker-mirrored:communication=ring,bytes_per_pack=1000"
 ONE = "tf-mirrored:cross_device_ops=reduction-to-one-device"
 EXPERIMENT = f"""
 name: rivals-small
 workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad",
-            "mine.py:Seeded", "mine.py:Whole"]
+            "mine.py:Seeded", "mine.py:Whole", "mine.py:Accumulates"]
 strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-multi-worker-mirrored, "{PACKED}"]
 cluster: {{workers: [1, 2], replicas_per_worker: [1, 2]}}
 measure: {{warmup_steps: 1, steps: 6, repeats: 1}}
@@ -82,6 +92,7 @@ matrix:
     - {{workload: word-lm, strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
     - {{workload: "mine.py:Seeded", strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
     - {{workload: "mine.py:Whole", strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
+    - {{workload: "mine.py:Accumulates", strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
 compare: {{baseline: tf-one-device}}
 """
 
@@ -135,6 +146,7 @@ def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]
         ("digits-cnn", "plan", "mirrors variables within one process, got 2 workers"),
         ("digits-cnn", "plan", "makes one replica of all CPUs of a worker, got 2 replicas per worker"),
         ("mine.py:Seeded", "transform", "got operations with seeds of their own; use keras.random"),
+        ("mine.py:Accumulates", "transform", "must be able to trace it, got RuntimeError"),
         ("mine.py:Whole", "transform", "got a whole tf.function; return loss, variables and optimizer"),
     }
     for workload, stage, words in reasons:
