@@ -12,10 +12,10 @@ from cases import Cases  # noqa: E402
 
 from harness.worker.check import check  # noqa: E402
 from harness.worker.shrink import first_divergence  # noqa: E402
-from strategies.passes import combine_local, sync_all_reduce, sync_ps  # noqa: E402
+from strategies.passes import combine_local, ps_accumulator, sync_all_reduce  # noqa: E402
 
 TOPOLOGY = (2, 1)
-WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, sync_ps.merge_rows
+WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, ps_accumulator.merge_rows
 
 
 def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
@@ -42,7 +42,7 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", sync_all_reduce, "bucket_all_reduce", no_collective, "dense-all-reduce", False),
         ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
-        ("ps", sync_ps, "merge_rows", doubled_rows, "sync-ps", True),
+        ("ps", ps_accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],
 )
 def test_the_broken_pass_is_named(
