@@ -13,14 +13,19 @@ pytest.importorskip("tensorflow")
 import keras  # noqa: E402
 from cases import Case, case_of  # noqa: E402
 
+from harness.worker.artefact import InitialValues, save  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
+from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.numerics.compressors.cast import Cast  # noqa: E402
 from strategies.passes.kept_state import KeptState  # noqa: E402
-from strategies.plan import Compression, Plan  # noqa: E402
+from strategies.plan import Compression, Plan, StepSummary  # noqa: E402
 from strategies.program import Program  # noqa: E402
+from strategies.registry import make_plan  # noqa: E402
+from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
+from strategies.topology import Topology  # noqa: E402
 from workloads import registry  # noqa: E402
 from workloads.data import batches  # noqa: E402
 
@@ -217,3 +222,63 @@ def test_a_plan_that_compresses_rows_is_refused_by_name(cases, strategy):
     )
     with pytest.raises(StrategyError, match=r"embeddings.*takes dense floating gradients, got rows"):
         programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
+
+
+@dataclass(frozen=True)
+class Training:
+    """`digits-cnn` as a run has it: its own size and types, and the same batches for every strategy."""
+
+    step: TrainGraph
+    summary: StepSummary
+    initial: InitialValues
+    epochs: Sequence[Sequence[Sequence[Any]]]
+
+    def plan(self, compressor: str | None) -> Plan:
+        topology = Topology(replicas_per_task=(1, 1), batch_size=len(self.epochs[0][0][0]))
+        return make_plan("all-reduce", {"compressor": compressor}, self.summary, topology)
+
+    def last_loss(self, programs: Sequence[Program]) -> float:
+        """Mean loss over the last epoch."""
+        with InProcessCluster(programs, self.initial) as cluster:
+            losses = [[cluster.step(batch) for batch in epoch] for epoch in self.epochs]
+        return float(np.mean(losses[-1]))
+
+
+@pytest.fixture(scope="module")
+def training(shared) -> Training:
+    """Plain descent without dropout, whose draws would differ by more than compressors make losses differ."""
+    n_epochs, batch_size = 12, 64
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    params = {"optimizer": "sgd", "dropout": 0.0, "batch_size": batch_size}
+    workload = registry.resolve("digits-cnn", params)
+    captured = capture(workload.train_step(), workload.dataset(0).element_spec)
+    summary = summarise(captured.step, "digits-cnn", {})
+    save(shared / "training", captured.step, captured.initial, summary)
+    fed = batches(workload, batch_size=batch_size, seed=0)
+    n_steps = 1797 // batch_size
+    return Training(
+        step=captured.step,
+        summary=summary,
+        initial=InitialValues(shared / "training"),
+        epochs=[[list(next(fed)) for _ in range(n_steps)] for _ in range(n_epochs)],
+    )
+
+
+@pytest.fixture(scope="module")
+def uncompressed_loss(training) -> float:
+    return training.last_loss(programs_of(training.step, training.plan(None)))
+
+
+@pytest.mark.parametrize("compressor", BY_NAME)
+def test_training_reaches_the_loss_of_uncompressed_training(training, uncompressed_loss, compressor):
+    loss = training.last_loss(programs_of(training.step, training.plan(compressor)))
+    assert loss <= 1.05 * uncompressed_loss
+
+
+def test_training_without_feedback_does_not_get_there(training, uncompressed_loss, monkeypatch):
+    keep = KeptState.keep
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptState, "keep", lambda state, _: keep(state, state.value))
+        forgetful = programs_of(training.step, training.plan("topk"))
+    assert training.last_loss(forgetful) > 1.5 * uncompressed_loss
