@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from strategies import compressors
-from strategies.builders import all_reduce, baselines, local, parameter_server
+from strategies.builders import all_reduce, baselines, local, parameter_server, partitioned
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
 from strategies.errors import StrategyError, UnsupportedError
@@ -48,11 +48,45 @@ _STRATEGIES = (
         summary="collectives over buckets of gradients during backward; every replica owns all variables",
         strategy_class="exact",
         layout=all_reduce.bucketed,
-        params=(
-            Param(name="chunk_size", type=int, default=128, minimum=1),
-            Param(name="bucket_bytes", type=int, default=None, minimum=1),
-            *compressors.PARAMS,
-        ),
+        params=(*all_reduce.PARAMS, *compressors.PARAMS),
+    ),
+    Strategy(
+        name="partitioned-ps",
+        summary="parameter servers; variables in equal parts, as few as divide their rows",
+        strategy_class="exact",
+        layout=partitioned.partitioned_ps,
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="uneven-partitioned-ps",
+        summary="parameter servers; variables in unequal parts, as few as do not divide their rows",
+        strategy_class="exact",
+        layout=partitioned.uneven_partitioned_ps,
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="sharded-ps",
+        summary="parameter servers; every large variable over all of them",
+        strategy_class="exact",
+        layout=partitioned.sharded_ps,
+        params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="partitioned-all-reduce",
+        summary="collectives, one for each part of a variable; every replica owns all parts",
+        strategy_class="exact",
+        layout=partitioned.partitioned_all_reduce,
+        params=(partitioned.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
+    ),
+    Strategy(
+        name="random-axis-partitioned-all-reduce",
+        summary="collectives, one for each part of a variable along an axis drawn by seed",
+        strategy_class="exact",
+        layout=partitioned.random_axis,
+        params=(partitioned.MAX_SHARDS, partitioned.SEED, *all_reduce.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
         name="tf-one-device",

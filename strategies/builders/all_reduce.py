@@ -1,8 +1,13 @@
 """All-reduce: which gradients travel together."""
 
-from strategies.builders.base import Params, node_of
+from strategies.builders.base import Param, Params, node_of
 from strategies.plan import PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
+
+PARAMS = (
+    Param(name="chunk_size", type=int, default=128, minimum=1),
+    Param(name="bucket_bytes", type=int, default=None, minimum=1),
+)
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout

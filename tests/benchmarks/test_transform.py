@@ -21,14 +21,15 @@ from strategies.ir.verify import verify
 from strategies.passes.of_plan import passes_of, topology_of
 from strategies.passes.pipeline import Transformed, run_passes
 from strategies.plan import Plan
+from strategies.plan_parts import parts_of
 from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 
 pytestmark = pytest.mark.tensorflow
 
-STRATEGIES = ("none", "ps", "ps-load-balancing", "all-reduce")
-SHARED = ("ps", "ps-load-balancing")
+STRATEGIES = ("none", "ps", "ps-load-balancing", "all-reduce", "partitioned-ps")
+SHARED = ("ps", "ps-load-balancing", "partitioned-ps")
 BATCH_SIZE = 64
 LARGEST = (20_000, 8)
 Cell = tuple[int, int]
@@ -52,6 +53,12 @@ def transformed(
     return run_passes(passes_of(plan, task=0), captured(n_nodes), topology_of(plan), check=check)
 
 
+def in_parts(step: TrainGraph, plan: Plan) -> tuple[int, int]:
+    """Variables and boundaries of a step whose parts are counted each."""
+    n_parts = {n.variable: len(parts_of(n)) for n in plan.nodes}
+    return sum(n_parts[v.name] for v in step.variables), sum(n_parts[b.variable] for b in step.boundaries)
+
+
 @pytest.mark.parametrize("n_workers", [1, 2])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers: int) -> None:
@@ -64,8 +71,9 @@ def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers
         sizes[n_replicas] = len(made.step.graph.nodes)
         n_copies = 1 if strategy in SHARED else n_replicas
         assert len(made.step.losses) == n_replicas
-        assert len(made.step.variables) == n_copies * len(step.variables)
-        assert len(made.step.boundaries) == n_copies * len(step.boundaries)
+        n_variables, n_boundaries = in_parts(step, plan_of(strategy, n_nodes, n_replicas, n_workers))
+        assert len(made.step.variables) == n_copies * n_variables
+        assert len(made.step.boundaries) == n_copies * n_boundaries
         assert made.timings[-1].nodes == sizes[n_replicas]
     assert sizes[8] - sizes[4] == 2 * (sizes[4] - sizes[2])
     assert sizes[8] - sizes[4] > 4 * n_nodes // 3

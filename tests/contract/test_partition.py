@@ -1,0 +1,273 @@
+"""Partitioned variables: the same numbers as one device, whatever the optimizer, and mistakes are noticed."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+# Where a mistake leaves workers waiting for each other, the test must not wait long.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
+tf = pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from cases import case_of  # noqa: E402
+from covering import covering  # noqa: E402
+from matrix import OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS  # noqa: E402
+
+from harness.worker.in_process import programs_of, start_servers  # noqa: E402
+from strategies.errors import StrategyError  # noqa: E402
+from strategies.numerics import parts  # noqa: E402
+from strategies.passes import partition_graph  # noqa: E402
+from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.plan import Partition  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402
+
+FACTORS = {
+    "workload": WORKLOADS,
+    "optimizer": OPTIMIZERS,
+    "replicas": TOPOLOGIES,
+    "strategy": tuple(PARTITIONED),
+}
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--all-cases"):
+        chosen = list(itertools.product(*FACTORS.values()))
+    else:
+        pairs = [("workload", "strategy"), ("optimizer", "strategy"), ("replicas", "strategy")]
+        chosen = covering(FACTORS, [*pairs, ("workload", "optimizer")])
+    chosen.sort(key=lambda choice: (WORKLOADS.index(choice[0]), OPTIMIZERS.index(choice[1])))
+    metafunc.parametrize(
+        "combination", chosen, ids=lambda c: "-".join((*c[:2], "+".join(map(str, c[2])), c[3]))
+    )
+
+
+def cut_of(plan):
+    return {node.variable: node.partition for node in plan.nodes if node.partition is not None}
+
+
+def test_equivalent(cases, combination):
+    workload, optimizer, replicas, strategy = combination
+    case = cases.of(workload, optimizer)
+    plan = case.plan(strategy, replicas, **PARTITIONED[strategy])
+    assert bool(cut_of(plan)) == (strategy != "sharded-ps" or len(replicas) > 1)
+    verdict = case.check(plan)
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+    assert verdict.tolerance < 1e-9
+
+
+class TwoTables:
+    """A step with a looked up table, a prime and a size-1 dimension, by a Keras optimizer."""
+
+    clip_global_norm = None
+
+    def __init__(self, optimizer):
+        self.table = keras.Variable(np.linspace(-1, 1, 44).reshape(11, 4), name="table", dtype="float32")
+        self.kernel = keras.Variable(np.linspace(-1, 1, 28).reshape(4, 7), name="kernel", dtype="float32")
+        self.one = keras.Variable(np.full((1, 7), 0.5), name="one", dtype="float32")
+        self.variables = [self.table, self.kernel, self.one]
+        self.optimizer = optimizer
+        optimizer.build(self.variables)
+
+    def loss(self, batch):
+        # Ids repeat, in any order, and some parts of the table are looked up by nobody.
+        ids = tf.cast(batch[:, :2] * 5, tf.int32) % 11
+        looked_up = tf.nn.embedding_lookup(self.table.value, ids)
+        return tf.reduce_mean(tf.square(tf.reduce_sum(looked_up, 1) @ self.kernel * self.one))
+
+
+K = keras.optimizers
+MADE = {
+    "amsgrad": lambda: K.Adam(0.1, amsgrad=True),
+    "adamax": lambda: K.Adamax(0.1),
+    "nadam": lambda: K.Nadam(0.1),
+    "lion": lambda: K.Lion(0.1),
+    "ftrl": lambda: K.Ftrl(0.1),
+    "lamb": lambda: K.Lamb(0.1),
+    "adadelta": lambda: K.Adadelta(0.1),
+    "adagrad-from-zero": lambda: K.Adagrad(0.1, initial_accumulator_value=0.0, epsilon=1e-3),
+    "rmsprop": lambda: K.RMSprop(0.1, momentum=0.9, centered=True),
+    "nesterov": lambda: K.SGD(0.1, momentum=0.9, nesterov=True, clipnorm=0.5),
+    "clipped": lambda: K.Adam(0.1, global_clipnorm=0.3),
+    "ema": lambda: K.AdamW(0.1, weight_decay=0.1, use_ema=True),
+}
+SPEC = tf.TensorSpec((3,), tf.float32)
+
+
+def fed():
+    random = np.random.default_rng(0)
+    return [[random.uniform(0, 3, size=(7, 3)).astype(np.float32)] for _ in range(3)]
+
+
+def tables(tmp_path, optimizer, name="sgd"):
+    keras.backend.clear_session()
+    # Servers remember their collectives' shapes, and cases of one name share servers.
+    return case_of(capture(TwoTables(optimizer), SPEC), fed(), tmp_path / f"tables-{name}+{name}")
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_any_elementwise_or_row_local_optimizer(tmp_path, made):
+    case = tables(tmp_path, MADE[made](), made)
+    for strategy, replicas in (
+        ("uneven-partitioned-ps", (2, 1)),
+        ("random-axis-partitioned-all-reduce", (1, 1)),
+    ):
+        plan = case.plan(strategy, replicas)
+        assert {"table", "kernel"} <= set(cut_of(plan))
+        assert "one" not in cut_of(plan) or cut_of(plan)["one"].axis == 1
+        verdict = case.check(plan)
+        worst = max(verdict.variables, key=lambda v: v.update_error)
+        assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+def test_an_update_that_needs_the_whole_keeps_it_whole(tmp_path):
+    case = tables(tmp_path, K.Adafactor(0.1))
+    plan = case.plan("partitioned-ps", (1, 1))
+    assert not cut_of(plan)
+    edited = plan.model_copy(
+        update={
+            "nodes": tuple(
+                n.model_copy(
+                    update={
+                        "partition": Partition(axis=0, sizes=(2, 2), destinations=(0, 1)),
+                        "destination": None,
+                    }
+                )
+                if n.shape == (4, 7)
+                else n
+                for n in plan.nodes
+            )
+        }
+    )
+    with pytest.raises(StrategyError, match=r"variable 'kernel'.*Mean.*neither elementwise.*keep it whole"):
+        programs_of(case.step, edited)
+
+
+def with_kernel(plan, **changes):
+    """The plan with another partition of the kernel and its slots."""
+    nodes = tuple(
+        n.model_copy(update={"partition": n.partition.model_copy(update=changes)}) if n.shape == (4, 7) else n
+        for n in plan.nodes
+    )
+    return plan.model_copy(update={"nodes": nodes})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ((1, 1, 1, 1, 1), "fill axis 0 of shape"),
+        ((2, 1), "fill axis 0"),
+        ((4,), "two parts or more"),
+        ((4, 0), "one row"),
+    ],
+)
+def test_parts_that_do_not_fill_the_axis(tmp_path, sizes, says):
+    case = tables(tmp_path, K.SGD(0.1))
+    plan = case.plan("partitioned-ps", (1, 1))
+    with pytest.raises(StrategyError, match=rf"variable 'kernel'.*{says}.*fewer shards or keep it whole"):
+        programs_of(case.step, with_kernel(plan, sizes=sizes, destinations=(0,) * len(sizes)))
+
+
+def test_a_slot_that_is_not_cut_with_its_variable(tmp_path):
+    case = tables(tmp_path, K.SGD(0.1, momentum=0.9))
+    plan = case.plan("partitioned-ps", (1, 1))
+    nodes = tuple(
+        n.model_copy(update={"partition": None, "destination": 0}) if "kernel_momentum" in n.variable else n
+        for n in plan.nodes
+    )
+    with pytest.raises(StrategyError, match=r"slot .*kernel_momentum.*is cut like 'kernel'"):
+        programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
+
+
+def test_a_variable_that_the_step_does_not_have(tmp_path):
+    case = tables(tmp_path, K.SGD(0.1))
+    plan = case.plan("partitioned-ps", (1, 1))
+    nodes = tuple(n.model_copy(update={"variable": "gone"}) if n.shape == (4, 7) else n for n in plan.nodes)
+    with pytest.raises(StrategyError, match="got 'gone'"):
+        programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
+
+
+# Mistakes, each of which the check must notice.
+
+
+def swapped(whole, *, axis, sizes):
+    return list(reversed(parts.split_parts(whole, axis=axis, sizes=sizes)))
+
+
+def shifted_ids(rows, ids, *, starts):
+    n = len(starts)
+    made = parts.split_rows(rows, ids, starts=starts)
+    return (*made[:n], *(tf.maximum(i - 1, 0) for i in made[n:]))
+
+
+def unmerged(rows, ids, *, starts):
+    """Every part gets only the first of the rows of an id."""
+    n = len(starts)
+    made = parts.split_rows(rows, ids, starts=starts)
+    kept = []
+    for part_ids in made[n:]:
+        unique, place = tf.unique(part_ids)
+        kept.append(tf.math.unsorted_segment_min(tf.range(tf.size(part_ids)), place, tf.size(unique)))
+    return (
+        *(tf.gather(r, k) for r, k in zip(made[:n], kept, strict=True)),
+        *(tf.gather(i, k) for i, k in zip(made[n:], kept, strict=True)),
+    )
+
+
+def unstitched(ids, *tensors):
+    n = len(tensors) // 2
+    rows = tf.concat(list(tensors[n:]), 0)
+    return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
+
+
+def first_only(*values, how):
+    return values[0]
+
+
+MISTAKES = {
+    "swapped-shards": ("split_parts", swapped, "word-lm", "momentum"),
+    "wrong-offset": ("split_rows", shifted_ids, "word-lm", "momentum"),
+    "unmerged-ids": ("split_rows", unmerged, "word-lm", "adagrad"),
+    "unordered-lookup": ("stitch_rows", unstitched, "word-lm", "momentum"),
+    "joined-backwards": ("join_parts", lambda *p, axis: tf.concat(p[::-1], axis), "digits-mlp", "momentum"),
+    "norm-of-one-part": ("total", first_only, "digits-mlp", "adamw-clipped"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_noticed(cases, monkeypatch, mistake):
+    name, wrong, workload, optimizer = MISTAKES[mistake]
+    case = cases.of(workload, optimizer)
+    plan = case.plan("partitioned-ps", (2,), max_shards=2)
+    sound = programs_of(case.step, plan)
+    assert case.run(plan, sound, start_servers(sound)).equivalent
+    monkeypatch.setattr(partition_graph, name, wrong)
+    programs = programs_of(case.step, plan)
+    assert not case.run(plan, programs, start_servers(programs)).equivalent
+
+
+@pytest.mark.parametrize("strategy", ["partitioned-ps", "partitioned-all-reduce"])
+def test_the_pass_is_pure_and_keeps_the_parts_of_the_update(cases, strategy):
+    from strategies.ir.text import to_text
+    from strategies.ir.verify import verify
+
+    case = cases.of("word-lm", "adamw-clipped")
+    plan = case.plan(strategy, (1, 1))
+    hoist, cut, *_ = passes_of(plan, 0)
+    assert cut.name == "partition"
+    step = hoist.apply(case.step, topology_of(plan))
+    before = to_text(step.graph)
+    first, second = (cut.apply(step, topology_of(plan)) for _ in range(2))
+    assert to_text(step.graph) == before
+    assert to_text(first.graph) == to_text(second.graph) != before
+    verify(first.graph)
+    assert {*first.roots()} <= set(first.graph.by_name)
+    assert first.update_nodes() <= set(first.graph.by_name)
+    owned = [n for r in first.regions for n in r.nodes]
+    assert len(owned) == len(set(owned))
+    assert set(owned).isdisjoint(first.shared_update)
+    assert replace(cut, cuts={}).apply(step, topology_of(plan)) is step
