@@ -10,6 +10,7 @@ from strategies.ir.traced import TracedTable
 from strategies.ir.traversal import copy_nodes
 from strategies.tf_bridge.captured_constants import constant_of
 from strategies.tf_bridge.graphdef import graph_from_graphdef
+from strategies.tf_bridge.tracing import with_effects
 
 # Resources whose contents are what their initializer makes; a mutable table's would be lost.
 _REMADE = frozenset({"HashTableV2", "SummaryWriter"})
@@ -54,9 +55,7 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
         placeholder=placeholder,
         nodes=nodes,
         handle=prefix + made[0].op.name,
-        initializers=tuple(
-            prefix + op.name for op in concrete.graph.control_outputs if op.type not in _REMADE
-        ),
+        initializers=tuple(prefix + op.name for op in with_effects(concrete) if op.type not in _REMADE),
     )
 
 

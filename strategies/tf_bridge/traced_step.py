@@ -17,7 +17,7 @@ from strategies.tf_bridge.graphdef import graph_from_graphdef
 from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.optimizer_slots import slots_of
 from strategies.tf_bridge.tables import remade_table
-from strategies.tf_bridge.tracing import AnyVariable, Trace
+from strategies.tf_bridge.tracing import AnyVariable, Trace, with_effects
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -70,7 +70,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         marks=tuple(mark.named(names[id(mark.handle)]) for mark in recorder.marks),
         batch=tuple(_inputs(concrete, element_spec)),
         loss=recorder.loss,
-        must_run=tuple(op.name for op in concrete.graph.control_outputs),
+        must_run=tuple(op.name for op in with_effects(concrete)),
         stateful_ops=_stateful_ops(graph),
         tables=captures.tables,
     )

@@ -180,3 +180,9 @@ def reason_of(error: Exception) -> str:
     text = " ".join(_TERMINAL_STYLE.sub("", told).split())
     shortened = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
     return shortened if not shortened.endswith(":") else f"{shortened} no message"
+
+
+def with_effects(concrete: ConcreteFunction) -> tuple[tf.Operation, ...]:
+    """Operations that a function runs though no result needs them, as created; TensorFlow keeps no order."""
+    names = {op.name for op in concrete.graph.control_outputs}
+    return tuple(op for op in concrete.graph.get_operations() if op.name in names)
