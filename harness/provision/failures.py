@@ -8,7 +8,7 @@ from signal import Signals
 from harness.errors import EXIT_MISSING, CaseError, HarnessError
 from harness.worker.replies import Died, JobError, Silent
 
-N_LOG_LINES = 20
+N_LOG_LINES = 60
 USER_ERROR = "user-error"
 """Kind of a failure that the user's own file or option caused."""
 _LOG_TAIL_BYTES = 16384

@@ -1,15 +1,15 @@
 """Help and lists answer at once because nothing heavy is imported for them."""
 
 import json
-import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 _HEAVY = ("tensorflow", "keras", "ray", "numpy", "pyarrow", "scipy", "sklearn", "docker", "jinja2", "rich")
+
+LISTS = ("workloads", "strategies", "compressors", "providers", "experiments")
 
 _PROBE = """
 import json, sys
@@ -34,7 +34,7 @@ def _imports(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["list", "workloads"], ["list", "providers"], ["list", "experiments"]],
+    [["--help"], ["run", "--help"], *(["list", what] for what in LISTS)],
     ids=" ".join,
 )
 def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
@@ -43,18 +43,6 @@ def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
 
 def test_help_does_not_even_import_pydantic_and_yaml() -> None:
     assert not _imports("--help") & {"pydantic", "yaml"}
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "workloads"], ["list", "strategies"]], ids=" ".join
-)
-def test_the_answer_costs_less_than_half_a_second(arguments: list[str]) -> None:
-    program = Path(sys.executable).with_name("stratbench")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Processor time, not the clock's: what else runs on this machine is not the command's doing.
-    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 0.5
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
