@@ -7,7 +7,7 @@ LOCK := .ci/lock/$(DEVICE).txt
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all soak check lock
+.PHONY: help setup bench test test-all check lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,13 +26,10 @@ bench: setup  ## run the quickstart comparison, print it and the path of its rep
 	$(BIN)/stratbench run quickstart
 
 test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
-	$(BIN)/python -m pytest --ignore tests/soak $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-all: setup  ## the whole contract matrix
-	$(BIN)/python -m pytest --ignore tests/soak --all-cases $(PYTEST_ARGS)
-
-soak: setup  ## long calibrations and cycles, outside CI
-	$(BIN)/python -m pytest tests/soak --timeout 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --all-cases $(PYTEST_ARGS)
 
 check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .
