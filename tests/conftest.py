@@ -14,6 +14,8 @@ import pytest
 
 # Before any test imports TensorFlow: its start-up notices would bury a failing test's own output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A server has 64 queues of messages unless told, with a thread for each, and ends with its process only.
+os.environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _PROBE_TIMEOUT_S = 10.0

@@ -1,18 +1,19 @@
 """What the contract tests share: small workloads captured once, and references run once per topology."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
+from servers import running
 
 from harness.equivalence import Verdict
 from harness.worker.artefact import InitialValues, in_float64, save
 from harness.worker.check import Reference, make_reference
-from harness.worker.in_process import InProcessCluster, programs_of, start_servers
+from harness.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan import Plan, StepSummary
 from strategies.program import Program
@@ -23,6 +24,8 @@ from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology
 from workloads import registry
 from workloads.data import batches
+
+Start = Callable[[Sequence[Program], InitialValues], AbstractContextManager[InProcessCluster]]
 
 N_STEPS = 3
 # No number of replicas divides it, so that shards are never equally large.
@@ -41,32 +44,12 @@ OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
     "rmsprop": {"optimizer": "rmsprop"},
 }
 
-_pool: dict[tuple[object, ...], list[tf.distribute.Server]] = {}
-
-
-def servers_for(case: "Case", plan: Plan, programs: Sequence[Program]) -> list[tf.distribute.Server]:
-    """Servers without variables, accumulators and queues.
-
-    A server remembers the shapes of its collectives, so that those with collectives serve one model only.
-    """
-    collective = any(p.group_leader for p in programs)
-    key = (
-        plan.replicas_per_task,
-        (case.name, plan.strategy, *plan.strategy_params.items()) if collective else None,
-    )
-    if key not in _pool:
-        _pool[key] = start_servers(programs)
-    for server in _pool[key]:
-        tf.compat.v1.Session.reset(server.target)
-    return _pool[key]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A captured step in float64 with all that a check needs; references are kept per topology."""
 
     step: TrainGraph
-    name: str
     summary: StepSummary
     initial: InitialValues
     batches: Sequence[Sequence[Any]]
@@ -90,12 +73,9 @@ class Case:
         """As `harness.worker.check` does, on servers of earlier checks."""
         return self.run(plan, programs_of(self.step, plan))
 
-    def run(
-        self, plan: Plan, programs: Sequence[Program], servers: list[tf.distribute.Server] | None = None
-    ) -> Verdict:
+    def run(self, plan: Plan, programs: Sequence[Program], start: Start = running) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
-        servers = servers or servers_for(self, plan, programs)
-        with InProcessCluster(programs, self.initial, servers) as cluster:
+        with start(programs, self.initial) as cluster:
             for batch in self.batches:
                 cluster.step(batch)
             return self.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
@@ -127,7 +107,6 @@ def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path) -> Case:
     summary = summarise(captured.step, folder.name, {})
     save(folder, captured.step, captured.initial, summary)
     return Case(
-        name=folder.name.partition("+")[0],
         step=step_in_float64(captured.step),
         summary=summary,
         initial=InitialValues(folder, float64=True),

@@ -12,9 +12,10 @@ pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
 from cases import Case, case_of  # noqa: E402
+from servers import running  # noqa: E402
 
 from harness.worker.artefact import InitialValues, save  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
@@ -88,7 +89,7 @@ class Totals:
 
     @classmethod
     def of(cls, case: Case, plan: Plan, programs: Sequence[Program] | None = None) -> "Totals":
-        with InProcessCluster(programs or programs_of(case.step, plan), case.initial) as cluster:
+        with running(programs or programs_of(case.step, plan), case.initial) as cluster:
             for batch in case.batches:
                 cluster.step(batch)
             values = cluster.read()
@@ -162,7 +163,7 @@ def test_half_precision_keeps_its_bound(steady, strategy, compressor):
 def magnitudes(case: Case, replicas: tuple[int, ...]) -> Values:
     """Σ|g_i| over replicas and steps, from replicas that do not communicate."""
     plan = case.plan("none", replicas)
-    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
+    with running(programs_of(case.step, plan), case.initial) as cluster:
         for batch in case.batches:
             cluster.step(batch)
         values = cluster.read()
@@ -195,7 +196,7 @@ def test_quantized_gradients_are_off_by_less_than_a_level_of_each_replica(steady
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_compressor_state_is_loaded_and_read_like_other_variables(steady, strategy):
     plan = plan_of(steady, strategy, "powersgd")
-    with InProcessCluster(programs_of(steady.step, plan), steady.initial) as cluster:
+    with running(programs_of(steady.step, plan), steady.initial) as cluster:
         first = cluster.read()
         cluster.step(steady.batches[0])
         after = cluster.read()
@@ -239,7 +240,7 @@ class Training:
 
     def last_loss(self, programs: Sequence[Program]) -> float:
         """Mean loss over the last epoch."""
-        with InProcessCluster(programs, self.initial) as cluster:
+        with running(programs, self.initial) as cluster:
             losses = [[cluster.step(batch) for batch in epoch] for epoch in self.epochs]
         return float(np.mean(losses[-1]))
 

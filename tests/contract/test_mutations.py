@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import N_STEPS, Case  # noqa: E402
 
 from harness.worker.check import make_reference  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of, start_servers  # noqa: E402
+from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from harness.worker.session_runner import WorkerSession  # noqa: E402
 from strategies.ir.graph import Node  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
@@ -64,7 +64,7 @@ def without(name: str) -> Callable[[Pass], Sequence[Pass]]:
 def verdicts(case: Case, plan: Plan, programs: Sequence[Program]) -> tuple[bool, bool]:
     """Whether the sound programs are equivalent, and whether these are."""
     # Servers of their own: a mistake may leave a queue or a collective in any state.
-    wrong = case.run(plan, programs, start_servers(programs))
+    wrong = case.run(plan, programs, InProcessCluster)
     return case.check(plan).equivalent, wrong.equivalent
 
 

@@ -15,7 +15,7 @@ from cases import case_of  # noqa: E402
 from covering import covering  # noqa: E402
 from matrix import OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS  # noqa: E402
 
-from harness.worker.in_process import programs_of, start_servers  # noqa: E402
+from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import parts  # noqa: E402
 from strategies.passes import partition_graph  # noqa: E402
@@ -103,15 +103,14 @@ def fed():
     return [[random.uniform(0, 3, size=(7, 3)).astype(np.float32)] for _ in range(3)]
 
 
-def tables(tmp_path, optimizer, name="sgd"):
+def tables(tmp_path, optimizer):
     keras.backend.clear_session()
-    # Servers remember their collectives' shapes, and cases of one name share servers.
-    return case_of(capture(TwoTables(optimizer), SPEC), fed(), tmp_path / f"tables-{name}+{name}")
+    return case_of(capture(TwoTables(optimizer), SPEC), fed(), tmp_path / "tables")
 
 
 @pytest.mark.parametrize("made", MADE)
 def test_any_elementwise_or_row_local_optimizer(tmp_path, made):
-    case = tables(tmp_path, MADE[made](), made)
+    case = tables(tmp_path, MADE[made]())
     for strategy, replicas in (
         ("uneven-partitioned-ps", (2, 1)),
         ("random-axis-partitioned-all-reduce", (1, 1)),
@@ -244,10 +243,10 @@ def test_mistakes_are_noticed(cases, monkeypatch, mistake):
     case = cases.of(workload, optimizer)
     plan = case.plan("partitioned-ps", (2,), max_shards=2)
     sound = programs_of(case.step, plan)
-    assert case.run(plan, sound, start_servers(sound)).equivalent
+    assert case.run(plan, sound, InProcessCluster).equivalent
     monkeypatch.setattr(partition_graph, name, wrong)
     programs = programs_of(case.step, plan)
-    assert not case.run(plan, programs, start_servers(programs)).equivalent
+    assert not case.run(plan, programs, InProcessCluster).equivalent
 
 
 @pytest.mark.parametrize("strategy", ["partitioned-ps", "partitioned-all-reduce"])

@@ -14,7 +14,8 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import Case, case_of, servers_for  # noqa: E402
+from cases import Case, case_of  # noqa: E402
+from servers import running  # noqa: E402
 from test_mutations import After  # noqa: E402
 from test_steps_of_other_kinds import SPEC, STEPS, fed, looks_after_the_update, summed_state  # noqa: E402
 
@@ -102,7 +103,7 @@ class Workers:
 @contextlib.contextmanager
 def workers_of(case: Case, plan) -> Iterator[Workers]:
     programs = programs_of(case.step, plan)
-    with InProcessCluster(programs, case.initial, servers_for(case, plan, programs)) as cluster:
+    with running(programs, case.initial) as cluster:
         yield Workers(case, cluster)
 
 
