@@ -1,16 +1,13 @@
-"""All strategies by name, and making plans with them."""
+"""All strategies by name."""
 
-import difflib
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from strategies import compressors
 from strategies.builders import all_reduce, baselines, local, parameter_server, partitioned
-from strategies.builders.base import Param, Params, ParamValue, Strategy
-from strategies.cost import payload_matrix, server_bytes, worker_bytes
-from strategies.errors import StrategyError, UnsupportedError
+from strategies.builders.base import Param, Params, Strategy
+from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary
+from strategies.planning import Settled, plan_of, settled, suggest
 from strategies.topology import Topology
 
 _STRATEGIES = (
@@ -141,104 +138,23 @@ def describe() -> list[dict[str, Any]]:
     ]
 
 
-def resolve(name: str, params: Params | None = None) -> tuple[Strategy, dict[str, ParamValue]]:
+def resolve(name: str, params: Params | None = None) -> Settled:
     """A strategy by its name, `-` and `_` alike, and all of its parameters with defaults filled in.
 
-    With a compressor it is of class `bounded`.
-
     Raises:
-        StrategyError: for an unknown name or parameter (with a suggestion), or a value of the wrong type.
+        StrategyError: for an unknown name (with a suggestion), or as `settled`.
     """
     kebab = name.replace("_", "-")
     if kebab not in _BY_NAME:
-        raise StrategyError(f"strategy {name!r}: unknown name; {_suggest(kebab, _BY_NAME)}")
-    strategy = _BY_NAME[kebab]
-    known = {p.name: p for p in strategy.params}
-    values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
-    for key, value in (params or {}).items():
-        snake = key.replace("-", "_")
-        if snake not in known:
-            hint = _suggest(snake, known) if known else "it takes no parameters"
-            raise StrategyError(f"strategy {kebab!r}: unknown parameter {key!r}; {hint}")
-        values[snake] = _checked(kebab, known[snake], value)
-    if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
-        raise StrategyError(
-            f"strategy {kebab!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
-        )
-    compression, filled = compressors.choose(kebab, values)
-    made = strategy.strategy_class if compression is None else "bounded"
-    if strategy.settle is not None:
-        made = strategy.settle(filled, made)
-    return replace(strategy, strategy_class=made), dict(filled)
+        raise StrategyError(f"strategy {name!r}: unknown name; {suggest(kebab, _BY_NAME)}")
+    return settled(_BY_NAME[kebab], params)
 
 
 def make_plan(name: str, params: Params | None, step: StepSummary, topology: Topology) -> Plan:
     """The plan of a strategy for a step.
 
     Raises:
-        StrategyError: as `resolve`, or for more than one replica with a strategy that runs one.
+        StrategyError: as `resolve` and `plan_of`.
         UnsupportedError: the strategy cannot run on this topology.
     """
-    strategy, values = resolve(name, params)
-    if strategy.single and topology.n_replicas > 1:
-        raise StrategyError(
-            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
-            "use workers=1 and replicas=1"
-        )
-    reason = None if strategy.refuses is None else strategy.refuses(topology, values)
-    if reason is not None:
-        raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
-    layout = local.independent if topology.n_replicas == 1 else strategy.layout
-    compression, _ = compressors.choose(strategy.name, values)
-    laid_out = layout(step, topology, values)
-    nodes = compressors.compressed(laid_out, step, compression, n_replicas=topology.n_replicas)
-    matrix = payload_matrix(step, nodes, topology)
-    notes = [*step.notes]
-    if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
-        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
-    elif compression is not None and not any(node.compressor for node in nodes):
-        notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
-    return Plan(
-        workload=step.workload,
-        strategy=strategy.name,
-        strategy_params=values,
-        strategy_class=strategy.strategy_class,
-        replicas_per_task=topology.replicas_per_task,
-        batch_size=topology.batch_size,
-        device=topology.device,
-        nodes=nodes,
-        payload_bytes_per_step=sum(map(sum, matrix)),
-        payload_matrix=matrix,
-        server_bytes=server_bytes(nodes, topology),
-        worker_bytes=worker_bytes(nodes),
-        notes=tuple(notes),
-    )
-
-
-def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
-    if value is None and param.default is None:
-        return None
-    way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    fits = whole if param.type is int else isinstance(value, param.type)
-    if param.type is float and whole:
-        value, fits = float(value or 0), True
-    if not fits:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
-        )
-    if param.choices and value not in param.choices:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"
-        )
-    if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
-            f"{way_out}"
-        )
-    return value
-
-
-def _suggest(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    return plan_of(*resolve(name, params), step, topology)

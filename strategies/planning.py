@@ -1,0 +1,133 @@
+"""From a strategy and what was asked of it to the plan of a step."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from strategies import compressors
+from strategies.builders import local
+from strategies.builders.base import Param, Params, ParamValue, Strategy
+from strategies.cost import payload_matrix, server_bytes, worker_bytes
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan import Plan, PlanNode, StepSummary
+from strategies.topology import Topology
+
+Settled = tuple[Strategy, dict[str, ParamValue]]
+
+
+def settled(strategy: Strategy, params: Params | None = None) -> Settled:
+    """A strategy in the class that it has with these parameters, and all of them with defaults filled in.
+
+    With a compressor it is of class `bounded`.
+
+    Raises:
+        StrategyError: for an unknown parameter (with a suggestion), a value of the wrong type, or values that
+            contradict each other.
+    """
+    known = {p.name: p for p in strategy.params}
+    values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
+    for key, value in (params or {}).items():
+        snake = key.replace("-", "_")
+        if snake not in known:
+            hint = suggest(snake, known) if known else "it takes no parameters"
+            raise StrategyError(f"strategy {strategy.name!r}: unknown parameter {key!r}; {hint}")
+        values[snake] = _checked(strategy.name, known[snake], value)
+    if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
+        raise StrategyError(
+            f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
+        )
+    compression, filled = compressors.choose(strategy.name, values)
+    made = strategy.strategy_class if compression is None else "bounded"
+    if strategy.settle is not None:
+        made = strategy.settle(filled, made)
+    return replace(strategy, strategy_class=made), dict(filled)
+
+
+def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:
+    """The plan of a strategy for a step.
+
+    Args:
+        values: all of its parameters, as `settled` returns them.
+    Raises:
+        StrategyError: it cannot lay this step out, or got more than one replica and runs one.
+        UnsupportedError: the strategy cannot run on this topology.
+    """
+    if strategy.single and topology.n_replicas > 1:
+        raise StrategyError(
+            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
+            "use workers=1 and replicas=1"
+        )
+    reason = None if strategy.refuses is None else strategy.refuses(topology, values)
+    if reason is not None:
+        raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
+    layout = local.independent if topology.n_replicas == 1 else strategy.layout
+    compression, _ = compressors.choose(strategy.name, values)
+    laid_out = layout(step, topology, values)
+    nodes = compressors.compressed(laid_out, step, compression, n_replicas=topology.n_replicas)
+    notes = []
+    if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
+        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
+    elif compression is not None and not any(node.compressor for node in nodes):
+        notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
+    return assembled(strategy, values, nodes, step, topology, notes)
+
+
+def assembled(
+    strategy: Strategy,
+    values: Params,
+    nodes: Sequence[PlanNode],
+    step: StepSummary,
+    topology: Topology,
+    notes: Iterable[str] = (),
+) -> Plan:
+    """A plan of these nodes, with the bytes that they will move and hold.
+
+    Args:
+        notes: what to say beside what the step has to say.
+    """
+    matrix = payload_matrix(step, nodes, topology)
+    return Plan(
+        workload=step.workload,
+        strategy=strategy.name,
+        strategy_params=dict(values),
+        strategy_class=strategy.strategy_class,
+        replicas_per_task=topology.replicas_per_task,
+        batch_size=topology.batch_size,
+        device=topology.device,
+        nodes=tuple(nodes),
+        payload_bytes_per_step=sum(map(sum, matrix)),
+        payload_matrix=matrix,
+        server_bytes=server_bytes(nodes, topology),
+        worker_bytes=worker_bytes(nodes),
+        notes=(*step.notes, *notes),
+    )
+
+
+def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
+    if value is None and param.default is None:
+        return None
+    way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = whole if param.type is int else isinstance(value, param.type)
+    if param.type is float and whole:
+        value, fits = float(value or 0), True
+    if not fits:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
+        )
+    if param.choices and value not in param.choices:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"
+        )
+    if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
+            f"{way_out}"
+        )
+    return value
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The way out of a misspelt name."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
