@@ -3,17 +3,18 @@
 from typing import Any
 
 from harness.case_runner import Origin, check, ready_processes
+from harness.chosen import choose
 from harness.errors import UsageError
 from harness.options import VerifyRequest
 from harness.provision.solo_workers import SoloWorkers
+from harness.refs import StrategyRef
 from harness.target_study import SEED, TargetStudy
 from harness.verdict_document import verdict_document
-from strategies.registry import resolve
 
 
-def is_baseline(strategy: str) -> bool:
+def is_baseline(strategy: StrategyRef) -> bool:
     """Whether a strategy is TensorFlow's own."""
-    return resolve(strategy)[0].runner == "baseline"
+    return choose(strategy).strategy.runner == "baseline"
 
 
 def refuse_what_needs_a_graph(request: VerifyRequest) -> None:

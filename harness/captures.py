@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from harness.chosen import choose
 from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case, global_batch
@@ -12,7 +13,6 @@ from harness.provision.failures import USER_ERROR
 from harness.worker.study import CapturedWorkload
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, StepSummary
-from strategies.registry import make_plan
 from strategies.topology import Topology
 
 STUDY = "harness.worker.study"
@@ -120,7 +120,7 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
-        return capture, make_plan(case.strategy.name, case.strategy.params, capture.summary, topology)
+        return capture, choose(case.strategy).plan(capture.summary, topology)
     except UsageError as error:
         raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
     except UnsupportedError as error:

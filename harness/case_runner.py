@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.captures import Capture
+from harness.chosen import choose
 from harness.equivalence import Array, Copy, Reference, Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
@@ -18,7 +19,6 @@ from harness.provision.serving import serving_processes
 from harness.records import Equivalence
 from harness.worker.jobs import Opened, TimedSteps
 from strategies.plan import Plan
-from strategies.registry import resolve
 
 JOBS = "harness.worker.jobs"
 BASELINE = "harness.worker.baseline"
@@ -121,7 +121,7 @@ def ready_processes(
     document = plan.model_dump_json()
     server: dict[str, Any] = {}
     job, before = f"{JOBS}:open_program", tuple[object, ...]()
-    if resolve(plan.strategy)[0].runner == "baseline":
+    if choose(origin.case.strategy).strategy.runner == "baseline":
         server = {"server": f"{BASELINE}:start_distribution", "settings": (document,)}
         job, before = f"{BASELINE}:open_baseline", (origin.case, origin.seed)
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:

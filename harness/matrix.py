@@ -225,13 +225,15 @@ def _case_id(case: Case) -> str:
         "rate_mbit": case.rate_mbit,
         "batch_rule": case.batch_rule,
     }
-    name = case.workload.reference
-    if case.workload.is_path:
-        file, _, factory = name.rpartition(":")
-        name = f"{PurePath(file).stem}-{factory}"
-    return (
-        f"{slug(f'{name}-{case.strategy.name}-{case.workers}x{case.replicas}')}-{canonical_hash(facts)[:8]}"
-    )
+    workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))
+    return f"{slug(f'{workload}-{strategy}-{case.workers}x{case.replicas}')}-{canonical_hash(facts)[:8]}"
+
+
+def _short(reference: str) -> str:
+    """A reference without its folder and the file's ending."""
+    file, _, made = reference.partition(":")
+    name = PurePath(file).stem if file.endswith((".py", ".json")) else file
+    return f"{name}-{made}" if made else name
 
 
 def _same_workload(wanted: WorkloadRef, got: WorkloadRef) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from harness.chosen import choose
 from harness.errors import UsageError
 from harness.options import Target
 from harness.refs import StrategyRef, WorkloadRef
@@ -16,8 +19,7 @@ def check_experiment(spec: ExperimentSpec) -> None:
     """
     for index, workload in enumerate(spec.workloads):
         _check_workload(workload, field=f"workloads[{index}]")
-    for index, strategy in enumerate(spec.strategies):
-        _check_strategy(strategy, field=f"strategies[{index}]")
+    _check_strategies(spec.strategies)
 
 
 def check_target(target: Target) -> None:
@@ -27,7 +29,7 @@ def check_target(target: Target) -> None:
         UsageError: when one is not known or has a wrong parameter.
     """
     _check_workload(target.workload, field="workload")
-    _check_strategy(target.strategy, field="strategy")
+    choose(target.strategy, field="strategy")
 
 
 def _check_workload(ref: WorkloadRef, *, field: str) -> None:
@@ -40,11 +42,15 @@ def _check_workload(ref: WorkloadRef, *, field: str) -> None:
         raise UsageError(str(error), field=field) from None
 
 
-def _check_strategy(ref: StrategyRef, *, field: str) -> None:
-    from strategies import registry
-    from strategies.errors import StrategyError
-
-    try:
-        registry.resolve(ref.name, ref.params)
-    except StrategyError as error:
-        raise UsageError(str(error), field=field) from None
+def _check_strategies(refs: Sequence[StrategyRef]) -> None:
+    references: dict[str, str] = {}
+    for index, ref in enumerate(refs):
+        field = f"strategies[{index}]"
+        name = choose(ref, field=field).strategy.name
+        other = references.setdefault(name, ref.name)
+        if other != ref.name:
+            raise UsageError(
+                f"{ref.name} must have a name that no other strategy has, got {name!r}, which {other} has "
+                "too; rename one",
+                field=field,
+            )

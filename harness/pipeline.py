@@ -11,6 +11,7 @@ from typing import Any
 from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
 from harness.captures import Captures
 from harness.case_runner import CHECK_STEPS
+from harness.chosen import choose
 from harness.environment import environment
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
 from harness.matrix import Slot, expand, schedule
@@ -27,7 +28,6 @@ from harness.spec import ExperimentSpec
 from harness.store import RunFolder, open_run
 from harness.target_study import study
 from strategies.plan import Plan
-from strategies.registry import resolve
 
 
 def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
@@ -50,7 +50,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             repeats=spec.measure.repeats,
             seed=spec.measure.seed,
             interleave=spec.measure.interleave,
-            is_control=lambda case: resolve(case.strategy.name)[0].strategy_class == "control",
+            is_control=lambda case: choose(case.strategy).strategy.strategy_class == "control",
         )
         left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)
@@ -74,7 +74,7 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: the check could not be made.
     """
-    on_workers = is_baseline(request.target.strategy.name)
+    on_workers = is_baseline(request.target.strategy)
     if on_workers:
         refuse_what_needs_a_graph(request)
     dtype = request.dtype or ("model" if on_workers else "float64")
@@ -105,7 +105,7 @@ def transform(request: TransformRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured or transformed.
     """
-    if is_baseline(request.target.strategy.name):
+    if is_baseline(request.target.strategy):
         raise UsageError(
             f"must be one that rewrites the graph, got {request.target.strategy.name}, which runs the "
             "workload's own code under TensorFlow; `verify` and `run` take it",

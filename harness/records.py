@@ -93,13 +93,17 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """What code produced the record."""
+    """What code produced the record.
+
+    `files`: reference to a user's own workload, strategy or plan → hash of the file.
+    """
 
     git_sha: str | None = None
     git_dirty: bool | None = None
     lock_hash: str | None = None
     image_digest: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,15 +15,34 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CONTINUES = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\s*=")
 _SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_PLAN = ".json"
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrategyRef:
-    """A strategy's kebab-case name and the parameters given for it (snake_case keys)."""
+    """A strategy's kebab-case name and the parameters given for it (snake_case keys).
+
+    In place of a name stands `path.py:Builder` for a user's own, or the path of a plan, ending in .json.
+    """
 
     name: str
     params: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_builder(self) -> bool:
+        """Whether the reference names a builder in a user's file."""
+        return ".py:" in self.name
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the reference names a file rather than a registered strategy."""
+        return self.is_builder or self.is_plan
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether the reference is the path of a plan."""
+        return self.name.endswith(_PLAN)
 
     def __str__(self) -> str:
         return self.name + _params_text(self.params)
@@ -46,20 +65,28 @@ class WorkloadRef:
 
 
 def parse_strategy(text: str, *, field: str) -> StrategyRef:
-    """Read `name` or `name:key=value,key=value`.
+    """Read `name`, `path/to/file.py:Builder`, either with `:key=value,key=value`, or `path/to/plan.json`.
 
     Args:
         text: what the person wrote.
         field: dotted path, for the error.
     Raises:
-        UsageError: when the text is neither.
+        UsageError: when the text is none of these.
     """
-    name, colon, rest = text.strip().partition(":")
+    text = text.strip()
+    name, colon, rest = text.partition(":")
+    if name.endswith(_PLAN):
+        if colon:
+            raise UsageError(f"a plan takes no parameters, got {rest!r}; edit the file", field=field)
+        return StrategyRef(name=name)
+    if _is_path(text):
+        reference, params = _in_file(text, field, "path.py:Builder, or as plan.json")
+        return StrategyRef(name=reference, params=params)
     return StrategyRef(name=_name(name, field), params=_params(rest, field) if colon else {})
 
 
 def parse_workload(text: str, *, field: str) -> WorkloadRef:
-    """Read `name`, `name:key=value,…` or `path/to/file.py:factory`.
+    """Read `name` or `path/to/file.py:factory`, either with `:key=value,key=value`.
 
     Args:
         text: what the person wrote.
@@ -69,10 +96,8 @@ def parse_workload(text: str, *, field: str) -> WorkloadRef:
     """
     text = text.strip()
     if _is_path(text):
-        path, colon, factory = text.rpartition(":")
-        if not colon or not path.endswith(".py") or not factory.isidentifier():
-            raise UsageError(f"a file must be given as path.py:factory, got {text!r}", field=field)
-        return WorkloadRef(reference=text)
+        reference, params = _in_file(text, field, "path.py:factory")
+        return WorkloadRef(reference=reference, params=params)
     name, colon, rest = text.partition(":")
     return WorkloadRef(reference=_name(name, field), params=_params(rest, field) if colon else {})
 
@@ -114,7 +139,7 @@ def split_list(text: str, *, field: str) -> tuple[str, ...]:
                 f"a parameter must follow a name, got {piece!r} first; write name:{piece}", field=field
             )
         else:
-            found[-1] += ("," if ":" in found[-1] else ":") + piece
+            found[-1] += ("," if _has_params(found[-1]) else ":") + piece
     return tuple(found)
 
 
@@ -124,7 +149,21 @@ def kebab(name: str) -> str:
 
 
 def _is_path(text: str) -> bool:
-    return "/" in text or text.endswith(".py") or ".py:" in text
+    location = text.partition(":")[0]
+    return "/" in location or location.endswith(".py")
+
+
+def _has_params(text: str) -> bool:
+    return text.count(":") > _is_path(text)
+
+
+def _in_file(text: str, field: str, form: str) -> tuple[str, dict[str, Scalar]]:
+    """A reference to something in a file, and its parameters."""
+    path, _, rest = text.partition(":")
+    made, colon, params = rest.partition(":")
+    if not path.endswith(".py") or not made.isidentifier():
+        raise UsageError(f"a file must be given as {form}, got {text!r}", field=field)
+    return f"{path}:{made}", _params(params, field) if colon else {}
 
 
 def _name(text: str, field: str) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from harness.captures import Capture
 from harness.case_runner import CaseRun
+from harness.chosen import choose, source_hash
 from harness.environment import machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
@@ -25,7 +26,6 @@ from harness.records import (
 )
 from harness.spec import ExperimentSpec
 from strategies.plan import Plan
-from strategies.registry import resolve
 
 CONTROL = "none"
 Number = TypeVar("Number", int, float)
@@ -122,7 +122,7 @@ class RunRecorder:
 
     def _identity(self, slot: Slot, wall_s: float | None) -> Record:
         case, measure = slot.case, self.spec.measure
-        strategy, _ = resolve(case.strategy.name, case.strategy.params)
+        strategy = choose(case.strategy).strategy
         strategy_class: StrategyClass = strategy.strategy_class
         return Record(
             run=self.run,
@@ -157,7 +157,7 @@ class RunRecorder:
                 pinned=self.pinned,
             ),
             machine=self._machine,
-            provenance=self._provenance,
+            provenance=replace(self._provenance, files=_files(case)),
         )
 
     def _remember_control(self, record: Record) -> None:
@@ -171,6 +171,11 @@ class RunRecorder:
         if record.control or alone or control_s is None or record.step_s is None or record.step_s.p50 is None:
             return None
         return record.step_s.p50 - control_s
+
+
+def _files(case: Case) -> dict[str, str | None]:
+    refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
+    return {name: source_hash(name) for is_file, name in refs if is_file}
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from harness.captures import Capture, Captures, planned, topology_of_case
 from harness.case_runner import CHECK_STEPS, Origin, run_case
+from harness.chosen import choose
 from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError
 from harness.matrix import Case, Slot
@@ -20,7 +21,6 @@ from harness.run_recorder import RunRecorder
 from harness.spec import ExperimentSpec
 from harness.store import RunFolder, Steps
 from strategies.plan import Plan
-from strategies.registry import resolve
 
 _CHECKED_CLASSES = ("exact", "control")
 
@@ -108,7 +108,7 @@ class SlotRunner:
 
     def _reference(self, case: Case, capture: Capture) -> Reference | None:
         """What to check against; None where the case was checked in an earlier repeat, or never is."""
-        strategy, _ = resolve(case.strategy.name, case.strategy.params)
+        strategy = choose(case.strategy).strategy
         if self.recorder.verdict(case) is not None or strategy.strategy_class not in _CHECKED_CLASSES:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)

@@ -12,7 +12,7 @@ from reports.marks import mark_of
 from reports.notes import batch_notes, record_notes, row_notes
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
-from reports.shapes import BASELINE, Shape, shape_text, shapes_of
+from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
 from reports.statistics import ratio
 from reports.verdict import ranks, verdict
 
@@ -100,7 +100,7 @@ def _baseline(
     chosen = section.get("baseline") if isinstance(section, Mapping) else None
     wanted = chosen if isinstance(chosen, str) else BASELINE
     matches = [
-        name for name, records in cases.items() if wanted in (name, records[0].strategy) and rates[name]
+        name for name, records in cases.items() if wanted in strategy_names(records[0]) and rates[name]
     ]
     if matches:
         return matches[0]

@@ -116,6 +116,13 @@ def strategy_label(record: Record) -> str:
     return _label(record.strategy, record.strategy_params)
 
 
+def strategy_names(record: Record) -> set[str]:
+    """What an experiment may call the strategy: with parameters or without, a user's own by its file."""
+    files = record.provenance.files if record.provenance else {}
+    written = {_label(reference, record.strategy_params) for reference in files}
+    return {record.strategy, strategy_label(record), *written}
+
+
 def shape_text(shape: Shape) -> str:
     """A shape as a person says it."""
     workers = f"{shape.workers} worker{'s' if shape.workers != 1 else ''}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from strategies.topology import Device
 
@@ -133,3 +133,11 @@ class Plan(Frozen):
     server_bytes: tuple[int, ...]
     worker_bytes: int
     notes: tuple[str, ...] = ()
+
+
+def mistake(error: ValidationError) -> str:
+    """The first thing wrong with a document, in one line: where it is, the rule, and what was received."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(piece) for piece in first["loc"])
+    rule = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{path}: {rule}, got {first['input']!r:.80}"

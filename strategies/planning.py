@@ -31,7 +31,7 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
         if snake not in known:
             hint = suggest(snake, known) if known else "it takes no parameters"
             raise StrategyError(f"strategy {strategy.name!r}: unknown parameter {key!r}; {hint}")
-        values[snake] = _checked(strategy.name, known[snake], value)
+        values[snake] = check_param(strategy.name, known[snake], value)
     if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
         raise StrategyError(
             f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
@@ -103,7 +103,14 @@ def assembled(
     )
 
 
-def _checked(strategy: str, param: Param, value: ParamValue) -> ParamValue:
+def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
+    """A value that a parameter takes, a whole number as a float where it must be one.
+
+    Args:
+        strategy: name, for messages.
+    Raises:
+        StrategyError: it takes no such value.
+    """
     if value is None and param.default is None:
         return None
     way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"

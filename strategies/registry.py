@@ -10,7 +10,7 @@ from strategies.plan import Plan, StepSummary
 from strategies.planning import Settled, plan_of, settled, suggest
 from strategies.topology import Topology
 
-_STRATEGIES = (
+STRATEGIES = (
     Strategy(
         name="single",
         summary="the captured step on one device, unchanged",
@@ -122,7 +122,7 @@ _STRATEGIES = (
         refuses=baselines.refuse_more_replicas,
     ),
 )
-_BY_NAME = {strategy.name: strategy for strategy in _STRATEGIES}
+_BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 def describe() -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def describe() -> list[dict[str, Any]]:
             "class": s.strategy_class,
             "params": [{"name": p.name, "type": p.type.__name__, "default": p.default} for p in s.params],
         }
-        for s in _STRATEGIES
+        for s in STRATEGIES
     ]
 
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from workloads.errors import WorkloadError
 from workloads.protocol import Workload
-from workloads.user_file import describe_failure, source_file
+from workloads.python_file import describe_failure
+from workloads.user_file import source_file
 
 if TYPE_CHECKING:
     import tensorflow as tf

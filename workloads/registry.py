@@ -100,7 +100,7 @@ def check(reference: str, params: Mapping[str, object]) -> str:
         WorkloadError: for an unknown name, a missing file, or a wrong parameter of a shipped workload.
     """
     if user_file.is_path(reference):
-        user_file.split(reference)
+        user_file.find(reference)
         user_file.check_batch_size(params)
         return reference
     name, entry = _find(reference)

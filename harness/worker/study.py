@@ -256,7 +256,8 @@ def _even_share(case: Case, workload: "Workload") -> int | None:
 def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, an exit included, into one line that says where."""
     from workloads.errors import WorkloadError
-    from workloads.user_file import describe_failure, source_file
+    from workloads.python_file import describe_failure
+    from workloads.user_file import source_file
 
     try:
         yield

@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
+from pydantic import ValidationError
+
+from strategies.errors import StrategyError
+from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary, mistake
 from strategies.topology import Topology
 
 ParamValue: TypeAlias = bool | int | float | str | None
@@ -53,15 +56,22 @@ class Strategy:
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
-    """The plan's entry for a variable; what is not given says that every replica keeps it to itself."""
+    """The plan's entry for a variable; what is not given says that every replica keeps it to itself.
+
+    Raises:
+        StrategyError: for a field that no entry has, or a value of the wrong type.
+    """
     known = {"synchronizer": "none", **placed}
-    return PlanNode.model_validate(
-        {
-            "variable": variable.name,
-            "shape": variable.shape,
-            "dtype": variable.dtype,
-            "bytes": variable.bytes,
-            "sparse": variable.sparse,
-            **known,
-        }
-    )
+    fields = {
+        "variable": variable.name,
+        "shape": variable.shape,
+        "dtype": variable.dtype,
+        "bytes": variable.bytes,
+        "sparse": variable.sparse,
+        **known,
+    }
+    try:
+        return PlanNode.model_validate(fields)
+    except ValidationError as error:
+        way_out = f"fields are {', '.join(PlanNode.model_fields)}"
+        raise StrategyError(f"variable {variable.name!r}: {mistake(error)}; {way_out}") from error

@@ -105,7 +105,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> _Pipeline:
     def resolve(name: str, params: Mapping[str, object]) -> object:
         if name not in _STRATEGIES:
             raise StrategyError(f"strategy {name!r} is not known; known: {', '.join(_STRATEGIES)}")
-        return name
+        return SimpleNamespace(name=name), params
 
     registry = ModuleType("strategies.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]

@@ -22,7 +22,8 @@ _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.none() | st.booleans() | st.integers() | _FLOATS | st.text(max_size=12)
 _NAMES = st.from_regex(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", fullmatch=True)
 _KEYS = st.from_regex(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", fullmatch=True)
-_REFS = st.builds(StrategyRef, name=_NAMES, params=st.dictionaries(_KEYS, _VALUES, max_size=3))
+_FILES = st.from_regex(r"([a-zA-Z_.]{1,4}/){0,2}[a-zA-Z_]{1,4}\.py:[a-zA-Z_]{1,4}", fullmatch=True)
+_REFS = st.builds(StrategyRef, name=_NAMES | _FILES, params=st.dictionaries(_KEYS, _VALUES, max_size=3))
 
 
 @given(_VALUES)
@@ -47,6 +48,9 @@ def test_a_comma_list_comes_apart_as_it_was_joined(refs: list[StrategyRef]) -> N
         ("single,ps:staleness=2,ps:backup=1", ["single", "ps:staleness=2", "ps:backup=1"]),
         ("ps,staleness=2", ["ps:staleness=2"]),
         ("a/b.py:make,wide-mlp", ["a/b.py:make", "wide-mlp"]),
+        ("a/b.py:Make,k=1,j=2,ps", ["a/b.py:Make:k=1,j=2", "ps"]),
+        ("a/b.py:Make:k=1,j=2,c.py:D", ["a/b.py:Make:k=1,j=2", "c.py:D"]),
+        ("edited.json,ps:staleness=2", ["edited.json", "ps:staleness=2"]),
     ],
 )
 def test_a_piece_with_a_key_continues_the_one_before_it(text: str, expected: list[str]) -> None:
@@ -94,6 +98,24 @@ def test_a_file_keeps_its_spelling() -> None:
     ref = parse_workload("My_Models/a_b.py:Make_It", field="x")
     assert ref == WorkloadRef(reference="My_Models/a_b.py:Make_It")
     assert ref.is_path
+    ref = parse_strategy("My_Models/a_b.py:Make_It", field="x")
+    assert (ref.name, ref.is_builder, ref.is_plan) == ("My_Models/a_b.py:Make_It", True, False)
+
+
+def test_what_a_file_makes_takes_parameters_after_another_colon() -> None:
+    text = "a/b.py:Make:rank=2,kind=x/y.json"
+    params = {"rank": 2, "kind": "x/y.json"}
+    assert parse_strategy(text, field="x") == StrategyRef(name="a/b.py:Make", params=params)
+    assert parse_workload(text, field="x") == WorkloadRef(reference="a/b.py:Make", params=params)
+    assert strategy_from({"name": "a/b.py:Make", **params}, field="x") == parse_strategy(text, field="x")
+
+
+def test_a_plan_is_told_by_its_ending() -> None:
+    ref = parse_strategy(" plans/My_Plan.json ", field="x")
+    assert (ref.name, ref.is_plan, ref.is_builder) == ("plans/My_Plan.json", True, False)
+    assert not parse_strategy("ps:x=a/b.json", field="x").is_plan
+    with pytest.raises(UsageError, match=r"x: a plan takes no parameters, got 'k=1'; edit the file"):
+        parse_strategy("my.json:k=1", field="x")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +137,10 @@ def test_a_malformed_strategy_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["a/b.py", "a/b:make", "a.py:", "a.py:1x", "./x"])
 def test_a_file_without_a_factory_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"a file must be given as path\.py:factory"):
+    with pytest.raises(UsageError, match=r"a file must be given as path\.py:factory, got"):
         parse_workload(text, field="w")
+    with pytest.raises(UsageError, match=r"a file must be given as path\.py:Builder, or as plan\.json, got"):
+        parse_strategy(text, field="s")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ class Case:
     stall_s: float = 0.0
     interface: bool = True
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     # By repeat: what went wrong there.
     problems: Mapping[int, tuple[str, Failure | None]] = field(default_factory=dict)
 
@@ -221,6 +222,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             git_sha="0123456789abcdef0123456789abcdef01234567",
             git_dirty=False,
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
+            files=dict.fromkeys(case.files, "0" * 64),
         ),
         link=Link(),
         notes=case.notes,

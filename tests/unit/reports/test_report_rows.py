@@ -156,6 +156,13 @@ def test_an_absent_baseline_falls_back_with_a_note(compare: Compare) -> None:
     assert any(note.startswith("Baseline single has no figure here") for note in found.notes)
 
 
+@pytest.mark.parametrize("knobs", ["", ":n=2"])
+def test_a_baseline_of_a_users_own_is_found_by_its_file(compare: Compare, knobs: str) -> None:
+    own = change(REDUCE, strategy="mine", files=("my_strategy.py:Mine",))
+    cases = [own, change(own, params={"n": 2}), PS]
+    assert compare(cases, baseline=f"my_strategy.py:Mine{knobs}").baseline == f"mine{knobs}"
+
+
 def test_a_failed_baseline_falls_back_too(compare: Compare) -> None:
     found = compare([change(ALONE, problems=dict.fromkeys(range(3), ("failed", DIED))), REDUCE, PS])
     assert found.baseline in ("all-reduce", "ps")

@@ -175,7 +175,7 @@ def test_a_file_that_raises_is_one_line_and_leaves_no_module(folder: Path, sourc
     (folder / "bad.py").write_text(source)
     before = set(sys.modules)
     assert part in message("bad.py:Mine")
-    assert not [name for name in set(sys.modules) - before if name.startswith("stratbench_workload_")]
+    assert not [name for name in set(sys.modules) - before if name.startswith("stratbench_")]
 
 
 def test_a_mistake_in_a_file_beside_it_is_named_there(folder: Path) -> None:
