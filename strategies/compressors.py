@@ -13,7 +13,8 @@ from typing import Any
 from strategies.builders.base import Param, ParamValue
 from strategies.errors import StrategyError
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan import Compression, PlanNode, StepSummary
+from strategies.plan import Compression, PlanNode, StepSummary, n_members
+from strategies.topology import Topology
 
 COMPRESSOR = "compressor"
 NONE = "none"
@@ -162,20 +163,20 @@ def choose(
 
 
 def compressed(
-    nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, *, n_replicas: int
+    nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, topology: Topology
 ) -> tuple[PlanNode, ...]:
     """The plan's nodes, those marked whose gradients a compressor makes smaller.
 
     The others travel as they are: integers, rows of sparse gradients, new forward state, lengths that are
-    unknown, vectors where a matrix is needed, and what would not be fewer bytes on the wire, where a gather
-    sends N/2 times the bytes of an all-reduce of as much.
+    unknown, vectors where a matrix is needed, what no other worker is told, and what would not be fewer bytes
+    on the wire, where a gather among n members sends n/2 times the bytes of an all-reduce of as much.
     """
     if compression is None:
         return tuple(nodes)
     kinds = {v.name: v.kind for v in step.variables}
     return tuple(
         node.model_copy(update={"compressor": compression})
-        if kinds[node.variable] == "trainable" and _gains(node, compression, n_replicas)
+        if kinds[node.variable] == "trainable" and _gains(node, compression, topology)
         else node
         for node in nodes
     )
@@ -212,13 +213,17 @@ def n_directions(shape: Sequence[int], rank: int) -> int:
     return max(1, min(rank, shape[-1], n_elements(shape[:-1])))
 
 
-def _gains(node: PlanNode, compression: Compression, n_replicas: int) -> bool:
+def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool:
     if node.synchronizer == "none" or node.sparse or node.dtype not in _FLOATING or -1 in node.shape:
         return False
     if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
         return False
-    gathered = node.synchronizer == "all-reduce" and not is_added_up(compression)
-    growth = n_replicas / 2 if gathered else 1.0
+    growth = 1.0
+    if node.synchronizer != "ps":
+        n = n_members(node.synchronizer, topology)
+        if n == 1:
+            return False
+        growth = 1.0 if is_added_up(compression) else n / 2
     return growth * payload_bytes(node.shape, node.dtype, compression) < node.bytes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.plan import PlanNode, StepSummary, VariableSummary, n_members
 from strategies.plan_parts import parts_of
 from strategies.topology import Topology
 
@@ -30,7 +30,7 @@ def payload_matrix(
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
             _add_parameter_server(sent, part, variable, topology)
-        elif part.synchronizer == "all-reduce":
+        elif part.synchronizer != "none":
             _add_collective(sent, part, variable, topology)
     return tuple(tuple(round(value) for value in row) for row in sent)
 
@@ -76,10 +76,15 @@ def _add_parameter_server(
 
 
 def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology) -> None:
-    """A ring over all replicas in rank order crosses from each task to the next once."""
-    n = topology.n_replicas
+    """A ring over all members in rank order crosses from each task to the next once.
+
+    Where one replica of each task takes part, it brings the rows of all of the task's examples.
+    """
+    n = n_members(node.synchronizer, topology)
     if node.sparse:
-        longest = max(_rows(node, variable, replica.examples) for replica in topology.replicas())
+        shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
+        most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
+        longest = _rows(node, variable, most)
         crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
     elif node.compressor is None or is_added_up(node.compressor):
         crossing = 2 * (n - 1) / n * _encoded_bytes(node)

@@ -5,10 +5,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from strategies.topology import Device
+from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
-Synchronizer = Literal["none", "ps", "all-reduce"]
+Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce"]
+
+
+def n_members(synchronizer: Synchronizer, topology: Topology) -> int:
+    """How many take part in the collectives of a variable: all replicas, or one of each worker."""
+    return topology.n_tasks if synchronizer == "hierarchical-all-reduce" else topology.n_replicas
 
 
 class Frozen(BaseModel):

@@ -63,7 +63,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     layout = local.independent if topology.n_replicas == 1 else strategy.layout
     compression, _ = compressors.choose(strategy.name, values)
     laid_out = layout(step, topology, values)
-    nodes = compressors.compressed(laid_out, step, compression, n_replicas=topology.n_replicas)
+    nodes = compressors.compressed(laid_out, step, compression, topology)
     notes = []
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")

@@ -48,6 +48,13 @@ STRATEGIES = (
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
+        name="hierarchical-all-reduce",
+        summary="all-reduce between workers, by one replica of each that speaks for all of its worker",
+        strategy_class="exact",
+        layout=all_reduce.hierarchical,
+        params=(*all_reduce.PARAMS, *compressors.PARAMS),
+    ),
+    Strategy(
         name="partitioned-ps",
         summary="parameter servers; variables in equal parts, as few as divide their rows",
         strategy_class="exact",

@@ -4,7 +4,7 @@ import statistics
 import time
 
 from harness.worker.process import JobState
-from strategies.plan import Plan, PlanNode
+from strategies.plan import Plan, PlanNode, n_members
 
 N_WARM = 2
 N_TIMED = 5
@@ -49,10 +49,11 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     from strategies.ir.fresh import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
     from strategies.numerics.compressors.table import codec_of
+    from strategies.passes.of_plan import topology_of
 
     assert node.compressor is not None
-    n = sum(plan.replicas_per_task)
-    all_reduced = node.synchronizer == "all-reduce"
+    n = n_members(node.synchronizer, topology_of(plan))
+    all_reduced = node.synchronizer != "ps"
     codec = codec_of(node.compressor, n_terms=n if all_reduced else 1)
     kind = "double" if node.dtype == "double" else "float"
     dtype = tf.float64 if kind == "double" else tf.float32

@@ -52,7 +52,8 @@ def first_divergence(
         }
         for name in totals - set(synchronised_by):
             synchronised_by[name] = each.name
-        if not totals and all(b.contributions for s in steps for b in s.boundaries):
+        brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
+        if not totals and brought == set(expected):
             wrong = _first_wrong(
                 step, expected, [_brought(steps, initial, topology, batch)], verdict.tolerance
             )

@@ -1,7 +1,7 @@
-"""All-reduce: which gradients travel together."""
+"""All-reduce: which gradients travel together, and between whom."""
 
 from strategies.builders.base import Param, Params, node_of
-from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.plan import PlanNode, StepSummary, Synchronizer, VariableSummary
 from strategies.topology import Topology
 
 PARAMS = (
@@ -15,6 +15,15 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
 
     New forward state is ready before any gradient and comes first.
     """
+    return _in_buckets(step, params, "all-reduce")
+
+
+def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+    """As `bucketed`, between workers in place of replicas."""
+    return _in_buckets(step, params, "hierarchical-all-reduce")
+
+
+def _in_buckets(step: StepSummary, params: Params, synchronizer: Synchronizer) -> list[PlanNode]:
     dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=readiness)
     bucket_of: dict[str, int] = {}
     bucket, n_in_bucket, bytes_in_bucket = 0, 0, 0
@@ -31,7 +40,7 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
         n_in_bucket += 1
         bytes_in_bucket += variable.bytes
     return [
-        node_of(v, synchronizer="all-reduce" if v.synced else "none", group=bucket_of.get(v.name))
+        node_of(v, synchronizer=synchronizer if v.synced else "none", group=bucket_of.get(v.name))
         for v in step.variables
     ]
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from strategies.errors import StrategyError
 
 GROUP_KEY = 1
+# Of one replica for each worker, where that is not all of them.
+LEADERS_KEY = 2
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.

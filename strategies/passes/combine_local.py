@@ -16,20 +16,21 @@ class CombineLocal:
     """Scale contributions by their weights and add up those that cross one boundary.
 
     Where replicas share their variables this is a sum on the host of the task; where each owns its copy there
-    is one contribution to a boundary, which is scaled in place. Sparse gradients are concatenated.
+    is one contribution to a boundary, which is scaled in place, or those of the whole task to the boundary of
+    its leader, where they are added up. Sparse gradients are concatenated.
     """
 
     name: ClassVar[str] = "combine-local"
     task: int
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose boundaries each have one contribution of weight 1."""
+        """The step whose boundaries each have one contribution of weight 1, or none."""
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
         host = topology.host_device(self.task)
         for boundary in graph.boundaries:
-            if all(c.weight == 1.0 for c in boundary.contributions) and len(boundary.contributions) == 1:
+            if len(boundary.contributions) <= 1 and all(c.weight == 1.0 for c in boundary.contributions):
                 continue
             device = host if boundary.rank is None else devices[boundary.rank]
             nodes, combined[boundary.values] = _combine(boundary, device)

@@ -12,10 +12,11 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Variab
 from strategies.numerics.compressed_sums import compressed_sum, decode_one, encode_one, n_keys, payload_dtype
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collective_keys import GROUP_KEY, compressed_keys
+from strategies.passes.collective_keys import compressed_keys
 from strategies.passes.kept_state import KeptState
+from strategies.passes.members import Between, Members
 from strategies.passes.rewire import captured_name, contribute, sync_prefix
-from strategies.passes.sync_all_reduce import Collective, check_group, collectives, static_dims
+from strategies.passes.sync_all_reduce import Collective, collectives, static_dims
 from strategies.plan import Compression
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -26,48 +27,51 @@ _FLOATING = ("half", "bfloat16", "float", "double")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedAllReduce:
-    """Sum the gradients that have a compressor over all replicas, a bucket at a time.
+    """Sum the gradients that have a compressor over all members, a bucket at a time.
 
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
         compressions: variable → compressor of its gradient.
+        between: whose gradients are encoded and summed.
     """
 
     name: ClassVar[str] = "compressed-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     compressions: Mapping[str, Compression]
+    between: Between = "replicas"
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one exchange per bucket and compressor on each local replica."""
-        chosen = _chosen(graph, self.compressions)
-        if not chosen:
+        """The step with one exchange per bucket and compressor on each local member."""
+        gradients = _chosen(graph, self.compressions)
+        if not gradients:
             return graph
-        check_group(topology)
-        exchanges = self._exchanges(chosen, topology)
+        members = Members.of(topology, self.between)
+        chosen = [b for b in gradients if b.rank in members.ranks]
+        exchanges = self._exchanges(chosen, len(members.ranks))
         names = _state_names(chosen)
         keys = compressed_keys(key for each in exchanges for key in each.key_names)
         combined: dict[str, Contribution] = {}
         made = _Made()
-        for replica in topology.local_replicas(self.task):
+        for replica in members.local(topology, self.task):
             own = {sync_prefix(b): b for b in chosen if b.rank == replica.rank}
             for exchange in exchanges:
                 added, summed = exchange.splice(
                     [own[m] for m in exchange.members],
                     names,
                     replica,
-                    group=(topology.n_replicas, GROUP_KEY),
+                    group=members.group,
                     keys=tuple(keys[k] for k in exchange.key_names),
                 )
                 made.extend(added)
                 combined |= summed
         return made.into(graph, combined)
 
-    def _exchanges(self, chosen: Sequence[Boundary], topology: Topology) -> list["_Exchange"]:
+    def _exchanges(self, chosen: Sequence[Boundary], n_members: int) -> list["_Exchange"]:
         """Small payloads travel together, however large their gradients are."""
         exchanges = []
         for compression in dict.fromkeys(self.compressions[b.variable] for b in chosen):
-            codec = codec_of(compression, n_terms=topology.n_replicas)
+            codec = codec_of(compression, n_terms=n_members)
             alike = [b for b in chosen if self.compressions[b.variable] == compression]
             size_of = partial(_payload_bytes, compression)
             made = collectives(alike, self.buckets, size_of)

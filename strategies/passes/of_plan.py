@@ -1,15 +1,18 @@
 """The passes that carry out a plan, in their fixed order."""
 
+from strategies.errors import StrategyError
 from strategies.passes.combine_local import CombineLocal
 from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
+from strategies.passes.lead import HandOn, Lead
+from strategies.passes.members import Between
 from strategies.passes.partition import Partition
 from strategies.passes.pipeline import Pass
 from strategies.passes.place import Place
 from strategies.passes.ps_modes import reading_passes, updating_pass
 from strategies.passes.replicate import Replicate
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
-from strategies.plan import Plan
+from strategies.plan import Compression, Plan
 from strategies.plan_parts import cuts_of, parts_of
 from strategies.topology import Topology
 
@@ -37,24 +40,50 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     )
     if synchronizers == {"none"}:
         return replicate
-    combine = CombineLocal(task=task)
-    compressions = {n.variable: n.compressor for n in plan.nodes if n.compressor is not None}
     if "ps" in synchronizers:
-        destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
-        replicate = (*replicate, *reading_passes(plan, task))
-        sync = updating_pass(plan, task, destinations)
-        push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
-        encode: tuple[Pass, ...] = (push,) if compressions else ()
-        return (*replicate, combine, *encode, sync, Place(task=task, destinations=destinations))
-    buckets = _buckets(plan)
-    small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions)
+        return (*replicate, *_through_servers(plan, task))
+    if "hierarchical-all-reduce" in synchronizers:
+        return (*replicate, *_between_workers(plan, task))
+    return (*replicate, CombineLocal(task=task), *_collectives(plan, task, "replicas"))
+
+
+def _through_servers(plan: Plan, task: int) -> tuple[Pass, ...]:
+    destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
+    compressions = _compressions(plan)
+    push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
     return (
-        *replicate,
-        combine,
-        SparseAllGather(task=task),
-        *((small,) if compressions else ()),
-        DenseAllReduce(task=task, buckets=buckets),
+        *reading_passes(plan, task),
+        CombineLocal(task=task),
+        *((push,) if compressions else ()),
+        updating_pass(plan, task, destinations),
+        Place(task=task, destinations=destinations),
     )
+
+
+def _between_workers(plan: Plan, task: int) -> tuple[Pass, ...]:
+    """What a lone worker's leader collects is the total already."""
+    other = next((n for n in plan.nodes if n.synchronizer == "all-reduce"), None)
+    if other is not None:
+        raise StrategyError(
+            f"plan: variable {other.variable!r}: goes between workers like the others, got synchronizer "
+            "all-reduce; make it hierarchical-all-reduce, or all of them all-reduce"
+        )
+    exchange = _collectives(plan, task, "workers") if len(plan.replicas_per_task) > 1 else ()
+    return (Lead(task=task), CombineLocal(task=task), *exchange, HandOn(task=task))
+
+
+def _collectives(plan: Plan, task: int, between: Between) -> tuple[Pass, ...]:
+    buckets, compressions = _buckets(plan), _compressions(plan)
+    small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions, between=between)
+    return (
+        SparseAllGather(task=task, between=between),
+        *((small,) if compressions else ()),
+        DenseAllReduce(task=task, buckets=buckets, between=between),
+    )
+
+
+def _compressions(plan: Plan) -> dict[str, Compression]:
+    return {n.variable: n.compressor for n in plan.nodes if n.compressor is not None}
 
 
 def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,8 @@ from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import bucket_all_reduce, gather_rows
 from strategies.numerics.combine import merge_rows
-from strategies.passes.collective_keys import GROUP_KEY, instance_keys, key_ranges, length_keys
+from strategies.passes.collective_keys import instance_keys, key_ranges, length_keys
+from strategies.passes.members import Between, Members
 from strategies.passes.rewire import contribute, sync_prefix
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -24,42 +25,48 @@ MAX_PIECES = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseAllReduce:
-    """Sum dense contributions over all replicas, a bucket at a time; those that are totals already stay.
+    """Sum dense contributions over all members, a bucket at a time; those that are totals already stay.
 
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+        between: whose contributions are summed.
     """
 
     name: ClassVar[str] = "dense-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
+    between: Between = "replicas"
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one collective per bucket and piece on each local replica."""
-        check_group(topology)
-        dense = [b for b in graph.boundaries if b.indices is None and not b.contributions[0].total]
+        """The step with one collective per bucket and piece on each local member."""
+        members = Members.of(topology, self.between)
+        dense = [
+            b
+            for b in graph.boundaries
+            if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
+        ]
         chosen = collectives(dense, self.buckets)
         keys = instance_keys(name for each in chosen.values() for name in each.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
-        for replica in topology.local_replicas(self.task):
+        for replica in members.local(topology, self.task):
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
             for name, collective in chosen.items():
-                members = [own[m] for m in collective.members]
+                summed = [own[m] for m in collective.members]
                 snippet = trace(
                     bucket_all_reduce,
-                    tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in members),
-                    shapes=tuple(static_dims(b) for b in members),
-                    group=(topology.n_replicas, GROUP_KEY),
+                    tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in summed),
+                    shapes=tuple(static_dims(b) for b in summed),
+                    group=members.group,
                     keys=tuple(keys[k] for k in collective.key_names),
                 )
                 nodes, sums = snippet.splice(
                     f"{name}/replica_{replica.rank}/",
-                    [b.contributions[0].values for b in members],
+                    [b.contributions[0].values for b in summed],
                     device=replica.device,
                 )
                 added += nodes
-                for b, values in zip(members, sums, strict=True):
+                for b, values in zip(summed, sums, strict=True):
                     combined[b.values] = Contribution(
                         rank=replica.rank, values=values, indices=None, weight=1.0, total=True
                     )
@@ -68,17 +75,22 @@ class DenseAllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SparseAllGather:
-    """Give every replica all replicas' rows of each sparse gradient; the update merges equal ids."""
+    """Give every member all members' rows of each sparse gradient; the update merges equal ids.
+
+    Attributes:
+        between: whose rows are gathered.
+    """
 
     name: ClassVar[str] = "sparse-all-gather"
     task: int
+    between: Between = "replicas"
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with three gathers per sparse gradient on each local replica."""
-        sparse = [b for b in graph.boundaries if b.indices is not None]
-        if not sparse:
+        """The step with three gathers per sparse gradient on each local member."""
+        if all(b.indices is None for b in graph.boundaries):
             return graph
-        check_group(topology)
+        members = Members.of(topology, self.between)
+        sparse = [b for b in graph.boundaries if b.indices is not None and b.rank in members.ranks]
         names = {sync_prefix(b) for b in sparse}
         lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
@@ -87,14 +99,14 @@ class SparseAllGather:
         added: list[Node] = []
         for b in sparse:
             assert b.rank is not None
-            nodes, contribution = _gather(b, lengths, ranges, devices[b.rank], topology)
+            nodes, contribution = _gather(b, lengths, ranges, devices[b.rank], members)
             combined[b.values] = contribution
             added += nodes
         return contribute(graph, combined, added)
 
 
 def _gather(
-    b: Boundary, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, topology: Topology
+    b: Boundary, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, members: Members
 ) -> tuple[list[Node], Contribution]:
     contribution = b.contributions[0]
     assert contribution.indices is not None
@@ -108,7 +120,7 @@ def _gather(
     gather = trace(
         gather_rows,
         (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype, shape=_vector())),
-        group=(topology.n_replicas, GROUP_KEY),
+        group=members.group,
         length_key=lengths[f"{name}/lengths"],
         row_keys=ranges[f"{name}/rows"],
         id_keys=ranges[f"{name}/ids"],
@@ -193,16 +205,3 @@ def _rows(boundary: Boundary) -> Shape:
 
 def _vector() -> Shape:
     return Shape((-1,))
-
-
-def check_group(topology: Topology) -> None:
-    """Refuse a collective of one.
-
-    Raises:
-        StrategyError: there is one replica.
-    """
-    if topology.n_replicas < 2:
-        raise StrategyError(
-            "all-reduce: a collective needs at least two members, got one replica; raise workers or "
-            "replicas, or use `single`"
-        )

@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, start_servers
-from strategies.passes.collective_keys import GROUP_KEY
+from strategies.passes.collective_keys import GROUP_KEY, LEADERS_KEY
 from strategies.program import Program
 
 _pool: dict[tuple[int, ...], list[tf.distribute.Server]] = {}
-_group_keys = itertools.count(GROUP_KEY + 1)
+_OWN_KEYS = (GROUP_KEY, LEADERS_KEY)
+_group_keys = itertools.count(max(_OWN_KEYS) + 1)
 _GROUP_INPUT = 2  # of every collective: input, group size, group key, instance key
 
 
@@ -48,6 +49,7 @@ def _with_group(graph_def: bytes, group_key: int) -> bytes:
     keys = {n.input[_GROUP_INPUT] for n in graph.node if n.op in ("CollectiveReduceV2", "CollectiveGatherV2")}
     for node in graph.node:
         if node.name in keys:
-            assert tf.make_ndarray(node.attr["value"].tensor) == GROUP_KEY
+            # A program has one group, of all replicas or of one for each worker.
+            assert tf.make_ndarray(node.attr["value"].tensor) in _OWN_KEYS
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(group_key, tf.int32))
     return graph.SerializeToString()

@@ -9,6 +9,7 @@ from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.traversal import prune  # noqa: E402
 from strategies.ir.verify import verify  # noqa: E402
 from strategies.passes.combine_local import CombineLocal  # noqa: E402
+from strategies.passes.lead import HandOn, Lead  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather  # noqa: E402
 from strategies.passes.sync_ps import ParameterServerSync  # noqa: E402
@@ -22,6 +23,9 @@ ROWS = [
     ("all-reduce", 1, "combine-local"),
     ("all-reduce", 1, "sparse-all-gather"),
     ("all-reduce", 1, "dense-all-reduce"),
+    ("hierarchical-all-reduce", 0, "lead"),
+    ("hierarchical-all-reduce", 1, "combine-local"),
+    ("hierarchical-all-reduce", 1, "hand-on"),
     ("ps", 1, "replicate"),
     ("ps", 1, "combine-local"),
     ("ps", 0, "sync-ps"),
@@ -68,7 +72,7 @@ def test_the_rows_name_every_pass(cases):
     named = {(strategy, name) for strategy, _, name in ROWS}
     planned = {
         (strategy, each.name)
-        for strategy in ("ps", "all-reduce")
+        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce")
         for each in passes_of(case.plan(strategy, (2, 2)), 0)
     }
     assert {name for _, name in named} == {name for _, name in planned}
@@ -89,6 +93,10 @@ def nothing_to_do(case):
     sparse_only = topology_of(dense.plan("all-reduce", (1, 1)))
     yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
     yield CombineLocal(task=0), combined, topology
+    shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
+    yield Lead(task=0), combined, shared
+    handed = HandOn(task=0).apply(combined, topology)
+    yield HandOn(task=0), handed, topology
     place = passes_of(two, 0)[-1]
     yield place, place.apply(combined, topology), topology
 

@@ -108,6 +108,15 @@ def test_only_dense_floating_gradients_that_gain_are_compressed(strategy):
     assert set(chosen(plan(strategy, step, compressor="topk"))) == {"kernel", "bias", "narrow", "half"}
 
 
+def test_between_workers_members_are_workers():
+    kernel = step_of(trainable("kernel", 64, 96))
+    for replicas_per_task in [(1, 1), (4, 3)]:
+        made = plan("hierarchical-all-reduce", kernel, replicas_per_task=replicas_per_task, compressor="topk")
+        assert made.payload_bytes_per_step == 2 * BYTES["topk"]
+    # A lone worker tells nobody anything that could be smaller.
+    assert not chosen(plan("hierarchical-all-reduce", kernel, replicas_per_task=(3,), compressor="fp16"))
+
+
 def test_a_convolution_is_a_matrix_with_its_filters_in_columns():
     kernel = step_of(trainable("kernel", 3, 3, 16, 32))
     made = plan("all-reduce", kernel, compressor="powersgd", compressor_rank=2)

@@ -36,13 +36,24 @@ def test_a_ring_over_more_replicas_crosses_each_link_between_tasks_once():
     assert made.payload_matrix == ((0, each, 0), (0, 0, each), (each, 0, 0))
 
 
+@pytest.mark.parametrize("replicas_per_task", [(1, 1, 1), (2, 2, 2), (4, 1, 2)])
+def test_a_hierarchy_sends_as_much_as_one_replica_per_worker(replicas_per_task):
+    """`2(W-1)/W * S` from each worker, however many replicas it has."""
+    made = plan("hierarchical-all-reduce", DENSE, replicas_per_task)
+    assert made.payload_matrix == plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
+    assert made.payload_bytes_per_step == 3 * round(2 * 2 / 3 * S)
+    assert made.worker_bytes == plan("all-reduce", DENSE, replicas_per_task).worker_bytes
+
+
 @pytest.mark.parametrize("params", [{"chunk_size": 1}, {"bucket_bytes": 100}])
 def test_buckets_do_not_change_payload(params):
     expected = plan("all-reduce", DENSE, (1, 1)).payload_matrix
     assert plan("all-reduce", DENSE, (1, 1), **params).payload_matrix == expected
 
 
-@pytest.mark.parametrize("strategy", ["ps", "ps-load-balancing", "all-reduce", "none"])
+@pytest.mark.parametrize(
+    "strategy", ["ps", "ps-load-balancing", "all-reduce", "hierarchical-all-reduce", "none"]
+)
 def test_nothing_is_sent_within_a_task(strategy):
     assert plan(strategy, DENSE, (3,)).payload_matrix == ((0,),)
 
@@ -93,6 +104,12 @@ def test_a_sparse_all_gather_sends_padded_rows_ids_and_lengths():
     # Shards of 3, 2 and 2 examples: the longest has at most 9 rows.
     made = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
     assert made.payload_bytes_per_step == 3 * 2 * (9 * (ROW + ID) + LENGTH)
+
+
+def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
+    # Shards of 2, 2, 2 and 1 examples: 6 on the first worker, which bring at most 18 rows.
+    made = plan("hierarchical-all-reduce", step_of(TABLE), (3, 1), batch_size=7)
+    assert made.payload_bytes_per_step == 2 * (18 * (ROW + ID) + LENGTH)
 
 
 def test_rows_are_no_more_than_the_table_has():

@@ -86,6 +86,8 @@ def tiny() -> TrainGraph:
         ("all-reduce", 0, "replicate"),
         ("all-reduce", 0, "combine-local"),
         ("all-reduce", 0, "dense-all-reduce"),
+        ("hierarchical-all-reduce", 0, "combine-local"),
+        ("hierarchical-all-reduce", 0, "hand-on"),
         ("ps", 0, "replicate"),
         ("ps", 0, "combine-local"),
         ("ps", 0, "sync-ps"),
