@@ -1,4 +1,4 @@
-"""The strategy that a reference stands for: one of the registry's, or a builder in a user's file."""
+"""The strategy that a reference stands for: the registry's, a builder in a user's file, or an edited plan."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.canonical import slug
 from harness.errors import UsageError
 from harness.refs import Scalar, StrategyRef
 
 if TYPE_CHECKING:
     from strategies.builders.base import Layout, Strategy
     from strategies.plan import Plan, PlanNode, StepSummary
+    from strategies.plan_file import EditedPlan
     from strategies.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """A strategy, settled, with all of its parameters."""
+    """A strategy, settled, with all of its parameters.
+
+    Args:
+        edited: the plan that is used as it is, in place of one that the strategy makes.
+    """
 
     strategy: Strategy
     params: Mapping[str, Scalar]
+    edited: EditedPlan | None = None
 
     def plan(self, step: StepSummary, topology: Topology) -> Plan:
         """Its plan for a step.
@@ -33,6 +40,8 @@ class Chosen:
         """
         from strategies.planning import plan_of
 
+        if self.edited is not None:
+            return self.edited.plan(step, topology)
         return plan_of(self.strategy, self.params, step, topology)
 
 
@@ -50,6 +59,9 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
     from workloads.errors import WorkloadError
 
     try:
+        if ref.is_plan:
+            edited = _read(Path(ref.name).absolute(), ref.name)
+            return Chosen(strategy=edited.strategy, params=edited.params, edited=edited)
         if ref.is_builder:
             file, _, name = ref.name.rpartition(":")
             strategy, params = settled(_built(Path(file).absolute(), name, ref.name), ref.params)
@@ -87,6 +99,22 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
     _hash(path)
     strategy = strategy_of(maker.make(None), where=str(maker))
     return replace(strategy, layout=_guarded(strategy.layout, maker.path))
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, reference: str) -> EditedPlan:
+    """An edited plan, named after its file, so that records tell it from the strategy that made it."""
+    from strategies.plan_file import read_plan
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise UsageError(f"plan {reference}: must be a file that can be read, got: {reason}") from error
+    _hash(path)
+    stem = slug(path.stem)
+    name = stem if stem.startswith("plan") else f"plan-{stem}"
+    return read_plan(text, name=name, where=f"plan {reference}")
 
 
 def _guarded(layout: Layout, path: Path) -> Layout:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from typing import TYPE_CHECKING
 
 from harness.chosen import choose
 from harness.errors import UsageError
 from harness.options import Target
-from harness.refs import StrategyRef, WorkloadRef
+from harness.refs import WorkloadRef
 from harness.spec import ExperimentSpec
+
+if TYPE_CHECKING:
+    from strategies.plan_file import EditedPlan
 
 
 def check_experiment(spec: ExperimentSpec) -> None:
@@ -19,7 +23,7 @@ def check_experiment(spec: ExperimentSpec) -> None:
     """
     for index, workload in enumerate(spec.workloads):
         _check_workload(workload, field=f"workloads[{index}]")
-    _check_strategies(spec.strategies)
+    _check_strategies(spec)
 
 
 def check_target(target: Target) -> None:
@@ -29,7 +33,10 @@ def check_target(target: Target) -> None:
         UsageError: when one is not known or has a wrong parameter.
     """
     _check_workload(target.workload, field="workload")
-    choose(target.strategy, field="strategy")
+    edited = choose(target.strategy, field="strategy").edited
+    refusal = edited and edited.refusal(target.workload.reference, (target.replicas,) * target.workers)
+    if refusal:
+        raise UsageError(refusal, field="strategy")
 
 
 def _check_workload(ref: WorkloadRef, *, field: str) -> None:
@@ -42,11 +49,14 @@ def _check_workload(ref: WorkloadRef, *, field: str) -> None:
         raise UsageError(str(error), field=field) from None
 
 
-def _check_strategies(refs: Sequence[StrategyRef]) -> None:
+def _check_strategies(spec: ExperimentSpec) -> None:
     references: dict[str, str] = {}
-    for index, ref in enumerate(refs):
+    for index, ref in enumerate(spec.strategies):
         field = f"strategies[{index}]"
-        name = choose(ref, field=field).strategy.name
+        chosen = choose(ref, field=field)
+        if chosen.edited is not None:
+            _check_plan(chosen.edited, spec, field=field)
+        name = chosen.strategy.name
         other = references.setdefault(name, ref.name)
         if other != ref.name:
             raise UsageError(
@@ -54,3 +64,15 @@ def _check_strategies(refs: Sequence[StrategyRef]) -> None:
                 "too; rename one",
                 field=field,
             )
+
+
+def _check_plan(edited: EditedPlan, spec: ExperimentSpec, *, field: str) -> None:
+    """A plan must be for some case; those of other workloads and shapes are skipped when their turn comes."""
+    refusals = [
+        edited.refusal(workload.reference, (replicas,) * workers)
+        for workload, workers, replicas in itertools.product(
+            spec.workloads, spec.cluster.workers, spec.cluster.replicas_per_worker
+        )
+    ]
+    if None not in refusals:
+        raise UsageError(str(refusals[0]), field=field)

@@ -120,6 +120,7 @@ def load_experiment(
     *,
     settings: Sequence[str] = (),
     overrides: Mapping[str, object] | None = None,
+    plan: str | None = None,
 ) -> ExperimentSpec:
     """Find, read, override and resolve an experiment.
 
@@ -127,6 +128,7 @@ def load_experiment(
         experiment: a path, or the name of a shipped file.
         settings: `dotted.path=value` each, as given with --set; laid over the file.
         overrides: dotted path → value from other options; laid over the settings.
+        plan: path of an edited plan to run beside the strategies.
     Raises:
         UsageError: for anything wrong in the file or the options, with the path of the field.
     """
@@ -137,6 +139,9 @@ def load_experiment(
     values = dict(experiment_file.parse_setting(text) for text in settings)
     values.update(overrides or {})
     document = experiment_file.overlay(document, values)
+    if plan is not None:
+        listed = document.get("strategies", [])
+        document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
     return resolve(document, strategies_replaced=any(path.split(".")[0] == "strategies" for path in values))
 
 

@@ -21,7 +21,7 @@ NONE = "none"
 QSGD_BLOCK = 512
 _WORD_BYTES = 4
 _WORD_BITS = 32
-_FLOATING = ("half", "bfloat16", "float", "double")
+FLOATING = ("half", "bfloat16", "float", "double")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +147,7 @@ def choose(
         return None, values if name is None else {**values, COMPRESSOR: None}
     kebab = str(name).replace("_", "-")
     if kebab not in BY_NAME:
-        close = difflib.get_close_matches(kebab, list(BY_NAME), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are none, {', '.join(BY_NAME)}"
-        raise StrategyError(f"strategy {strategy!r}: unknown compressor {name!r}; {hint}")
+        raise StrategyError(f"strategy {strategy!r}: unknown compressor {name!r}; {_hint(kebab)}")
     taken = {option.name: option for option in BY_NAME[kebab].options}
     for option in given:
         if option not in taken:
@@ -160,6 +158,31 @@ def choose(
     numbers = {o.name: _checked(strategy, o, given.get(o.name, o.default)) for o in taken.values()}
     filled = {COMPRESSOR: kebab, **{_param(option): number for option, number in numbers.items()}}
     return Compression.model_validate({"name": kebab, **numbers}), {**values, **filled}
+
+
+def check(compression: Compression) -> None:
+    """Check a compressor that stands in a plan with its options.
+
+    Raises:
+        StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
+    """
+    kebab = compression.name
+    if kebab not in BY_NAME:
+        raise StrategyError(f"unknown compressor {kebab!r}; {_hint(kebab)}")
+    taken = {option.name: option for option in BY_NAME[kebab].options}
+    for name in _OPTIONS:
+        value = getattr(compression, name)
+        if name in taken and value is None:
+            raise StrategyError(
+                f"compressor {kebab} needs {name}, got null; give it, as {taken[name].default}"
+            )
+        if name not in taken and value is not None:
+            raise StrategyError(f"compressor {kebab} takes no {name}, got {value}; drop it")
+        if name in taken and not _in_range(taken[name], value):
+            raise StrategyError(
+                f"compressor {kebab}: {name} must be {_range(taken[name])}, got {value}; use "
+                f"{taken[name].default}"
+            )
 
 
 def compressed(
@@ -214,7 +237,7 @@ def n_directions(shape: Sequence[int], rank: int) -> int:
 
 
 def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool:
-    if node.synchronizer == "none" or node.sparse or node.dtype not in _FLOATING or -1 in node.shape:
+    if node.synchronizer == "none" or node.sparse or node.dtype not in FLOATING or -1 in node.shape:
         return False
     if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
         return False
@@ -229,15 +252,28 @@ def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool
 
 def _checked(strategy: str, option: Option, value: ParamValue) -> int | float:
     assert isinstance(value, int | float)
-    above = value > option.least if option.type is float else value >= option.least
-    if above and (option.most is None or value <= option.most):
+    if _in_range(option, value):
         return value
+    raise StrategyError(
+        f"strategy {strategy!r}: {_param(option.name)} must be {_range(option)}, got {value!r}; leave it out "
+        f"for {option.default!r}"
+    )
+
+
+def _in_range(option: Option, value: int | float) -> bool:
+    above = value > option.least if option.type is float else value >= option.least
+    return above and (option.most is None or value <= option.most)
+
+
+def _range(option: Option) -> str:
     lower = "above" if option.type is float else "at least"
     upper = "" if option.most is None else f" and at most {option.most:g}"
-    raise StrategyError(
-        f"strategy {strategy!r}: {_param(option.name)} must be {lower} {option.least:g}{upper}, "
-        f"got {value!r}; leave it out for {option.default!r}"
-    )
+    return f"{lower} {option.least:g}{upper}"
+
+
+def _hint(name: str) -> str:
+    close = difflib.get_close_matches(name, list(BY_NAME), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are none, {', '.join(BY_NAME)}"
 
 
 def _taker(option: str) -> str:

@@ -9,6 +9,7 @@ from strategies.builders import parameter_server
 from strategies.builders.base import Param, Params, Settlement, Strategy
 from strategies.errors import StrategyError
 from strategies.plan import PlanNode, StepSummary, StrategyClass
+from strategies.plan_check import check_nodes
 from strategies.planning import check_param
 from strategies.registry import STRATEGIES
 from strategies.topology import Topology
@@ -107,6 +108,13 @@ def _checked_layout(
                     f"{where}: layout must return plan nodes, got a {type(node).__name__}; make them with "
                     "node_of(variable, …)"
                 )
+        check_nodes(made, step, topology, where=f"{where}: layout")
+        squeezed = next((node for node in made if node.compressor is not None), None)
+        if squeezed is not None and builder.strategy_class == "exact":
+            raise StrategyError(
+                f"{where}: layout: variable {squeezed.variable!r}: strategy_class exact needs gradients as "
+                f"they are, got compressor {squeezed.compressor.name!r}; say bounded"
+            )
         return made
 
     return layout

@@ -6,7 +6,7 @@ class StrategyError(Exception):
 
 
 class UnsupportedError(StrategyError):
-    """A strategy of TensorFlow's own that cannot run this workload or shape; the message says why."""
+    """A strategy of TensorFlow's own, or an edited plan, that is not for this workload or shape."""
 
 
 class GraphError(StrategyError):

@@ -17,7 +17,18 @@ WorkloadArgument = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="A registered name, or path/to/file.py:factory.")
 ]
 StrategyOption = Annotated[
-    str, typer.Option("--strategy", "-s", metavar="S", help="A name, or name:key=value,key=value.")
+    str | None,
+    typer.Option(
+        "--strategy",
+        "-s",
+        metavar="S",
+        help="A name or path/to/file.py:Builder, either with :key=value,key=value.",
+        show_default=False,
+    ),
+]
+PlanOption = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="FILE", help="A plan, as `stratbench plan --json` prints it, edited."),
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas in each worker.")]
@@ -25,12 +36,17 @@ Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="R
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
-def target(workload: str, strategy: str, workers: int, replicas: int) -> Target:
-    """Read the workload and strategy of one command and check that both are known.
+def target(workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int) -> Target:
+    """Read the workload and the strategy, or plan in its place, of one command; check that both are known.
 
     Raises:
         UsageError: when one is not, or a list is given.
     """
+    if strategy is None or plan is not None:
+        if strategy is not None or plan is None:
+            got = "neither" if plan is None else "both"
+            raise UsageError(f"must be given, or --plan FILE in its place, got {got}", field="strategy")
+        strategy = plan_reference(plan)
     if len(split_list(strategy, field="strategy")) != 1:
         raise UsageError(
             f"must be one strategy, got {strategy!r}; to compare several use `stratbench run`",
@@ -47,6 +63,20 @@ def target(workload: str, strategy: str, workers: int, replicas: int) -> Target:
 
     check_target(found)
     return found
+
+
+def plan_reference(path: str) -> str:
+    """The path of a plan as a reference to a strategy.
+
+    Raises:
+        UsageError: it cannot be one.
+    """
+    if not path.endswith(".json") or ":" in path or "," in path:
+        raise UsageError(
+            f"must be a path that ends in .json, without colon and comma, got {path!r}; rename the file",
+            field="plan",
+        )
+    return path
 
 
 def duration_s(text: str, *, field: str) -> float:

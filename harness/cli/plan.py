@@ -15,14 +15,15 @@ EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 def plan(
     workload: options.WorkloadArgument,
     *,
-    strategy: options.StrategyOption,
+    strategy: options.StrategyOption = None,
+    edited: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     json: options.Json = False,  # noqa: ARG001 - read by main
     debug: options.Debug = False,
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
-    request = PlanRequest(target=options.target(workload, strategy, workers, replicas), debug=debug)
+    request = PlanRequest(target=options.target(workload, strategy, edited, workers, replicas), debug=debug)
     from harness import pipeline
 
     document = pipeline.plan(request)

@@ -12,7 +12,7 @@ import typer
 
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.cli.options import Debug, Json, duration_s
+from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
 from harness.options import RunOptions, RunOutcome
 from harness.refs import parse_scalar, split_list
@@ -37,6 +37,10 @@ def run(
     ] = None,
     strategies: Annotated[
         str | None, typer.Option("--strategies", metavar="A,B", help="Replace the experiment's strategies.")
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="FILE", help="Run an edited plan beside the strategies."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat.")
@@ -94,6 +98,7 @@ def run(
         experiment,
         settings=settings or (),
         overrides={path: value for path, value in overrides.items() if value is not None},
+        plan=None if plan is None else plan_reference(plan),
     )
     check_experiment(spec)
     for note in spec.notes:

@@ -20,7 +20,8 @@ EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef wor
 def transform(
     workload: options.WorkloadArgument,
     *,
-    strategy: options.StrategyOption,
+    strategy: options.StrategyOption = None,
+    plan: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     rank: Annotated[int, typer.Option("--rank", metavar="K", min=0, help="The worker, from 0.")] = 0,
@@ -39,7 +40,7 @@ def transform(
     if graphdef is not None and not graphdef.parent.is_dir():
         raise UsageError(f"must lie in a folder that exists, got {str(graphdef)!r}", field="graphdef")
     request = TransformRequest(
-        target=options.target(workload, strategy, workers, replicas),
+        target=options.target(workload, strategy, plan, workers, replicas),
         rank=rank,
         graphdef=graphdef,
         text=text,

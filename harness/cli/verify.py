@@ -30,7 +30,8 @@ class Precision(StrEnum):
 def verify(
     workload: options.WorkloadArgument,
     *,
-    strategy: options.StrategyOption,
+    strategy: options.StrategyOption = None,
+    plan: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     steps: Annotated[
@@ -50,7 +51,7 @@ def verify(
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
     request = VerifyRequest(
-        target=options.target(workload, strategy, workers, replicas),
+        target=options.target(workload, strategy, plan, workers, replicas),
         steps=steps,
         dtype=None if dtype is None else dtype.value,
         shrink=shrink,

@@ -12,16 +12,19 @@ pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
 from cases import Case, case_of  # noqa: E402
+from matrix import PARTITIONED  # noqa: E402
 from servers import running  # noqa: E402
 
 from harness.worker.artefact import InitialValues, save  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
+from strategies.ir.cut import part_name  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.numerics.compressors.cast import Cast  # noqa: E402
 from strategies.passes.kept_state import KeptState  # noqa: E402
 from strategies.plan import Compression, Plan, StepSummary  # noqa: E402
+from strategies.plan_parts import cuts_of  # noqa: E402
 from strategies.program import Program  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
@@ -100,8 +103,15 @@ class Totals:
                 # Replicas decode the same payloads, so that they never drift apart.
                 assert all(copy.tobytes() == copies[0].tobytes() for copy in copies)
                 sent[v.name] = (case.initial.value(v.name) - copies[0]) / RATE
+        cuts = cuts_of(plan.nodes)
+
+        def residual(name: str) -> Any:
+            return sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
+
         kept = {
-            name: sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
+            name: np.concatenate([residual(part_name(name, k)) for k in range(cuts[name].n)], cuts[name].axis)
+            if name in cuts and not isinstance(residual(part_name(name, 0)), int)
+            else residual(name)
             for name in sent
         }
         return cls(sent=sent, kept=kept)
@@ -129,6 +139,23 @@ def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strateg
     # Gradients hardly change while variables do; what a sum in the wire type rounds away is not fed back.
     rounded = {"fp16-ef": 2.0**-10, "bf16-ef": 2.0**-7}.get(compressor, 0.0)
     assert made.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
+    assert max(np.abs(value).max() for value in made.kept.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "compressor"),
+    [
+        ("partitioned-ps", "powersgd"),
+        ("random-axis-partitioned-all-reduce", "powersgd"),
+        ("sharded-ps", "topk"),
+    ],
+)
+def test_what_workers_sent_and_kept_of_parts_is_the_sum_of_all_gradients(steady, strategy, compressor):
+    params = {**PARTITIONED[strategy], "compressor": compressor}
+    plan = steady.plan(strategy, (2, 1), **params)
+    assert any(node.compressor and node.partition for node in plan.nodes)
+    made, exact = Totals.of(steady, plan), Totals.of(steady, plan_of(steady, "all-reduce", None))
+    assert made.missing(exact) < 1e-3
     assert max(np.abs(value).max() for value in made.kept.values()) > 0
 
 

@@ -21,6 +21,7 @@ from harness.provision import doctor
 from harness.refs import StrategyRef, WorkloadRef
 from harness.spec import ExperimentSpec
 from strategies.errors import StrategyError
+from strategies.registry import STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -109,6 +110,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> _Pipeline:
 
     registry = ModuleType("strategies.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]
+    # What is imported meanwhile, and stays, must find the real ones.
+    registry.STRATEGIES = STRATEGIES  # type: ignore[attr-defined]
     registry.describe = lambda: [  # type: ignore[attr-defined]
         {
             "name": name,
@@ -212,7 +215,25 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
             "stratbench: time-budget: must be a time such as 90s",
         ),
         (["run", "quickstart", "--time-budget", "0s"], "stratbench: time-budget: must be a time such as 90s"),
-        (["verify", "wide-mlp"], "stratbench: Missing option '--strategy'"),
+        (
+            ["verify", "wide-mlp"],
+            "stratbench: strategy: must be given, or --plan FILE in its place, got neither",
+        ),
+        (
+            ["transform", "wide-mlp", "-s", "ps", "--plan", "x.json"],
+            "stratbench: strategy: must be given, or --plan FILE in its place, got both",
+        ),
+        (["plan", "wide-mlp", "--plan", "x.txt"], "stratbench: plan: must be a path that ends in .json"),
+        (
+            ["plan", "wide-mlp", "--plan", "no.json"],
+            "stratbench: plan no.json: must be a file that can be read",
+        ),
+        (["run", "quickstart", "--plan", "no.json"], "stratbench: plan no.json: must be a file that can be"),
+        (["verify", "wide-mlp", "-s", "no.py:B"], "stratbench: strategy: strategy file no.py does not exist"),
+        (
+            ["verify", "wide-mlp", "-s", "no.py"],
+            "stratbench: strategy: a file must be given as path.py:Builder",
+        ),
         (
             ["verify", "wide-mlp", "--strategy", "ps,none"],
             "stratbench: strategy: must be one strategy, got 'ps,none'",

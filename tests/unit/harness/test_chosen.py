@@ -65,6 +65,10 @@ def laid_out(layout):
     return wrong(layout=layout)
 
 
+def reduced(variable, **fields):
+    return node_of(variable, synchronizer="all-reduce", group=0, **fields)
+
+
 constant = 12
 """
 
@@ -178,8 +182,20 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ),
         ("laid_out(lambda *_: None)", "layout must return a list of plan nodes, got NoneType"),
         ("laid_out(lambda *_: ['w'])", "layout must return plan nodes, got a str; make them with node_of"),
-        ("laid_out(lambda s, t, p: p['rank'])", "mine.py:55: KeyError: 'rank'"),
+        ("laid_out(lambda s, t, p: p['rank'])", "mine.py:59: KeyError: 'rank'"),
         ("laid_out(lambda: [])", "TypeError"),
+        (
+            "laid_out(lambda s, t, p: [node_of(s.variables[0], synchronizer='ps', destination=0)])",
+            "mine.py:bad: layout: variable 'b': needs a node, got none; add one",
+        ),
+        (
+            "laid_out(lambda s, t, p: [node_of(v, synchronizer='ps', destination=3) for v in s.variables])",
+            "layout: variable 'w': destination must be a task from 0 to 2, got 3; choose one or add workers",
+        ),
+        (
+            "laid_out(lambda s, *_: [reduced(v, compressor={'name': 'bf16'}) for v in s.variables])",
+            "variable 'w': strategy_class exact needs gradients as they are, got compressor 'bf16'",
+        ),
         (
             "laid_out(lambda s, t, p: [node_of(v, destination='x') for v in s.variables])",
             "variable 'w': destination: input should be a valid integer",

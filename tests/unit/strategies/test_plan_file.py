@@ -1,0 +1,361 @@
+"""Plans that people edit: every plan of ours is taken as it is, and every mistake is one line that helps."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning import slot, state, step_of, trainable
+
+from strategies import compressors
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan import Plan
+from strategies.plan_check import check_nodes
+from strategies.plan_file import EditedPlan, read_plan
+from strategies.registry import STRATEGIES, make_plan
+from strategies.topology import Topology
+
+TWO = Topology(replicas_per_task=(1, 1), batch_size=8)
+STEP = step_of(
+    trainable("w", 12, 5, partitionable_axes=(0, 1), readiness=1),
+    trainable("table", 10, 4, partitionable_axes=(0,), sparse=True, readiness=2),
+    trainable("b", 5, readiness=0),
+    trainable("n", 4, dtype="int32", bytes=16, readiness=3),
+    slot("w/m", "w", 12, 5),
+    slot("w/count", "w"),
+    slot("iteration", None),
+    state("mean", 3),
+    state("seed", 2, rule="per-replica"),
+)
+GRAPH = [s for s in STRATEGIES if s.runner == "graph" and not s.single]
+COMPRESSIONS = [None, *compressors.BY_NAME]
+
+shapes = st.lists(st.integers(1, 40), max_size=3).map(tuple)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Any:
+    """Trainables of any shape, some sparse, with a slot each, beside shared and forward state."""
+    variables = []
+    for k in range(draw(st.integers(1, 6))):
+        shape = draw(shapes)
+        sparse = bool(shape) and draw(st.booleans())
+        axes = draw(st.sets(st.sampled_from([0] if sparse else range(len(shape))))) if shape else set()
+        axes = tuple(sorted(a for a in axes if shape[a] > 1))
+        name = f"v{k}"
+        variables.append(
+            trainable(name, *shape, partitionable_axes=axes, sparse=sparse, readiness=k)
+            if draw(st.booleans()) or k == 0
+            else trainable(name, *shape, synced=False, readiness=None)
+        )
+        variables.append(slot(f"{name}/m", name, *draw(st.sampled_from([shape, ()]))))
+    return step_of(
+        *variables, slot("iteration", None), state("mean", 3), state("seed", 2, rule="per-replica")
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps(),
+    st.sampled_from(GRAPH),
+    st.sampled_from(COMPRESSIONS),
+    st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda counts: sum(counts) > 1),
+)
+def test_every_plan_that_a_strategy_makes_passes_and_is_the_same_again(step, strategy, compressor, counts):
+    knobs = {p.name for p in strategy.params}
+    params = {"compressor": compressor} if "compressor" in knobs and compressor else {}
+    params |= {"min_bytes": 1} if "min_bytes" in knobs else {}
+    topology = Topology(replicas_per_task=tuple(counts), batch_size=24)
+    plan = make_plan(strategy.name, params, step, topology)
+    check_nodes(plan.nodes, step, topology, where="plan")
+    again = edited(plan).plan(step, topology)
+    labels = {"strategy": plan.strategy, "notes": plan.notes}
+    if not any(node.compressor for node in plan.nodes):
+        # Asking for a compressor promises no more than a bound; nodes without one are as good as before.
+        labels["strategy_class"] = plan.strategy_class
+    assert again.model_copy(update=labels) == plan
+
+
+def edited(plan: Plan, change: Any = lambda document: None) -> EditedPlan:
+    document = json.loads(plan.model_dump_json())
+    change(document)
+    return read_plan(json.dumps(document), name="plan-mine", where="plan mine.json")
+
+
+def test_what_the_command_prints_is_read_too():
+    document = json.loads(make_plan("ps", {}, STEP, TWO).model_dump_json())
+    document["class"] = document.pop("strategy_class")
+    made = read_plan(json.dumps(document), name="plan-mine", where="plan mine.json").plan(STEP, TWO)
+    assert (made.strategy, made.strategy_class) == ("plan-mine", "exact")
+
+
+def test_bytes_and_class_follow_from_the_nodes():
+    plan = make_plan("ps", {}, STEP, TWO)
+
+    def change(document: Any) -> None:
+        document["payload_bytes_per_step"] = 7
+        for node in document["nodes"]:
+            if node["variable"] in ("w", "w/m", "w/count"):
+                node["destination"] = 1
+        node_of(document, "w")["compressor"] = {"name": "fp16"}
+
+    made = edited(plan, change).plan(STEP, TWO)
+    assert made.strategy_class == "bounded"
+    assert made.server_bytes[1] == 240 + 240 + 4
+    assert made.payload_bytes_per_step == plan.payload_bytes_per_step - 120
+    silent = make_plan("none", {}, STEP, TWO)
+    assert edited(silent).strategy.strategy_class == "control"
+    assert edited(make_plan("ps", {"sync": False}, STEP, TWO)).strategy.strategy_class == "statistical"
+
+
+def test_a_plan_of_a_users_own_strategy_needs_no_file():
+    plan = make_plan("ps", {}, STEP, TWO).model_copy(
+        update={"strategy": "mine", "strategy_params": {"depth": 3, "staleness": 2}}
+    )
+    assert edited(plan).plan(STEP, TWO).strategy_class == "statistical"
+    with pytest.raises(StrategyError, match=r"mine.json: staleness=2 needs sync=true, got sync=false"):
+        edited(plan.model_copy(update={"strategy_params": {"sync": False, "staleness": 2}}))
+
+
+def node_of(document: Any, variable: str) -> Any:
+    return next(node for node in document["nodes"] if node["variable"] == variable)
+
+
+def put(variable: str, /, **fields: Any) -> Any:
+    return lambda document: node_of(document, variable).update(fields)
+
+
+def cut(variable: str, /, **fields: Any) -> Any:
+    """The variable and its slot in parts, on servers."""
+
+    def change(document: Any) -> None:
+        partition = {"axis": 0, "sizes": [6, 6], "destinations": [0, 1], **fields}
+        for name in (variable, f"{variable}/m"):
+            for node in document["nodes"]:
+                if node["variable"] == name:
+                    node.update(partition=partition, destination=None, group=None)
+
+    return change
+
+
+def knobs(**params: Any) -> Any:
+    return lambda document: document["strategy_params"].update(params)
+
+
+def twice(document: Any) -> None:
+    document["nodes"].append(document["nodes"][0])
+
+
+def without(document: Any) -> None:
+    document["nodes"] = [n for n in document["nodes"] if n["variable"] != "b"]
+
+
+MISTAKES = {
+    "unknown": ("ps", put("w", variable="v"), "'v': must be one of the step's, got none of that name; known"),
+    "misspelt": ("ps", put("table", variable="tabel"), "variable 'tabel': .*; did you mean 'table'"),
+    "twice": ("ps", twice, "'w': needs one node, got two; drop one"),
+    "missing": ("ps", without, "'b': needs a node, got none; add one"),
+    "shape": (
+        "ps",
+        put("w", shape=[12, 6]),
+        r"'w': shape must be the captured one, \(12, 5\), got \(12, 6\)",
+    ),
+    "dtype": (
+        "ps",
+        put("b", dtype="double"),
+        "'b': dtype must be the captured one, float, got double; take it",
+    ),
+    "sparse": ("ps", put("table", sparse=False), "'table': sparse must be the captured one, True, got False"),
+    "task": (
+        "ps",
+        put("b", destination=2),
+        "'b': destination must be a task from 0 to 1, got 2; choose one or",
+    ),
+    "no task": ("ps", put("b", destination=None), "'b': destination must be a task from 0 to 1, got None"),
+    "negative task": ("ps", put("b", destination=-1), "must be a task from 0 to 1, got -1"),
+    "task of a copy": (
+        "all-reduce",
+        put("b", destination=0),
+        "'b': every replica has its own.*got 0; set it",
+    ),
+    "slot elsewhere": (
+        "ps",
+        put("w/m", destination=1),
+        "'w/m': a slot must be where 'w' is, on task 0, got 1",
+    ),
+    "counter": ("ps", put("iteration", destination=1), "'iteration': what all updates share.* task 0, got 1"),
+    "own state": ("ps", put("seed", destination=0), "'seed': every replica has its own, so destination must"),
+    "own state synced": (
+        "ps",
+        put("seed", synchronizer="ps"),
+        "'seed': nothing of it crosses replicas.*got ps",
+    ),
+    "mixture": (
+        "ps",
+        put("b", synchronizer="none"),
+        "'w': all variables must have one synchronizer, got none,",
+    ),
+    "no bucket": (
+        "all-reduce",
+        put("b", group=None),
+        "'b': group must be the number of its bucket, got None",
+    ),
+    "bucket of rows": (
+        "all-reduce",
+        put("table", group=1),
+        "'table': only dense gradients.*got 1; set it to",
+    ),
+    "sum": (
+        "ps",
+        cut("w", sizes=[6, 5]),
+        r"'w': partition.sizes must be .* add up to 12, got \[6, 5\], which",
+    ),
+    "one part": ("ps", cut("w", sizes=[12]), "'w': partition.sizes must be two or more"),
+    "empty part": ("ps", cut("w", sizes=[12, 0]), "each at least 1"),
+    "shards": (
+        "ps",
+        cut("w", axis=1, sizes=[1] * 6),
+        "'w': partition: axis 1 has 5 rows.*got 6 parts; use fewer",
+    ),
+    "axis": ("ps", cut("w", axis=2), r"'w': partition.axis must be an axis of shape \(12, 5\), got 2; keep"),
+    "update": (
+        "ps",
+        cut("table", axis=1, sizes=[2, 2]),
+        "'table': a cut needs an update that is elementwise or",
+    ),
+    "control flow": (
+        "ps",
+        cut("b", sizes=[2, 3]),
+        "'b': .*no use of the variable in control flow.*keep it whole",
+    ),
+    "cut state": (
+        "ps",
+        cut("mean", sizes=[1, 2]),
+        "'mean': only trainables that a gradient reaches.*got state",
+    ),
+    "cut alone": (
+        "partitioned-ps",
+        put("w/m", partition=None, destination=0),
+        "'w/m': a slot is cut like 'w'",
+    ),
+    "places": (
+        "ps",
+        cut("w", destinations=[0]),
+        "'w': partition.destinations needs one for each of 2 sizes, got 1",
+    ),
+    "place": (
+        "ps",
+        cut("w", destinations=[0, 2]),
+        "partition.destinations must be a task from 0 to 1, got 2",
+    ),
+    "no groups": (
+        "all-reduce",
+        cut("w", destinations=None),
+        "partition.groups needs one for each of 2 sizes",
+    ),
+    "groups": ("ps", cut("w", groups=[0, 1]), "'w': partition.groups must be null under its synchronizer"),
+    "proxy of rows": (
+        "ps",
+        put("table", proxy=True),
+        "'table': a proxy copies a dense variable.*a sparse grad",
+    ),
+    "proxy of a copy": (
+        "all-reduce",
+        put("b", proxy=True),
+        "'b': a proxy copies.*got synchronizer all-reduce",
+    ),
+    "integers": (
+        "ps",
+        put("n", compressor={"name": "fp16"}),
+        "'n': a compressor takes dense.*got int32 of shape",
+    ),
+    "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
+    "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),
+    "codec": (
+        "ps",
+        put("w", compressor={"name": "pf16"}),
+        "'w': unknown compressor 'pf16'; did you mean 'fp16'",
+    ),
+    "option": (
+        "ps",
+        put("w", compressor={"name": "topk"}),
+        "'w': compressor topk needs ratio, got null; give",
+    ),
+    "other option": (
+        "ps",
+        put("w", compressor={"name": "fp16", "rank": 1}),
+        "fp16 takes no rank, got 1; drop it",
+    ),
+    "range": (
+        "ps",
+        put("w", compressor={"name": "topk", "ratio": 2.0}),
+        "ratio must be above 0 and at most 1",
+    ),
+    "vector": (
+        "ps",
+        put("b", compressor={"name": "powersgd", "rank": 1}),
+        "'b': powersgd takes two axes or more",
+    ),
+    "stale": ("ps", knobs(sync=False, staleness=2), "staleness=2 needs sync=true, got sync=false; drop"),
+    "backup": (
+        "ps",
+        knobs(backup=2),
+        "backup=2 must be less than the number of workers, got workers=2; lower",
+    ),
+    "knob": ("ps", knobs(stalenes=2), "unknown parameter 'stalenes'; did you mean 'staleness'"),
+    "field": ("ps", put("w", where=1), "nodes.0.where: extra inputs are not permitted, got 1; see"),
+    "type": ("ps", put("w", destination="x"), "nodes.0.destination: input should be a valid integer"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_that_names_variable_rule_value_and_way_out(mistake):
+    strategy, change, told = MISTAKES[mistake]
+    plan = make_plan(strategy, {}, STEP, TWO)
+    with pytest.raises(StrategyError, match=told) as raised:
+        edited(plan, change).plan(STEP, TWO)
+    assert str(raised.value).startswith("plan mine.json: ")
+    assert ";" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_part_named_like_a_variable():
+    step = step_of(*STEP.variables, trainable("w/part_1", 2))
+    with pytest.raises(
+        StrategyError, match=r"'w': its parts need names of their own, got a variable 'w/part_1'"
+    ):
+        edited(make_plan("ps", {}, step, TWO), cut("w")).plan(step, TWO)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "mine.json: must be JSON, got Expecting property name"),
+        ("[]", "mine.json: must be a JSON object, got list; begin with what"),
+        ('{"nodes": [], "nodes": []}', "mine.json: a key must be given once, got 'nodes' twice; drop one"),
+        ("{}", "mine.json: workload: field required"),
+    ],
+)
+def test_what_is_no_plan(text, told):
+    with pytest.raises(StrategyError, match=told):
+        read_plan(text, name="plan-mine", where="plan mine.json")
+
+
+def test_a_plan_for_others_says_for_whom():
+    plan = edited(make_plan("ps", {}, STEP, TWO))
+    three = Topology(replicas_per_task=(1, 1, 1), batch_size=9)
+    with pytest.raises(
+        UnsupportedError, match=r"for 2 workers of 1 replica, got 3 workers of 1 replica; give"
+    ):
+        plan.plan(STEP, three)
+    with pytest.raises(
+        UnsupportedError, match=r"for workload 'hand-made', got 'other'; make one with `strat"
+    ):
+        plan.plan(STEP.model_copy(update={"workload": "other"}), TWO)
+
+
+def test_a_rival_has_no_plan_to_edit():
+    plan = make_plan("tf-multi-worker-mirrored", {}, STEP, TWO)
+    with pytest.raises(StrategyError, match=r"must be of a strategy that rewrites the graph, got 'tf-multi-"):
+        edited(plan)
