@@ -7,7 +7,7 @@ LOCK := .ci/lock/$(DEVICE).txt
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all check lock
+.PHONY: help setup bench test test-all check docs lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
+
+docs: setup  ## write docs/strategies.md anew, from the registry
+	$(BIN)/python -m strategies.reference
 
 lock:  ## refresh the lock files (needs uv)
 	for device in cpu gpu; do \

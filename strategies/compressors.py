@@ -97,7 +97,7 @@ _COMPRESSORS = (
 BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
 
 
-def _param(option: str) -> str:
+def param_of(option: str) -> str:
     """An option's name among a strategy's parameters."""
     return f"{COMPRESSOR}_{option}"
 
@@ -105,7 +105,7 @@ def _param(option: str) -> str:
 _OPTIONS = {option.name: option for c in _COMPRESSORS for option in c.options}
 PARAMS = (
     Param(name=COMPRESSOR, type=str, default=None),
-    *(Param(name=_param(name), type=o.type, default=None) for name, o in _OPTIONS.items()),
+    *(Param(name=param_of(name), type=o.type, default=None) for name, o in _OPTIONS.items()),
 )
 
 
@@ -117,7 +117,7 @@ def describe() -> list[dict[str, Any]]:
             "summary": c.summary,
             "class": "bounded",
             "params": [
-                {"name": _param(o.name), "type": o.type.__name__, "default": o.default} for o in c.options
+                {"name": param_of(o.name), "type": o.type.__name__, "default": o.default} for o in c.options
             ],
         }
         for c in _COMPRESSORS
@@ -136,10 +136,10 @@ def choose(
             out of range.
     """
     name = values.get(COMPRESSOR)
-    given = {o: values[_param(o)] for o in _OPTIONS if values.get(_param(o)) is not None}
+    given = {o: values[param_of(o)] for o in _OPTIONS if values.get(param_of(o)) is not None}
     if name is None or name == NONE:
         if given:
-            first = _param(min(given))
+            first = param_of(min(given))
             raise StrategyError(
                 f"strategy {strategy!r}: {first} needs a compressor, got none; "
                 f"add compressor={_taker(min(given))} or drop it"
@@ -152,11 +152,11 @@ def choose(
     for option in given:
         if option not in taken:
             raise StrategyError(
-                f"strategy {strategy!r}: {_param(option)} must go with compressor={_taker(option)}, got "
+                f"strategy {strategy!r}: {param_of(option)} must go with compressor={_taker(option)}, got "
                 f"compressor={kebab}; drop it"
             )
     numbers = {o.name: _checked(strategy, o, given.get(o.name, o.default)) for o in taken.values()}
-    filled = {COMPRESSOR: kebab, **{_param(option): number for option, number in numbers.items()}}
+    filled = {COMPRESSOR: kebab, **{param_of(option): number for option, number in numbers.items()}}
     return Compression.model_validate({"name": kebab, **numbers}), {**values, **filled}
 
 
@@ -255,8 +255,8 @@ def _checked(strategy: str, option: Option, value: ParamValue) -> int | float:
     if _in_range(option, value):
         return value
     raise StrategyError(
-        f"strategy {strategy!r}: {_param(option.name)} must be {_range(option)}, got {value!r}; leave it out "
-        f"for {option.default!r}"
+        f"strategy {strategy!r}: {param_of(option.name)} must be {_range(option)}, got {value!r}; leave it "
+        f"out for {option.default!r}"
     )
 
 

@@ -1,0 +1,145 @@
+"""What a person should know of each strategy and knob before choosing it: prose of `docs/strategies.md`.
+
+An entry of the registry needs one here of the same name; a test says which is missing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Prose of a strategy, in the symbols of the page.
+
+    Attributes:
+        payload: what moves in a step.
+        memory: where variables and slots lie.
+        choose: when to choose it.
+        avoid: when not to.
+    """
+
+    payload: str
+    memory: str
+    choose: str
+    avoid: str
+
+
+_ALL_OF_IT = "every replica owns all variables and slots"
+_SERVED = "servers hold all variables and slots once; workers hold what a step reads, while it reads it"
+_PUSH_PULL = (
+    "a worker pulls what other tasks serve, once for each of its replicas, and pushes its gradients for it "
+    "once, with ids for rows"
+)
+_IN_PARTS = f"{_PUSH_PULL}; parts move as much as their variable"
+
+STRATEGIES: Mapping[str, Text] = {
+    "single": Text(
+        payload="0",
+        memory="one copy of everything",
+        choose="as the baseline: what one device does, on the whole global batch",
+        avoid="where more than one device is to be used: it runs one worker with one replica",
+    ),
+    "none": Text(
+        payload="0",
+        memory=_ALL_OF_IT,
+        choose="as a control: its rate is the ceiling of what any communication can reach",
+        avoid="for training: replicas drift apart, and it must fail the check",
+    ),
+    "ps": Text(
+        payload=f"{_PUSH_PULL}; task 0 sends (N − R)·S and receives (W − 1)·S",
+        memory=f"task 0 holds all; {_SERVED}",
+        choose="for few workers, large tables with sparse gradients, or workers that should not wait for "
+        "each other (`sync=false`, `staleness`, `backup`)",
+        avoid="for dense models on many workers: one task's link carries everything",
+    ),
+    "ps-load-balancing": Text(
+        payload=f"{_PUSH_PULL}; tasks share what one server would carry, as evenly as whole variables allow",
+        memory=f"each task holds about 1/W; {_SERVED}",
+        choose="in place of `ps` wherever there are several variables of similar size",
+        avoid="where one variable is larger than the rest together: it stays on one task; use `sharded-ps`",
+    ),
+    "all-reduce": Text(
+        payload="dense: a ring in which each replica sends 2(N − 1)/N·S; sparse: each replica's rows, padded "
+        "to the step's longest, go to all others, (N − 1)·rows·(row + 8 bytes)",
+        memory=_ALL_OF_IT,
+        choose="for dense models: a replica's bytes hardly grow with N, and buckets overlap with backward",
+        avoid="for large tables with sparse gradients, whose rows all replicas get, or where a copy of all "
+        "slots is too much memory",
+    ),
+    "hierarchical-all-reduce": Text(
+        payload="each worker sends 2(W − 1)/W·S however many replicas it has; what its replicas tell each "
+        "other stays inside",
+        memory=_ALL_OF_IT,
+        choose="in place of `all-reduce` for workers of several replicas, on a network slower than memory",
+        avoid="with one replica per worker, where it is `all-reduce`",
+    ),
+    "partitioned-ps": Text(
+        payload=_IN_PARTS,
+        memory=f"parts are placed one by one, so that tasks hold nearly the same; {_SERVED}",
+        choose="where variables are few and large: their parts balance servers that whole variables do not",
+        avoid="where updates need whole variables (they stay whole), or variables are many and small: more "
+        "parts, more messages",
+    ),
+    "uneven-partitioned-ps": Text(
+        payload=_IN_PARTS,
+        memory=f"as `partitioned-ps`; {_SERVED}",
+        choose="to see what uneven parts cost, or for lengths whose smallest divisor is large",
+        avoid="where even parts exist: they balance better",
+    ),
+    "sharded-ps": Text(
+        payload=f"{_IN_PARTS}; every task carries about 1/W of it",
+        memory=f"each task holds near 1/W of every large variable; {_SERVED}",
+        choose="for large dense variables on parameter servers: all links carry the same",
+        avoid="where variables have fewer rows than there are tasks, or are smaller than `min_bytes`: those "
+        "stay whole",
+    ),
+    "partitioned-all-reduce": Text(
+        payload="as `all-reduce`, in a collective for each part",
+        memory=_ALL_OF_IT,
+        choose="where one large tensor dominates: its parts travel at the same time",
+        avoid="where tensors are many: buckets of whole ones need fewer messages",
+    ),
+    "random-axis-partitioned-all-reduce": Text(
+        payload="as `all-reduce`, in a collective for each part",
+        memory=_ALL_OF_IT,
+        choose="to explore what the axis of a cut changes; sparse gradients are cut along axis 0",
+        avoid="where a plan should be the same for every seed: use `partitioned-all-reduce`",
+    ),
+    "tf-one-device": Text(
+        payload="0",
+        memory="one copy of everything",
+        choose="as a baseline: what TensorFlow itself does on one device",
+        avoid="where more than one device is to be used",
+    ),
+    "tf-mirrored": Text(
+        payload="0 between workers: all replicas are in one process",
+        memory=_ALL_OF_IT,
+        choose="as a rival for one worker with several replicas",
+        avoid="for more than one worker: it is skipped, with the reason",
+    ),
+    "tf-multi-worker-mirrored": Text(
+        payload="as `all-reduce`, in packs of `bytes_per_pack`; forward state is not merged",
+        memory=_ALL_OF_IT,
+        choose="as the rival of `all-reduce`, in the same workers on equal terms",
+        avoid="for several CPU replicas per worker: it is skipped, with the reason",
+    ),
+}
+
+KNOBS: Mapping[str, str] = {
+    "bucket_bytes": "a bucket is closed before it would hold more; in place of `chunk_size`",
+    "bytes_per_pack": "TensorFlow closes a pack of gradients once it holds more; 0 makes one of all",
+    "backup": "an update waits for W − `backup` workers, late contributions are dropped; statistical",
+    "chunk_size": "variables in a bucket, whose gradients travel together",
+    "communication": "TensorFlow's implementation of collectives",
+    "compressor": "of dense gradients on their way, see [Compressors](#compressors); bounded",
+    "compressor_levels": "of `qsgd`",
+    "compressor_rank": "of `powersgd`",
+    "compressor_ratio": "of `topk`",
+    "cross_device_ops": "TensorFlow's way of summing over the replicas of a worker",
+    "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
+    "max_shards": "a variable that would need more parts stays whole",
+    "min_bytes": "a smaller variable stays whole",
+    "seed": "of the draws of axes",
+    "staleness": "a worker may be so many steps ahead of the slowest; statistical",
+    "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
+}
