@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from strategies.builders.base import Param, Params, node_of
     from strategies.builders.parameter_server import placed as on_servers
+    from strategies.builders.partitioned import in_parts
     from strategies.custom import Builder
     from strategies.errors import StrategyError
     from strategies.plan import Compression, Partition, PlanNode, StepSummary, VariableSummary
@@ -25,6 +26,7 @@ __all__ = [
     "StrategyError",
     "Topology",
     "VariableSummary",
+    "in_parts",
     "node_of",
     "on_servers",
 ]
@@ -40,6 +42,7 @@ _HOMES = {
     "StrategyError": "errors:StrategyError",
     "Topology": "topology:Topology",
     "VariableSummary": "plan:VariableSummary",
+    "in_parts": "builders.partitioned:in_parts",
     "node_of": "builders.base:node_of",
     "on_servers": "builders.parameter_server:placed",
 }

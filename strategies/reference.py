@@ -33,7 +33,7 @@ keeps to a bound that it states; **statistical** reaches a loss in so many steps
 
 Bytes and memory follow from the plan: `stratbench plan WORKLOAD --strategy S` tells them for your model. An
 example: {_N_LAYERS} dense kernels of {_UNITS} × {_UNITS} and a table of {_ROWS:,} rows of {_COLUMNS}, of
-which each of {_EXAMPLES} examples looks up one, all float32 with a momentum slot, on 4 workers of one replica.
+which each of {_EXAMPLES} examples looks up one, all float32 with a momentum slot, on 4 workers of a replica.
 """
 
 
@@ -141,8 +141,8 @@ def _compressors() -> Iterable[str]:
     shape = " × ".join(map(str, _GRADIENT))
     yield "\n## Compressors\n"
     yield "What `compressor` may be. Rows of sparse gradients, integers and what would become no smaller"
-    yield "travel as they are. With feedback, the next gradient gets what the encoding lost. *Bytes* are those of a"
-    yield f"gradient of {shape} float32, which is {_megabytes(n_bytes)}.\n"
+    yield "travel as they are. With feedback, the next gradient gets what the encoding lost. *Bytes* are"
+    yield f"those of a gradient of {shape} float32, which is {_megabytes(n_bytes)}.\n"
     rows = []
     for each in BY_NAME.values():
         options = {option.name: option.default for option in each.options}

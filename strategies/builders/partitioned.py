@@ -1,7 +1,7 @@
 """Partitioned variables: along which axis, into how many parts, and where the parts go."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
@@ -94,7 +94,7 @@ def _cut_by(
     return cuts
 
 
-def _family(step: StepSummary, cuts: Cuts) -> dict[str, str]:
+def _family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:
     """Variable or slot → the variable with which it is cut."""
     shapes = {v.name: v.shape for v in step.variables}
     return {
@@ -134,20 +134,26 @@ def _servers(
         taken[k] = task
     whole = {name: taken[0] for name, taken in placed.items()}
     nodes = parameter_server.placed(step, whole, topology, params)
-    family = _family(step, cuts)
-    return [_in_parts(node, cuts, placed, family) for node in nodes]
+    partitions = {
+        name: Partition(
+            axis=axis, sizes=sizes, destinations=tuple(placed[name][k] for k in range(len(sizes)))
+        )
+        for name, (axis, sizes) in cuts.items()
+    }
+    return in_parts(nodes, step, partitions)
 
 
-def _in_parts(
-    node: PlanNode, cuts: Cuts, placed: Mapping[str, Mapping[int, int]], family: Mapping[str, str]
-) -> PlanNode:
-    owner = family.get(node.variable)
-    if owner is None:
-        return node
-    axis, sizes = cuts[owner]
-    destinations = tuple(placed[owner][k] for k in range(len(sizes)))
-    partition = Partition(axis=axis, sizes=sizes, destinations=destinations)
-    return node.model_copy(update={"partition": partition, "destination": None})
+def in_parts(
+    nodes: Iterable[PlanNode], step: StepSummary, partitions: Mapping[str, Partition]
+) -> list[PlanNode]:
+    """Nodes on servers with these variables in parts, and their slots of the same shape likewise."""
+    owners = _family(step, partitions)
+    return [
+        node.model_copy(update={"partition": partitions[owners[node.variable]], "destination": None})
+        if node.variable in owners
+        else node
+        for node in nodes
+    ]
 
 
 def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cuts) -> list[PlanNode]:

@@ -1,0 +1,35 @@
+"""The guide's strategy works, and its commands do what the guide says."""
+
+from pathlib import Path
+
+import pytest
+from pages import ROOT, blocks, commands, refuse_unknown_options, run
+
+GUIDE = (ROOT / "docs" / "write-a-strategy.md").read_text()
+
+
+def shown(beginning: str) -> str:
+    (command,) = [c for c in commands(GUIDE) if c.startswith(beginning)]
+    return command
+
+
+@pytest.mark.parametrize("command", commands(GUIDE))
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+@pytest.mark.tensorflow
+def test_the_strategy_is_equivalent(tmp_path: Path) -> None:
+    (example,) = blocks(GUIDE, "python")
+    assert len(example.splitlines()) <= 32
+    (tmp_path / "my_strategy.py").write_text(example)
+    told = run(shown("stratbench verify word-lm --strategy my_strategy.py"), tmp_path)
+    assert told.startswith("EQUIVALENT: tables-apart (exact) on word-lm, 3 workers")
+
+
+@pytest.mark.tensorflow
+def test_a_plan_that_was_printed_runs(tmp_path: Path) -> None:
+    run(shown("stratbench plan word-lm --strategy ps"), tmp_path)
+    assert '"strategy": "ps"' in (tmp_path / "edited.json").read_text()
+    told = run(shown("stratbench verify word-lm --plan"), tmp_path)
+    assert told.startswith("EQUIVALENT: plan-edited (exact) on word-lm")
