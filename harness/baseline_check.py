@@ -48,7 +48,8 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
     workers = SoloWorkers(folder=opened.folder)
     with ready_processes(workers, origin, opened.capture, opened.plan, opened.batches, logs) as (
         processes,
-        _,
+        programs,
     ):
         checked = check(processes, reference)
-    return verdict_document(checked.verdict, checked.losses, reference.losses)
+    answer = verdict_document(checked.verdict, checked.losses, reference.losses)
+    return {**answer, "notes": list(programs[0].notes)}

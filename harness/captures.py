@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from harness.checkpoints import Restored
 from harness.chosen import choose
 from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
@@ -30,11 +31,16 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """A captured workload on disk."""
+    """A captured workload on disk.
+
+    Attributes:
+        restored: the checkpoint whose values it begins with, None for its own.
+    """
 
     folder: Path
     summary: StepSummary
     facts: CapturedWorkload
+    restored: Restored | None = None
 
 
 class Captures:
@@ -46,10 +52,21 @@ class Captures:
         job: where they are made.
         seed: of models and data.
         n_batches: how many different batches a case can use. n_least: how many it must have.
+        restore: checkpoint that captures begin with.
     """
 
-    def __init__(self, folder: Path, job: Job, *, seed: int, n_batches: int, n_least: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        job: Job,
+        *,
+        seed: int,
+        n_batches: int,
+        n_least: int,
+        restore: Path | None = None,
+    ) -> None:
         self._folder = folder
+        self._restore = None if restore is None else restore.absolute()
         self._job = job
         self._seed = seed
         self._n_batches, self._n_least = n_batches, n_least
@@ -102,7 +119,15 @@ class Captures:
         )
         assert isinstance(facts, CapturedWorkload)
         summary = StepSummary.model_validate_json((folder / "summary.json").read_text())
-        return Capture(folder=folder, summary=summary, facts=facts)
+        return Capture(folder=folder, summary=summary, facts=facts, restored=self._restored(folder))
+
+    def _restored(self, folder: Path) -> Restored | None:
+        if self._restore is None:
+            return None
+        args = (str(folder), str(self._restore))
+        step = self._job(f"{STUDY}:restore", args, timeout_s=CAPTURE_S, stage="restore")
+        assert step is None or isinstance(step, int)
+        return Restored(path=self._restore, step=step)
 
     def _lay_batches(self, case: Case) -> Path:
         folder = self._folder / f"batches-{self._batches.n_made}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import checkpoints
 from harness.captures import Capture
 from harness.chosen import choose
 from harness.equivalence import Array, Copy, Reference, Verdict
@@ -35,6 +36,7 @@ class CaseRun:
         opened: what each worker's program cost.
         update_notes: what updates took and dropped, where not all wait for all.
         codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
+        saved_step: number of steps before the checkpoint that was written; None if none was.
     """
 
     measurement: Measurement
@@ -42,6 +44,7 @@ class CaseRun:
     equivalence: Equivalence | None
     update_notes: tuple[str, ...] = ()
     codec_s: float | None = None
+    saved_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ def run_case(
     warmup: WarmUp,
     reference: Reference | None,
     repeat: int,
+    checkpoint: Path | None = None,
 ) -> CaseRun:
     """Run a plan on the first workers of a cluster.
 
@@ -77,6 +81,7 @@ def run_case(
         logs: one for each worker.
         reference: what to check the real workers' state against first; None checks nothing.
         repeat: number to note with the check.
+        checkpoint: folder for the state after the last step; None saves none.
     Raises:
         CaseError: it failed; nothing of it runs on.
     """
@@ -87,6 +92,11 @@ def run_case(
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
         measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
         notes = _update_notes(processes, plan)
+        saved_step = None
+        if checkpoint is not None:
+            before = 0 if capture.restored is None else capture.restored.step or 0
+            saved_step = before + measurement.warmup_steps + n_steps
+            checkpoints.save(processes, capture.summary, checkpoint, saved_step)
         codec_s = _codec_s(processes, plan)
     return CaseRun(
         measurement=measurement,
@@ -94,6 +104,7 @@ def run_case(
         equivalence=equivalence,
         codec_s=codec_s,
         update_notes=notes,
+        saved_step=saved_step,
     )
 
 

@@ -95,10 +95,12 @@ class VerifyRequest:
 
     Args:
         dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
+        restore: checkpoint that both begin with.
     """
 
     target: Target
     steps: int = 4
+    restore: Path | None = None
     dtype: Dtype | None = None
     shrink: bool = False
     debug: bool = False

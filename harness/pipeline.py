@@ -11,6 +11,7 @@ from typing import Any
 from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
 from harness.captures import Captures
 from harness.case_runner import CHECK_STEPS
+from harness.checkpoints import require
 from harness.chosen import choose
 from harness.environment import environment
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
@@ -34,9 +35,12 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     """Run an experiment: every repeat of every case on fresh processes, recorded as it ends.
 
     Raises:
-        UsageError: the run folder cannot be used. ProvisionError: workers cannot be had here.
+        UsageError: the run folder or the checkpoint cannot be used. ProvisionError: workers cannot be had
+            here.
     """
     cases = expand(spec)
+    if spec.checkpoint.restore is not None:
+        require(spec.checkpoint.restore)
     if options.dry_run:
         return RunOutcome(run_dir=None, cases=tuple(case.id for case in cases))
     with open_run(
@@ -78,14 +82,19 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     if on_workers:
         refuse_what_needs_a_graph(request)
     dtype = request.dtype or ("model" if on_workers else "float64")
-    with study(request.target, n_batches=request.steps) as opened:
+    if request.restore is not None:
+        require(request.restore)
+    with study(request.target, n_batches=request.steps, restore=request.restore) as opened:
         if on_workers:
             answer = verify_baseline(opened, request.steps)
         else:
             folders = (str(opened.capture.folder), str(opened.batches))
             args = (*folders, opened.plan, request.steps, dtype == "float64", request.shrink)
             answer = opened.call("verify", args)
-        return {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, **answer}
+        restored = opened.capture.restored
+        origin = None if restored is None else {"path": str(restored.path), "step": restored.step}
+        heading = {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, "restored": origin}
+        return {**heading, **answer}
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:
@@ -133,6 +142,7 @@ def _run_slots(
             seed=spec.measure.seed,
             n_batches=MAX_WARMUP_STEPS + spec.measure.steps,
             n_least=CHECK_STEPS,
+            restore=spec.checkpoint.restore,
         )
         runner = SlotRunner(
             spec=spec, folder=folder, cluster=cluster, recorder=recorder, captures=captures, progress=progress

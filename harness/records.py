@@ -58,6 +58,19 @@ class Equivalence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """What a repeat began with and what it left; steps are counted from the first of all such runs.
+
+    `saved` is relative to the run folder.
+    """
+
+    saved: str | None = None
+    saved_step: int | None = None
+    restored: str | None = None
+    restored_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
     """Rate asked of the link between workers and rate measured on it, in Mbit/s."""
 
@@ -154,6 +167,7 @@ class Record:
     loss: tuple[float | None, ...] | None = None
     equivalence: Equivalence | None = None
     link: Link | None = None
+    checkpoint: Checkpoint | None = None
     plausibility: str | None = None
     notes: tuple[str, ...] = ()
     started_utc: str | None = None

@@ -14,6 +14,7 @@ from harness.matrix import Case, Slot
 from harness.measure.collector import Measurement, tcp_fields
 from harness.plausibility import implausible_bytes, implausible_speed, payload_is_bound
 from harness.records import (
+    Checkpoint,
     Equivalence,
     Failure,
     Link,
@@ -25,6 +26,7 @@ from harness.records import (
     comparison_key,
 )
 from harness.spec import ExperimentSpec
+from harness.store import CHECKPOINT
 from strategies.plan import Plan
 
 CONTROL = "none"
@@ -96,6 +98,7 @@ class RunRecorder:
             nodes_after=_largest(o.nodes_after for o in run.opened),
             peak_rss_bytes=measured.peak_rss_bytes,
             loss=measured.loss,
+            checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
             notes=(*self.notes, *plan.notes, *run.opened[0].notes, *run.update_notes, *_notes(measured)),
         )
@@ -181,6 +184,18 @@ def _files(case: Case) -> dict[str, str | None]:
 def _largest(values: Iterable[Number | None]) -> Number | None:
     """The largest value that is there."""
     return max((value for value in values if value is not None), default=None)
+
+
+def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> Checkpoint | None:
+    restored, saved = capture.restored, run.saved_step is not None
+    if restored is None and not saved:
+        return None
+    return Checkpoint(
+        saved=f"cases/{slot.case.id}/{slot.repeat}/{CHECKPOINT}" if saved else None,
+        saved_step=run.saved_step,
+        restored=None if restored is None else str(restored.path),
+        restored_step=None if restored is None else restored.step,
+    )
 
 
 def _notes(measured: Measurement) -> tuple[str, ...]:

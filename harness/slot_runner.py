@@ -91,6 +91,7 @@ class SlotRunner:
                     warmup=_warm_up(self.spec),
                     reference=self._reference(case, capture),
                     repeat=slot.repeat,
+                    checkpoint=self._checkpoint(slot),
                 )
         except CaseError as error:
             if error.kind == UNSUPPORTED:
@@ -105,6 +106,9 @@ class SlotRunner:
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
         record = self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
         return Ended(record=record, steps=ran.measurement.steps)
+
+    def _checkpoint(self, slot: Slot) -> Path | None:
+        return self.folder.checkpoint(slot.case.id, slot.repeat) if self.spec.checkpoint.save else None
 
     def _reference(self, case: Case, capture: Capture) -> Reference | None:
         """What to check against; None where the case was checked in an earlier repeat, or never is."""

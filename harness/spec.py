@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from harness.canonical import JsonValue, canonical_hash
@@ -11,7 +12,7 @@ from harness.errors import UsageError
 from harness.refs import StrategyRef, WorkloadRef, strategy_from, workload_from
 
 if TYPE_CHECKING:
-    from harness.spec_model import ClusterSection, ExperimentModel, FilterSection
+    from harness.spec_model import CheckpointSection, ClusterSection, ExperimentModel, FilterSection
 
 BatchRule = Literal["global", "per-replica"]
 
@@ -59,6 +60,14 @@ class CaseFilter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """Whether each repeat's last state is saved, and the checkpoint that all repeats begin with, if any."""
+
+    save: bool = False
+    restore: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentSpec:
     """A resolved experiment.
 
@@ -75,6 +84,7 @@ class ExperimentSpec:
     include: tuple[CaseFilter, ...]
     exclude: tuple[CaseFilter, ...]
     baseline: StrategyRef
+    checkpoint: Checkpoints = Checkpoints()
     notes: tuple[str, ...] = ()
 
     @property
@@ -112,7 +122,13 @@ class ExperimentSpec:
                 "exclude": [_filter_document(item) for item in self.exclude],
             },
             "compare": {"baseline": str(self.baseline)},
+            # Runs from before there were checkpoints keep their hash.
+            **({} if self.checkpoint == Checkpoints() else {"checkpoint": self._checkpoint_document()}),
         }
+
+    def _checkpoint_document(self) -> JsonValue:
+        restore = self.checkpoint.restore
+        return {"save": self.checkpoint.save, "restore": None if restore is None else str(restore)}
 
 
 def load_experiment(
@@ -177,6 +193,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         include=_filters(model.matrix.include, "matrix.include"),
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),
         baseline=baseline,
+        checkpoint=_checkpoints(model.checkpoint),
         notes=notes,
     )
 
@@ -205,6 +222,12 @@ def _cluster(section: ClusterSection) -> Cluster:
         memory_per_worker_bytes=_unique(section.memory_per_worker),
         rate_mbit=_unique(section.link.rate_mbit),
     )
+
+
+def _checkpoints(section: CheckpointSection) -> Checkpoints:
+    # A run that is resumed elsewhere means the same checkpoint.
+    restore = None if section.restore is None else Path(section.restore).absolute()
+    return Checkpoints(save=section.save, restore=restore)
 
 
 def _baseline(

@@ -133,6 +133,13 @@ class CompareSection(_Section):
     baseline: object = None
 
 
+class CheckpointSection(_Section):
+    """`checkpoint`: what repeats begin with and what they leave."""
+
+    save: bool = False
+    restore: _Text | None = None
+
+
 class ExperimentModel(_Section):
     """The whole file."""
 
@@ -143,6 +150,7 @@ class ExperimentModel(_Section):
     measure: MeasureSection = MeasureSection()
     matrix: MatrixSection = MatrixSection()
     compare: CompareSection = CompareSection()
+    checkpoint: CheckpointSection = CheckpointSection()
 
 
 _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
@@ -154,6 +162,7 @@ _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
     ("matrix", "include"): FilterSection,
     ("matrix", "exclude"): FilterSection,
     ("compare",): CompareSection,
+    ("checkpoint",): CheckpointSection,
 }
 
 

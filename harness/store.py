@@ -33,6 +33,7 @@ _ENVIRONMENT = "environment.json"
 _REPORT = "report.html"
 _STEPS = "steps.parquet"
 _PLAN = "plan.json"
+CHECKPOINT = "checkpoint"
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")
 
@@ -97,6 +98,10 @@ class RunFolder:
     def worker_log(self, case: str, repeat: int, rank: int) -> Path:
         """Name the log file of one worker in one case and repeat."""
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
+
+    def checkpoint(self, case: str, repeat: int) -> Path:
+        """Name the folder of the checkpoint of one case and repeat."""
+        return self.repeat_dir(case, repeat) / CHECKPOINT
 
     def append(self, record: Record) -> None:
         """Add one line to `results.jsonl`; it is on disk when this returns.

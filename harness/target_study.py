@@ -59,9 +59,11 @@ class TargetStudy:
 
 
 @contextmanager
-def study(target: Target, *, n_batches: int) -> Iterator[TargetStudy]:
+def study(target: Target, *, n_batches: int, restore: Path | None = None) -> Iterator[TargetStudy]:
     """Capture and plan a target; nothing of it is left when the context ends.
 
+    Args:
+        restore: checkpoint to begin with.
     Raises:
         UsageError: the target cannot be used. CaseError: anything else went wrong.
     """
@@ -84,7 +86,9 @@ def study(target: Target, *, n_batches: int) -> Iterator[TargetStudy]:
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder())
         process = stack.enter_context(solo_process(folder))
-        captures = Captures(folder, process.call, seed=SEED, n_batches=n_batches, n_least=n_batches)
+        captures = Captures(
+            folder, process.call, seed=SEED, n_batches=n_batches, n_least=n_batches, restore=restore
+        )
         try:
             capture, plan = planned(captures, case)
             batches = captures.batches(case, capture)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import output
+from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
@@ -55,6 +55,10 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
     ] = None,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Save each repeat's last state in the run folder.")
+    ] = False,
+    restore: options.Restore = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder itself.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cases and stop.")] = False,
@@ -89,6 +93,8 @@ def run(
         "measure.steps": steps,
         "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
         "measure.repeats": repeats,
+        "checkpoint.save": checkpoint or None,
+        "checkpoint.restore": None if restore is None else str(restore),
     }
     from harness.environment import allowed
     from harness.names import check_experiment

@@ -43,6 +43,7 @@ def verify(
             "--dtype", help="Numbers to compute in.", show_default="float64, model for TensorFlow's own"
         ),
     ] = None,
+    restore: options.Restore = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
     ] = False,
@@ -54,6 +55,7 @@ def verify(
         target=options.target(workload, strategy, plan, workers, replicas),
         steps=steps,
         dtype=None if dtype is None else dtype.value,
+        restore=restore,
         shrink=shrink,
         debug=debug,
     )
@@ -73,6 +75,9 @@ def _show(document: Mapping[str, object]) -> None:
         [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
     )
     output.say(_verdict(document))
+    notes = document.get("notes")
+    for note in notes if isinstance(notes, Sequence) else ():
+        output.say(str(note))
     worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
     if worst:
         output.say()

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,19 +17,38 @@ from strategies.plan import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"
+_OF_RANK = re.compile(r"(.+)@rank(\d+)")
+
+
+def stored_name(variable: str, rank: int | None) -> str:
+    """Under which name a replica's copy is stored: the first one's is the variable's, as is one for all."""
+    return f"{variable}@rank{rank}" if rank else variable
+
+
+def variable_and_rank(stored: str) -> tuple[str, int]:
+    """Whose copy is stored under a name."""
+    found = _OF_RANK.fullmatch(stored)
+    return (stored, 0) if found is None else (found[1], int(found[2]))
 
 
 def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: StepSummary) -> None:
     """Write a capture into an empty folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_values(folder, initial)
+    # Written and read by processes of one run only, which trust each other as they trust the workload.
+    (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
+    (folder / _SUMMARY).write_text(summary.model_dump_json())
+
+
+def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
+    """Write the values with which a captured step begins, in place of those that it had."""
     values = folder / "initial"
-    values.mkdir(parents=True)
+    shutil.rmtree(values, ignore_errors=True)
+    values.mkdir()
     index = {name: np.asarray(initial[name]).dtype.name for name in sorted(initial)}
     for number, name in enumerate(index):
         np.save(values / f"{number}.npy", np.asarray(initial[name]), allow_pickle=False)
     (folder / _INDEX).write_text(json.dumps(index))
-    # Written and read by processes of one run only, which trust each other as they trust the workload.
-    (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
-    (folder / _SUMMARY).write_text(summary.model_dump_json())
 
 
 def load_step(folder: Path) -> TrainGraph:
@@ -54,29 +75,49 @@ class InitialValues:
         self._float64 = float64
         self._dtypes: dict[str, str] = json.loads((folder / _INDEX).read_text())
         self._numbers = {name: number for number, name in enumerate(self._dtypes)}
+        self._ranks: dict[str, dict[int, str]] = {}
+        for stored in self._numbers:
+            variable, rank = variable_and_rank(stored)
+            self._ranks.setdefault(variable, {})[rank] = stored
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Variables that have a value."""
+        """Names of what has a value; see `stored_name`."""
         return tuple(self._numbers)
 
-    def value(self, variable: str, seed_mix: SeedMix | None = None) -> Array:
-        """The value that a copy of a variable starts from."""
-        value: Array = np.load(self._folder / "initial" / f"{self._numbers[variable]}.npy", mmap_mode="r")
-        if value.dtype.name != self._dtypes[variable]:
+    def value(self, variable: str, seed_mix: SeedMix | None = None, *, rank: int | None = None) -> Array:
+        """The value that a copy of a variable starts from.
+
+        Args:
+            seed_mix: how the first replica's random state becomes this rank's, if it has none of its own.
+        """
+        own = stored_name(variable, rank)
+        if rank and own in self._numbers:
+            return self.stored(own)
+        value = self.stored(variable)
+        return value if seed_mix is None else _mixed(value, variable, seed_mix)
+
+    def of_ranks(self, variable: str) -> dict[int, Array]:
+        """The values of all replicas that have one; none for what no capture and no checkpoint knows."""
+        return {rank: self.stored(stored) for rank, stored in self._ranks.get(variable, {}).items()}
+
+    def stored(self, name: str) -> Array:
+        """The value that is stored under a name."""
+        value: Array = np.load(self._folder / "initial" / f"{self._numbers[name]}.npy", mmap_mode="r")
+        if value.dtype.name != self._dtypes[name]:
             # NumPy files hold its own types only; bfloat16 comes back as bytes of its size.
-            value = value.view(getattr(ml_dtypes, self._dtypes[variable]))
-        if self._float64:
-            value = in_float64(value)
-        if seed_mix is None:
-            return value
-        mixed = np.array(value)
-        seed = int(mixed[seed_mix.word])
-        # The hash has 31 bits, so the mixed word stays within the type whatever the seed was.
-        mixed[seed_mix.word] = (
-            mix(seed, seed_mix.rank, variable) if seed >= 0 else -mix(-seed, seed_mix.rank, variable)
-        )
-        return mixed
+            value = value.view(getattr(ml_dtypes, self._dtypes[name]))
+        return in_float64(value) if self._float64 else value
+
+
+def _mixed(value: Array, variable: str, seed_mix: SeedMix) -> Array:
+    mixed = np.array(value)
+    seed = int(mixed[seed_mix.word])
+    # The hash has 31 bits, so the mixed word stays within the type whatever the seed was.
+    mixed[seed_mix.word] = (
+        mix(seed, seed_mix.rank, variable) if seed >= 0 else -mix(-seed, seed_mix.rank, variable)
+    )
+    return mixed
 
 
 def in_float64(value: Array) -> Array:

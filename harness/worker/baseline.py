@@ -68,19 +68,27 @@ def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: st
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.artefact import InitialValues, load_step
+    from harness.worker.inherited import left_out
 
     folder, made = Path(capture), Plan.model_validate_json(plan)
-    captured, topology = load_step(folder), topology_of(made)
+    captured, topology, initial = load_step(folder), topology_of(made), InitialValues(folder)
     local = topology.local_replicas(task)
     try:
         _refuse_seeded_operations(captured, topology.n_replicas)
-        session = _session(state, case, seed, captured, InitialValues(folder), local, made.batch_size)
+        session = _session(state, case, seed, captured, initial, local, made.batch_size)
     except UnsupportedError as error:
         raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
     weights = tuple(replica.examples / made.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))
     merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
-    return Opened(start=local[0].start, stop=local[-1].stop, notes=(_UNMERGED_STATE,) if merges else ())
+    return Opened(
+        start=local[0].start,
+        stop=local[-1].stop,
+        notes=(
+            *((_UNMERGED_STATE,) if merges else ()),
+            *left_out((), initial, {v.name for v in captured.variables}),
+        ),
+    )
 
 
 class BaselineSession:
@@ -151,6 +159,9 @@ class BaselineSession:
         )
         return values | {(name, None): value for name, value in total.items()}
 
+    def settle(self, n_workers: int) -> None:
+        """Steps make their updates themselves."""
+
     def close(self) -> None:
         """Nothing to give up: the strategy ends with its process."""
 
@@ -161,7 +172,7 @@ class BaselineSession:
 
     def _value(self, v: Variable, rank: int) -> Array:
         mix = None if v.seed_word is None or rank == 0 else SeedMix(rank=rank, word=v.seed_word)
-        return self._initial.value(v.name, mix)
+        return self._initial.value(v.name, mix, rank=rank)
 
 
 def _session(

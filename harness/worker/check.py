@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from harness.equivalence import Array, Checked, Reference, Verdict, Yardstick
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
+from harness.worker.inherited import left_out
 from harness.worker.reference import PLAIN, VARIATIONS, run_reference
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import topology_of
@@ -17,11 +18,12 @@ _EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """A strategy's verdict, and its losses beside the reference's."""
+    """A strategy's verdict, its losses beside the reference's, and what was left out of a checkpoint."""
 
     verdict: Verdict
     losses: tuple[float, ...]
     reference_losses: tuple[float, ...]
+    notes: tuple[str, ...] = ()
 
 
 def make_reference(
@@ -55,9 +57,13 @@ def check(
         reference: of the same step, topology and batches, if it was made before.
     """
     reference = reference or make_reference(step, initial, topology_of(plan), batches)
-    with InProcessCluster(programs_of(step, plan), initial) as cluster:
+    programs = programs_of(step, plan)
+    with InProcessCluster(programs, initial) as cluster:
         losses = tuple(cluster.step(batch) for batch in batches)
         actual = cluster.read()
     return Checkup(
-        verdict=reference.yardstick.judge(actual), losses=losses, reference_losses=reference.losses
+        verdict=reference.yardstick.judge(actual),
+        losses=losses,
+        reference_losses=reference.losses,
+        notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )

@@ -6,7 +6,7 @@ that need it.
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,9 @@ class StepSession(Protocol):
 
     def read(self) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
         """Read every variable copy of this worker, by name and rank."""
+
+    def settle(self, n_workers: int) -> None:
+        """Wait until what all workers have contributed in as many steps is in the variables."""
 
     def close(self) -> None:
         """Give up what the session holds."""
@@ -103,6 +106,11 @@ class _Served:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
+class _Gathered:
+    values: Mapping[str, npt.NDArray[np.generic]]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
 class _Reserved:
     holder: socket.socket
 
@@ -159,6 +167,7 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
         float64: rewrite the step in float64 first.
     """
     from harness.worker.artefact import InitialValues, load_step
+    from harness.worker.inherited import left_out
     from harness.worker.session_runner import WorkerSession
     from strategies.passes.of_plan import passes_of, topology_of
     from strategies.passes.pipeline import run_passes
@@ -174,7 +183,8 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     transformed = run_passes(passes_of(made, task), step, topology, check=False)
     program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
     started_s = time.monotonic()
-    session = WorkerSession(program, state.get(_Served).target, InitialValues(folder, float64=float64))
+    initial = InitialValues(folder, float64=float64)
+    session = WorkerSession(program, state.get(_Served).target, initial)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     state.put(Training(session=session, task=task, weights=weights))
@@ -185,6 +195,7 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
         nodes_after=program.nodes_after,
         start=program.start,
         stop=program.stop,
+        notes=left_out(program.variables, initial, {v.name for v in step.variables}),
     )
 
 
@@ -229,6 +240,49 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 def read_variables(state: JobState) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
     """Read every variable copy of this worker, by name and the rank that owns it."""
     return state.get(Training).session.read()
+
+
+def settle(state: JobState, n_workers: int) -> None:
+    """Wait until what all workers have contributed is in the variables; no step may be in flight."""
+    state.get(Training).session.settle(n_workers)
+
+
+def gather_checkpoint(
+    state: JobState, shared: Collection[str], writer: bool
+) -> Mapping[str, npt.NDArray[np.generic]]:
+    """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
+
+    All workers do this together, since reading may need them all.
+
+    Args:
+        shared: variables of which all replicas have equal copies.
+    """
+    from harness.worker.checkpoint import contribution
+
+    values = contribution(state.get(Training).session.read(), shared)
+    if not writer:
+        return values
+    state.put(_Gathered(values=values))
+    return {}
+
+
+def write_checkpoint(
+    state: JobState,
+    folder: str,
+    model: Collection[str],
+    others: Mapping[str, npt.NDArray[np.generic]],
+    step: int,
+) -> None:
+    """Write what this worker has gathered, and what the others have, into a folder.
+
+    Args:
+        model: names of the model's own variables.
+    Raises:
+        CaseError: `checkpoint-unwritable`.
+    """
+    from harness.worker.checkpoint import write_checkpoint as write
+
+    write(Path(folder), {**others, **state.get(_Gathered).values}, model, step)
 
 
 def read_tcp(state: JobState) -> Reading | None:

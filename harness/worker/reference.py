@@ -115,7 +115,7 @@ class _Reference:
         self._sessions = list(sessions.values())
         self._session_of = [sessions[id(g)] for g in graphs]
         self._random_state: dict[Copy, Array] = {
-            (v.name, r.rank): np.array(initial.value(v.name, _mix(v, r)))
+            (v.name, r.rank): np.array(initial.value(v.name, _mix(v, r), rank=r.rank))
             for v in own.values()
             for r in self._replicas
         }

@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.inherited import first_value
 from harness.worker.part_values import joined, of_part
 from harness.worker.update_loop import Pace, UpdateLoop
 from strategies.program import Program, VariableAccess
@@ -66,6 +67,7 @@ class WorkerSession:
         self._step = self._session._make_callable_from_options(_step_options(program))  # noqa: SLF001
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
+        self._n_contributed = 0
         if program.taken is not None:
             options = config_pb2.CallableOptions(fetch=[ref(program.taken)], target=list(program.background))
             update = self._session._make_callable_from_options(options)  # noqa: SLF001
@@ -73,18 +75,26 @@ class WorkerSession:
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value, one at a time."""
-        for copy, (access, *_) in self._accesses.items():
-            stored, added = self._initial, access.fresh
-            value = stored.value(access.variable, access.seed_mix) if added is None else added.value()
-            self.assign(copy, value)
+        for copy, accesses in self._accesses.items():
+            first = accesses[0]
+            if first.fresh is None:
+                value = self._initial.value(first.variable, first.seed_mix, rank=first.rank)
+                self.assign(copy, value)
+                continue
+            saved = self._initial.of_ranks(first.variable)
+            for access in accesses:
+                self._put(access, first_value(access, saved))
 
     def assign(self, copy: Copy, value: Array) -> None:
         """Give one copy of a variable a value."""
         for access in self._accesses[copy]:
-            self._session.run(
-                self._graph.get_operation_by_name(access.load),
-                {self._graph.get_tensor_by_name(ref(access.placeholder)): of_part(value, access.part)},
-            )
+            self._put(access, of_part(value, access.part))
+
+    def _put(self, access: VariableAccess, value: Array) -> None:
+        self._session.run(
+            self._graph.get_operation_by_name(access.load),
+            {self._graph.get_tensor_by_name(ref(access.placeholder)): value},
+        )
 
     def setup(self) -> None:
         """Run what comes once, before the first step, and start what runs beside the steps."""
@@ -120,7 +130,14 @@ class WorkerSession:
             raise
         if self.updates is not None:
             self.updates.check()
+        self._n_contributed += 1
         return fetched if self.pace is None else self.pace.made(fetched[:-1], fetched[-1])
+
+    def settle(self, n_workers: int) -> None:
+        """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
+        # Where contributions may come too late, a step ends with its update.
+        if self.updates is not None and self.pace is None:
+            self.updates.wait_for(n_workers * self._n_contributed)
 
     def read(self) -> Mapping[Copy, Array]:
         """The value of every copy of a variable that this worker holds."""

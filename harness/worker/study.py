@@ -80,6 +80,24 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
     )
 
 
+def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None:
+    """Let a capture begin with the values of a checkpoint instead of its own.
+
+    Returns:
+        number of steps made before it, None where the checkpoint does not say.
+    Raises:
+        UsageError: there is none, it is another model's, or it cannot be read whole.
+    """
+    from harness.worker.artefact import InitialValues, save_values
+    from harness.worker.checkpoint import read_checkpoint
+
+    folder = Path(capture_folder)
+    initial = InitialValues(folder)
+    found = read_checkpoint(Path(checkpoint), {name: initial.stored(name) for name in initial.names})
+    save_values(folder, found.values)
+    return found.step
+
+
 def lay_batches(
     state: JobState,
     case: Case,
@@ -170,6 +188,7 @@ def verify(
     checkup = check(step, initial, plan, batches)
     verdict = checkup.verdict
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses)
+    answer["notes"] = list(checkup.notes)
     if plan.strategy_class in ("bounded", "statistical"):
         # They are held to a bound or to reaching a loss, and differ by what they are.
         return {**answer, "equivalent": None}

@@ -9,6 +9,7 @@ import numpy as np
 from harness.equivalence import Array
 
 _END_S = 10.0
+_SETTLE_S = 60.0
 
 
 class UpdateLoop:
@@ -27,6 +28,7 @@ class UpdateLoop:
         self._abandon = abandon
         self._failure: Exception | None = None
         self._ending = False
+        self._made = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="updates", daemon=True)
 
     def start(self) -> None:
@@ -41,6 +43,23 @@ class UpdateLoop:
         """
         if self._failure is not None:
             raise self._failure
+
+    def wait_for(self, n_contributions: int) -> None:
+        """Wait until updates have taken so many contributions.
+
+        Raises:
+            Exception: the failure of an update. TimeoutError: they took fewer.
+        """
+        with self._made:
+            settled = self._made.wait_for(
+                lambda: self._failure is not None or self._n_taken() >= n_contributions, _SETTLE_S
+            )
+        self.check()
+        if not settled:
+            raise TimeoutError(
+                f"updates must take {n_contributions} contributions within {_SETTLE_S:g} s, "
+                f"got {self._n_taken()}"
+            )
 
     def note(self) -> str:
         """How many contributions updates took, in a sentence."""
@@ -57,14 +76,21 @@ class UpdateLoop:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_END_S)
 
+    def _n_taken(self) -> int:
+        return sum(number * n_updates for number, n_updates in self.taken.copy().items())
+
     def _run(self) -> None:
         try:
             while not self._ending:
                 (number,) = self._update()
-                self.taken[int(number)] += 1
+                with self._made:
+                    self.taken[int(number)] += 1
+                    self._made.notify_all()
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
             if not self._ending:
-                self._failure = error
+                with self._made:
+                    self._failure = error
+                    self._made.notify_all()
                 self._abandon()
 
 

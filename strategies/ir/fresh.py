@@ -1,11 +1,13 @@
 """Values that variables begin with when a strategy made them and no capture has a value for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+Array: TypeAlias = npt.NDArray[Any]
 _TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64}
 
 
@@ -16,14 +18,20 @@ class Fresh:
     Attributes:
         kind: zeros, normal draws of this seed, or `seed`: the seed itself and then zeros.
         dtype: float, double or int64.
+        inherits: what a replica gets of the values that a checkpoint has for the replicas that saved it: its
+            `own`; the `first` of all, where all replicas must have the same; or its `share` of their sum,
+            which is its own and, for the first of `owners`, those of all ranks that are no owners any more.
+        owners: the ranks that have such a variable, in ascending order.
     """
 
     kind: Literal["zeros", "normal", "seed"]
     dims: tuple[int, ...]
     dtype: str
     seed: int = 0
+    inherits: Literal["own", "first", "share"] = "own"
+    owners: tuple[int, ...] = ()
 
-    def value(self) -> npt.NDArray[Any]:
+    def value(self) -> Array:
         """The value, the same each time."""
         if self.kind == "normal":
             return np.random.default_rng(self.seed).standard_normal(self.dims).astype(_TYPES[self.dtype])
@@ -31,3 +39,17 @@ class Fresh:
         if self.kind == "seed":
             made[0] = self.seed
         return made
+
+    def inherited(self, rank: int | None, saved: Mapping[int, Array]) -> Array:
+        """The value with which a replica goes on from a checkpoint.
+
+        Args:
+            saved: rank → value of these dimensions.
+        """
+        own = saved.get(rank or 0)
+        if saved and self.inherits == "first":
+            own = saved[min(saved)]
+        elif self.inherits == "share" and self.owners[:1] == (rank,):
+            orphaned = [saved[r] for r in sorted(saved) if r not in self.owners]
+            own = sum(orphaned, start=self.value() if own is None else own)
+        return self.value() if own is None else own.astype(_TYPES[self.dtype])

@@ -13,6 +13,7 @@ from strategies.numerics.compressed_sums import compressed_sum, decode_one, enco
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of
 from strategies.passes.collective_keys import compressed_keys
+from strategies.passes.compressor_memory import Memory, memories_of
 from strategies.passes.kept_state import KeptState
 from strategies.passes.members import Between, Members
 from strategies.passes.rewire import captured_name, contribute, sync_prefix
@@ -49,7 +50,7 @@ class CompressedAllReduce:
         members = Members.of(topology, self.between)
         chosen = [b for b in gradients if b.rank in members.ranks]
         exchanges = self._exchanges(chosen, len(members.ranks))
-        names = _state_names(chosen)
+        memories = memories_of(graph, chosen, owners=tuple(members.ranks), shared=True)
         keys = compressed_keys(key for each in exchanges for key in each.key_names)
         combined: dict[str, Contribution] = {}
         made = _Made()
@@ -58,7 +59,7 @@ class CompressedAllReduce:
             for exchange in exchanges:
                 added, summed = exchange.splice(
                     [own[m] for m in exchange.members],
-                    names,
+                    memories,
                     replica,
                     group=members.group,
                     keys=tuple(keys[k] for k in exchange.key_names),
@@ -99,13 +100,14 @@ class CompressedPush:
         if not chosen:
             return graph
         host = topology.host_device(self.task)
-        names = _state_names(chosen)
+        owners = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
+        memories = memories_of(graph, chosen, owners=owners, shared=False)
         combined: dict[str, Contribution] = {}
         made = _Made()
         for b in chosen:
             codec = codec_of(self.compressions[b.variable], n_terms=1)
             contribution = b.contributions[0]
-            kept = _states(b, codec, names[captured_name(b)], contribution.rank, host)
+            kept = memories[captured_name(b)].states(b, codec, contribution.rank, host)
             encode = trace(encode_one, (_spec(b), *_state_specs(kept)), codec=codec)
             nodes, (payload, *after) = encode.splice(
                 f"{sync_prefix(b)}/encode/", [contribution.values, *(k.value for k in kept)], device=host
@@ -150,7 +152,7 @@ class _Exchange:
     def splice(
         self,
         members: Sequence[Boundary],
-        names: Mapping[str, str],
+        memories: Mapping[str, Memory],
         replica: Replica,
         *,
         group: tuple[int, int],
@@ -158,7 +160,7 @@ class _Exchange:
     ) -> tuple["_Made", dict[str, Contribution]]:
         """One replica's part in it: what it adds to the graph, and what then flows into its boundaries."""
         kept = [
-            _states(b, self.codec, names[captured_name(b)], replica.rank, replica.device) for b in members
+            memories[captured_name(b)].states(b, self.codec, replica.rank, replica.device) for b in members
         ]
         flat = [state for states in kept for state in states]
         snippet = trace(
@@ -225,28 +227,6 @@ def _chosen(step: TrainGraph, compressions: Mapping[str, Compression]) -> list[B
                 "set compressor to null in the variable's node of the plan"
             )
     return chosen
-
-
-def _state_names(chosen: Sequence[Boundary]) -> dict[str, str]:
-    """Captured boundary → what its states are called: after the variable, numbered from the second on."""
-    names: dict[str, str] = {}
-    n_of: dict[str, int] = {}
-    for b in chosen:
-        if captured_name(b) not in names:
-            n = n_of[b.variable] = n_of.get(b.variable, -1) + 1
-            names[captured_name(b)] = f"compressor/{b.variable}" + (f"__{n}" if n else "")
-    return names
-
-
-def _states(b: Boundary, codec: Codec, name: str, rank: int, device: str) -> list[KeptState]:
-    working = "double" if b.dtype == "double" else "float"
-    path = f"compressor/{captured_name(b)}"
-    return [
-        KeptState.of(
-            spec, f"{name}/{spec.name}", of=b.variable, path=f"{path}/{spec.name}", rank=rank, device=device
-        )
-        for spec in codec.states(static_dims(b), working)
-    ]
 
 
 def _payload_bytes(compression: Compression, b: Boundary) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strategies.ir.fresh import Fresh
 from strategies.ir.graph import Attr, DType, Node, Shape
-from strategies.ir.train_graph import Variable
+from strategies.ir.train_graph import Part, Variable
 from strategies.numerics.compressors.codec import StateSpec
 
 
@@ -23,13 +23,28 @@ class KeptState:
     value: str
 
     @classmethod
-    def of(cls, spec: StateSpec, name: str, *, of: str, path: str, rank: int, device: str) -> "KeptState":
+    def of(
+        cls,
+        spec: StateSpec,
+        name: str,
+        *,
+        of: str,
+        path: str,
+        rank: int,
+        device: str,
+        owners: tuple[int, ...],
+        shared: bool = False,
+        part: Part | None = None,
+    ) -> "KeptState":
         """A state of this name for one replica.
 
         Args:
             name: of the variable, the same on all replicas.
             of: the variable whose gradient it belongs to.
             path: what the names of its nodes start with, the same on all replicas.
+            owners: ranks of all replicas that have one.
+            shared: what is the same on every replica at first must stay so.
+            part: the range of a state of the whole variable that it is.
         """
         prefix = f"{path}/replica_{rank}/"
         dtype, shape = DType(spec.dtype), Shape(spec.dims)
@@ -49,7 +64,15 @@ class KeptState:
             slot_of=of,
             rule="per-replica",
             rank=rank,
-            fresh=Fresh(kind=spec.initial, dims=spec.dims, dtype=spec.dtype, seed=zlib.crc32(owner.encode())),
+            part=part,
+            fresh=Fresh(
+                kind=spec.initial,
+                dims=spec.dims,
+                dtype=spec.dtype,
+                seed=zlib.crc32(owner.encode()),
+                inherits="share" if spec.owed else "first" if shared and spec.initial == "normal" else "own",
+                owners=owners,
+            ),
         )
         shaped: dict[str, Attr] = {"dtype": dtype, "shape": shape}
         named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}

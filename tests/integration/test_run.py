@@ -1,5 +1,6 @@
 """One small run, end to end: what it records, what it writes, and what it leaves and touches meanwhile."""
 
+import json
 import math
 import shutil
 import socket
@@ -90,7 +91,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = f"--warmup 2 --repeats {N_REPEATS} --metrics-port {port} --out runs/out"
+    options = f"--warmup 2 --repeats {N_REPEATS} --checkpoint --metrics-port {port} --out runs/out"
     arguments = [*command.split(), *options.split()]
     mapped: set[str] = set()
     with watched(arguments, elsewhere, RAY_ADDRESS="203.0.113.1:6379") as run:
@@ -203,11 +204,31 @@ def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None
             assert (folder / "plan.json").exists() is (stage != "capture")
             assert "Traceback" in (folder / "failure.log").read_text()
             continue
-        names = {"plan.json", "steps.parquet", *(f"worker-{k}.log" for k in range(record.workers))}
+        names = {"plan.json", "steps.parquet", "checkpoint"}
+        names |= {f"worker-{k}.log" for k in range(record.workers)}
         assert {path.name for path in folder.iterdir()} == names
         steps = run.steps(record)
         assert steps is not None
         assert len(steps.step) == record.workers * (N_STEPS + 2)
+
+
+def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finished: Finished) -> None:
+    n_steps = 2 + N_STEPS
+    for record in finished.records(status="ok"):
+        path = f"cases/{record['case']}/{record['repeat']}/checkpoint"
+        saved = {"saved": path, "saved_step": n_steps, "restored": None, "restored_step": None}
+        assert record["checkpoint"] == saved
+        assert (finished.out / path / "checkpoint").is_file()
+    assert {record["checkpoint"] for record in finished.records(status="failed")} == {None}
+    (record,) = finished.records(workload=GOOD, strategy="all-reduce", repeat=0)
+    path = finished.out / record["checkpoint"]["saved"]
+    verify = f"verify {GOOD}:units=16 --strategy ps --steps 2 --json --restore {path}"
+    with watched(verify.split(), finished.out) as run:
+        status, output, errors = run.finish()
+    assert status == 0, errors
+    answer = json.loads(output)
+    assert (answer["equivalent"], answer["notes"]) == (True, [])
+    assert answer["restored"] == {"path": str(path), "step": n_steps}
 
 
 def test_the_report_and_the_output_name_what_happened(finished: Finished) -> None:

@@ -15,12 +15,14 @@ class StateSpec:
 
     Attributes:
         initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
+        owed: a part of the gradient that is still to be sent; sums over replicas must not get lost.
     """
 
     name: str
     dims: Dims
     dtype: str
     initial: Literal["zeros", "normal", "seed"] = "zeros"
+    owed: bool = False
 
 
 class Codec(Protocol):

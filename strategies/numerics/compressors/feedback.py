@@ -23,7 +23,7 @@ class Feedback:
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
         """The codec's own state after the residual."""
-        return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype), *self.codec.states(dims, dtype))
+        return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, owed=True), *self.codec.states(dims, dtype))
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
         """Encode the gradient and what is owed; what is lost is owed to the next one."""

@@ -287,7 +287,7 @@ def test_run_hands_over_the_spec_and_the_options(
         "--workers 3 --replicas 2 --workloads wide_mlp --strategies ps:staleness=2,sync=true,all_reduce"
     )
     more = "--steps 5 --warmup 1 --repeats 2 --set measure.seed=7 --out here"
-    flags = "--resume --fail-fast --time-budget 1h1m"
+    flags = "--resume --fail-fast --time-budget 1h1m --checkpoint --restore /there"
     status, captured = _call(
         capsys, "run", "quickstart", *arguments.split(), *more.split(), *flags.split(), "--json"
     )
@@ -309,6 +309,7 @@ def test_run_hands_over_the_spec_and_the_options(
         False,
     )
     assert (options.time_budget_s, options.quiet) == (3660.0, True)
+    assert (spec.checkpoint.save, spec.checkpoint.restore) == (True, Path("/there"))
     assert options.environ["OMP_NUM_THREADS"] == "3"
     assert "SECRET" not in options.environ
     assert "baseline single is not among the strategies given" in captured.err

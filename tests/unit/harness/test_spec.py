@@ -68,6 +68,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"measure": {"warmup_steps": 7, "batch": "per-replica", "interleave": False}},
         {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
         {"compare": {"baseline": "ps"}},
+        {"checkpoint": {"save": True, "restore": "a/b"}},
     ],
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
@@ -86,12 +87,30 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["measure.seed=1", "cluster.workers=3", "strategies=[single, ps]", "compare.baseline=ps", "name=other"],
+    [
+        "measure.seed=1",
+        "cluster.workers=3",
+        "strategies=[single, ps]",
+        "compare.baseline=ps",
+        "name=other",
+        "checkpoint.save=true",
+        "checkpoint.restore=a",
+    ],
 )
 def test_the_hash_sees_every_change(setting: str) -> None:
     assert (
         load_experiment("quickstart", settings=[setting]).spec_hash != load_experiment("quickstart").spec_hash
     )
+
+
+def test_a_run_without_checkpoints_is_described_as_before_there_were_any() -> None:
+    assert "checkpoint" not in resolve(_MINIMAL).to_document()
+    assert resolve(_MINIMAL | {"checkpoint": {"save": False}}).spec_hash == resolve(_MINIMAL).spec_hash
+
+
+def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
+    spec = resolve(_MINIMAL | {"checkpoint": {"restore": "a/b"}})
+    assert spec.checkpoint.restore == Path("a/b").absolute()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +170,8 @@ def test_the_hash_sees_every_change(setting: str) -> None:
         ),
         ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
         ({"name": ""}, "name: must have at least 1 character, got ''"),
+        ({"checkpoint": {"load": "a"}}, "checkpoint.load: unknown key, "),
+        ({"checkpoint": {"restore": ""}}, "checkpoint.restore: must have at least 1 character, got ''"),
         ({"name": 3}, "name: must be a valid string, got 3 (int)"),
     ],
 )

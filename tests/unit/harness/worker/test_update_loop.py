@@ -33,6 +33,38 @@ def test_updates_are_counted_by_their_contributions_until_the_session_ends():
     assert loop.note() == "contributions in an update: of 3 updates 1 took 1, 2 took 2"
 
 
+def test_who_waits_for_contributions_goes_on_when_the_last_update_has_taken_them():
+    numbers = iter([2, 1])
+    awaited, ended = threading.Event(), threading.Event()
+
+    def update():
+        number = next(numbers, None)
+        if number is None:
+            assert ended.wait(DEADLINE_S)
+            raise RuntimeError("the session was closed")
+        assert awaited.wait(DEADLINE_S)
+        return [np.int32(number)]
+
+    loop = UpdateLoop(update, pytest.fail)
+    loop.start()
+    awaited.set()
+    loop.wait_for(3)
+    assert loop.taken == {2: 1, 1: 1}
+    loop.end()
+    ended.set()
+    loop.join()
+
+
+def test_who_waits_for_contributions_hears_of_a_failed_update():
+    def update():
+        raise ValueError("no update")
+
+    loop = UpdateLoop(update, lambda: None)
+    loop.start()
+    with pytest.raises(ValueError, match="no update"):
+        loop.wait_for(1)
+
+
 def test_a_failed_update_ends_the_waits_and_is_raised_by_the_next_step():
     abandoned = threading.Event()
 

@@ -1,0 +1,43 @@
+"""Saving and restoring with all workers in one process, as a run does it on real ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cases import Case
+from servers import running
+
+from harness.worker.artefact import InitialValues, save_values
+from harness.worker.checkpoint import contribution, read_checkpoint, write_checkpoint
+from harness.worker.in_process import InProcessCluster, programs_of
+from strategies.plan import Plan
+
+
+def save(case: Case, cluster: InProcessCluster, folder: Path, step: int) -> None:
+    cluster.each(lambda session: session.settle(len(cluster.sessions)))
+    shared = {v.name for v in case.step.variables if v.rule != "per-replica"}
+    brought = cluster.each(lambda session: contribution(session.read(), shared))
+    values = {name: value for each in reversed(brought) for name, value in each.items()}
+    write_checkpoint(folder, values, {v.name for v in case.step.variables}, step)
+
+
+def restored(case: Case, checkpoint: Path) -> Case:
+    """The case that begins with a checkpoint."""
+    model = {v.name: case.initial.value(v.name) for v in case.step.variables}
+    folder = checkpoint.parent / f"{checkpoint.name}-restored"
+    folder.mkdir()
+    save_values(folder, read_checkpoint(checkpoint, model).values)
+    return replace(case, initial=InitialValues(folder), _references={})
+
+
+def steps(
+    case: Case, plan: Plan, batches: Sequence[Sequence[Any]], checkpoint: Path | None = None
+) -> Mapping[Any, Any]:
+    """What steps of a plan lead to; saved too, if a folder is given."""
+    with running(programs_of(case.step, plan), case.initial) as cluster:
+        for batch in batches:
+            cluster.step(batch)
+        if checkpoint is not None:
+            save(case, cluster, checkpoint, len(batches))
+        return cluster.read()

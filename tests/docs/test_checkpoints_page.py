@@ -1,0 +1,20 @@
+"""What the page on checkpoints shows works; its Python is run by the contract's tests of checkpoints."""
+
+import pytest
+import yaml
+from pages import ROOT, blocks, commands, refuse_unknown_options
+
+from harness.spec import resolve
+
+PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
+
+
+@pytest.mark.parametrize("command", commands(PAGE))
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+def test_the_section_of_an_experiment_is_understood() -> None:
+    (shown,) = blocks(PAGE, "yaml")
+    experiment = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps"]}
+    assert resolve({**experiment, **yaml.safe_load(shown)}).checkpoint.save
