@@ -16,7 +16,7 @@ from harness.measure.collector import Measurement, measure
 from harness.measure.patience import patience_s
 from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, Forks, ProcessSet
-from harness.provision.serving import serving_processes
+from harness.provision.serving import join_ring, serving_processes
 from harness.records import Equivalence
 from harness.worker.jobs import Opened, TimedSteps
 from strategies.plan import Plan
@@ -136,6 +136,8 @@ def ready_processes(
         server = {"server": f"{BASELINE}:start_distribution", "settings": (document,)}
         job, before = f"{BASELINE}:open_baseline", (origin.case, origin.seed)
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
+        if any(node.transport == "tcp" for node in plan.nodes):
+            join_ring(processes, timeout_s=SETUP_S)
         args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
         answers = _each(processes, job, args, stage="transform")
         yield processes, _loaded(processes, answers, batches)

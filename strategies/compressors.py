@@ -13,7 +13,7 @@ from typing import Any
 from strategies.builders.base import Param, ParamValue
 from strategies.errors import StrategyError
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan import Compression, PlanNode, StepSummary, n_members
+from strategies.plan import Compression, PlanNode, StepSummary
 from strategies.topology import Topology
 
 COMPRESSOR = "compressor"
@@ -197,12 +197,14 @@ def compressed(
     if compression is None:
         return tuple(nodes)
     kinds = {v.name: v.kind for v in step.variables}
-    return tuple(
-        node.model_copy(update={"compressor": compression})
-        if kinds[node.variable] == "trainable" and _gains(node, compression, topology)
-        else node
-        for node in nodes
-    )
+
+    def of(node: PlanNode) -> PlanNode:
+        # The workers' own transport takes gradients as they are.
+        encoded = node.model_copy(update={"compressor": compression, "transport": node.transport and "auto"})
+        gains = kinds[node.variable] == "trainable" and _gains(encoded, compression, topology)
+        return encoded if gains else node
+
+    return tuple(map(of, nodes))
 
 
 def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) -> int:
@@ -243,7 +245,7 @@ def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool
         return False
     growth = 1.0
     if node.synchronizer != "ps":
-        n = n_members(node.synchronizer, topology)
+        n = node.n_members(topology)
         if n == 1:
             return False
         growth = 1.0 if is_added_up(compression) else n / 2

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan import PlanNode, StepSummary, VariableSummary, n_members
+from strategies.plan import PlanNode, StepSummary, VariableSummary
 from strategies.plan_parts import parts_of
 from strategies.topology import Topology
 
@@ -80,7 +80,7 @@ def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, top
 
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
-    n = n_members(node.synchronizer, topology)
+    n = node.n_members(topology)
     if node.sparse:
         shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
         most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))

@@ -9,11 +9,7 @@ from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce"]
-
-
-def n_members(synchronizer: Synchronizer, topology: Topology) -> int:
-    """How many take part in the collectives of a variable: all replicas, or one of each worker."""
-    return topology.n_tasks if synchronizer == "hierarchical-all-reduce" else topology.n_replicas
+Transport = Literal["auto", "ring", "nccl", "tcp"]
 
 
 class Frozen(BaseModel):
@@ -98,6 +94,7 @@ class PlanNode(Frozen):
         group: collective bucket, None outside collectives.
         proxy: a worker's replicas read it from one copy on their host.
         compressor: of its gradient, None where it travels as it is.
+        transport: of a dense gradient between members: `tcp` is the workers' own, others are TensorFlow's.
     """
 
     variable: str
@@ -111,6 +108,12 @@ class PlanNode(Frozen):
     group: int | None = None
     proxy: bool = False
     compressor: Compression | None = None
+    transport: Transport | None = None
+
+    def n_members(self, topology: Topology) -> int:
+        """How many take part in its collectives: all replicas, or one of each worker."""
+        by_worker = self.synchronizer == "hierarchical-all-reduce" or self.transport == "tcp"
+        return topology.n_tasks if by_worker else topology.n_replicas
 
 
 class Plan(Frozen):

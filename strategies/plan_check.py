@@ -85,6 +85,7 @@ class _Check:
         if self.owner is not None:
             self._with_owner(self.owner)
         self._proxy()
+        self._transport()
         if self.node.compressor is not None:
             self._compressor(self.node.compressor)
 
@@ -237,6 +238,21 @@ class _Check:
         if self.node.proxy and (self.node.synchronizer != "ps" or self.v.sparse):
             what = "a sparse gradient" if self.v.sparse else f"synchronizer {self.node.synchronizer}"
             self._fail("a proxy copies a dense variable from its server", what, "set proxy to false")
+
+    def _transport(self) -> None:
+        transport = self.node.transport
+        if transport is None:
+            return
+        if not self._reduced or self.v.sparse:
+            self._fail("transport is for dense gradients of collectives", transport, "set it to null")
+        if transport == "tcp" and self.n_tasks < 2:
+            self._fail("transport tcp needs two workers", "one", "use auto")
+        if transport == "tcp" and self.node.compressor is not None:
+            self._fail(
+                "transport tcp takes gradients as they are",
+                f"compressor {self.node.compressor.name}",
+                "use auto",
+            )
 
     def _compressor(self, compression: Compression) -> None:
         v, way_out = self.v, "set compressor to null"

@@ -51,6 +51,8 @@ class Program:
         n_devices: logical CPU devices that the worker's server must offer.
         device_filters: what the session may see.
         group_leader: leader of the collectives, None without collectives.
+        sums: names of the sums that the worker's own transport makes, in their order on every worker; the
+            graph calls Python by `given_token` and `taken_token` of each.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -71,3 +73,14 @@ class Program:
     background: tuple[str, ...] = ()
     taken: str | None = None
     progress: str | None = None
+    sums: tuple[str, ...] = ()
+
+
+def given_token(name: str) -> str:
+    """Of the call that hands a worker's vector over for a sum."""
+    return f"{name}/given"
+
+
+def taken_token(name: str) -> str:
+    """Of the call that waits for a sum and returns it."""
+    return f"{name}/taken"

@@ -59,7 +59,8 @@ STRATEGIES: Mapping[str, Text] = {
         avoid="where one variable is larger than the rest together: it stays on one task; use `sharded-ps`",
     ),
     "all-reduce": Text(
-        payload="dense: a ring in which each replica sends 2(N − 1)/N·S; sparse: each replica's rows, padded "
+        payload="dense: a ring in which each replica sends 2(N − 1)/N·S, or with `transport=tcp` each worker "
+        "2(W − 1)/W·S; sparse: each replica's rows, padded "
         "to the step's longest, go to all others, (N − 1)·rows·(row + 8 bytes)",
         memory=_ALL_OF_IT,
         choose="for dense models: a replica's bytes hardly grow with N, and buckets overlap with backward",
@@ -142,4 +143,6 @@ KNOBS: Mapping[str, str] = {
     "seed": "of the draws of axes",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
+    "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
+    "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, else what TensorFlow chooses",
 }

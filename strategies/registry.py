@@ -46,6 +46,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=all_reduce.bucketed,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="hierarchical-all-reduce",
@@ -53,6 +54,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=all_reduce.hierarchical,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="partitioned-ps",
@@ -84,6 +86,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=partitioned.partitioned_all_reduce,
         params=(partitioned.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="random-axis-partitioned-all-reduce",
@@ -91,6 +94,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=partitioned.random_axis,
         params=(partitioned.MAX_SHARDS, partitioned.SEED, *all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="tf-one-device",

@@ -1,4 +1,4 @@
-"""Fresh processes with TensorFlow servers that know each other: where every case begins."""
+"""Fresh processes whose servers, or sockets in a ring, know each other: where every case begins."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -47,3 +47,15 @@ def serving_processes(
                 continue
             break
         yield processes
+
+
+def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
+    """Let processes connect to each other in a ring, through which `open_program` lets them sum.
+
+    Raises:
+        CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
+    """
+    n_workers = len(processes.pids)
+    addresses = processes.call(f"{_JOBS}:listen", [()] * n_workers, timeout_s=timeout_s)
+    args = [(task, addresses) for task in range(n_workers)]
+    processes.call(f"{_JOBS}:join_ring", args, timeout_s=timeout_s)

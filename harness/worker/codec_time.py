@@ -4,7 +4,7 @@ import statistics
 import time
 
 from harness.worker.process import JobState
-from strategies.plan import Plan, PlanNode, n_members
+from strategies.plan import Plan, PlanNode
 
 N_WARM = 2
 N_TIMED = 5
@@ -52,7 +52,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     from strategies.passes.of_plan import topology_of
 
     assert node.compressor is not None
-    n = n_members(node.synchronizer, topology_of(plan))
+    n = node.n_members(topology_of(plan))
     all_reduced = node.synchronizer != "ps"
     codec = codec_of(node.compressor, n_terms=n if all_reduced else 1)
     kind = "double" if node.dtype == "double" else "float"

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.ring import Ring, address_of, listen
 from harness.worker.session_runner import WorkerSession, start_server
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import passes_of, topology_of
@@ -19,6 +20,8 @@ from strategies.tf_bridge.program import build_program
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
+# A worker that waits for a sum holds one; more workers than threads would wait for ever.
+_N_INTER_OP = 32
 
 
 def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
@@ -55,8 +58,8 @@ class InProcessCluster:
         self._servers = start_servers(programs) if servers is None else servers
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
         self.sessions = [
-            WorkerSession(p, server.target, initial)
-            for p, server in zip(programs, self._servers, strict=True)
+            WorkerSession(p, server.target, initial, ring)
+            for p, server, ring in zip(programs, self._servers, self._rings(programs), strict=True)
         ]
 
     def __enter__(self) -> Self:
@@ -103,6 +106,15 @@ class InProcessCluster:
             failed.result()
         return [future.result() for future in futures]
 
+    def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
+        if not any(p.sums for p in programs):
+            return [None] * len(programs)
+        listeners = [listen(HOST) for _ in programs]
+        addresses = [address_of(listener) for listener in listeners]
+        return list(
+            self._threads.map(lambda task: Ring(task, addresses, listeners[task]), range(len(programs)))
+        )
+
     def _close(self) -> None:
         for session in self.sessions:
             session.close()
@@ -111,7 +123,7 @@ class InProcessCluster:
 def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:
     """A server for each program's task, on ports that are free."""
     addresses = _free_addresses(len(programs))
-    return [start_server(p.task, addresses, p.n_devices) for p in programs]
+    return [start_server(p.task, addresses, p.n_devices, n_inter_op=_N_INTER_OP) for p in programs]
 
 
 def _free_addresses(n: int) -> list[str]:

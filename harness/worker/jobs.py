@@ -19,6 +19,8 @@ from harness.errors import CaseError
 from harness.measure.timed_loop import StepTimes
 from harness.measure.timed_loop import run_steps as timed_steps
 from harness.worker.process import JobState
+from harness.worker.ring import Ring, RingError, address_of
+from harness.worker.ring import listen as listen_on
 from harness.worker.tcp_counters import Reading, read_connections
 
 Batch = Sequence[npt.NDArray[np.generic]]
@@ -115,6 +117,16 @@ class _Reserved:
     holder: socket.socket
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Listening:
+    listener: socket.socket
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Joined:
+    ring: Ring
+
+
 def reserve_port(state: JobState, host: str = "127.0.0.1") -> str:
     """Reserve a free port until `start_server`; return `host:port`."""
     holder = socket.socket()
@@ -134,6 +146,25 @@ def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices
     with on_reserved_port(state, task, addresses):
         server = start(task, addresses, n_devices)
     state.put(_Served(target=server.target, server=server))
+
+
+def listen(state: JobState, host: str = "127.0.0.1") -> str:
+    """Wait for the worker before in the ring, from now on; return `host:port`."""
+    listener = listen_on(host)
+    state.put(_Listening(listener=listener))
+    return address_of(listener)
+
+
+def join_ring(state: JobState, task: int, addresses: Sequence[str]) -> None:
+    """Join the ring of all workers, which listen at these addresses.
+
+    Raises:
+        CaseError: `unreachable`, when a neighbour did not come.
+    """
+    try:
+        state.put(_Joined(ring=Ring(task, addresses, state.get(_Listening).listener)))
+    except RingError as error:
+        raise CaseError("unreachable", f"worker {task}: {error}", stage="load") from error
 
 
 @contextmanager
@@ -184,7 +215,8 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
-    session = WorkerSession(program, state.get(_Served).target, initial)
+    transport = state.get(_Joined).ring if program.sums else None
+    session = WorkerSession(program, state.get(_Served).target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     state.put(Training(session=session, task=task, weights=weights))

@@ -9,8 +9,10 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.exchange import Exchange, Transport
 from harness.worker.inherited import first_value
 from harness.worker.part_values import joined, of_part
+from harness.worker.python_calls import PythonCalls
 from harness.worker.update_loop import Pace, UpdateLoop
 from strategies.program import Program, VariableAccess
 from strategies.topology import task_device
@@ -19,19 +21,19 @@ v1 = tf.compat.v1
 
 
 def start_server(
-    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_threads: int = 0
+    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
 ) -> tf.distribute.Server:
     """A TensorFlow server of the job `worker`; it ends with its process.
 
     Args:
         addresses: `host:port` of every task.
         n_devices: logical CPU devices.
-        n_threads: of each thread pool; 0 takes one per core that the process may use.
+        n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
+            per core that the process may use.
     """
     config = v1.ConfigProto(
         device_count={"CPU": n_devices},
-        inter_op_parallelism_threads=n_threads,
-        intra_op_parallelism_threads=n_threads,
+        inter_op_parallelism_threads=n_inter_op,
     )
     config.gpu_options.allow_growth = True
     # The server resolves collectives with its own setting; with the session's alone every member waits.
@@ -49,16 +51,22 @@ class WorkerSession:
     Args:
         target: of the worker's server.
         initial: what `load` gives to variables.
+        transport: makes the program's sums and belongs to the session from now on; None where there are none.
     """
 
-    def __init__(self, program: Program, target: str, initial: InitialValues) -> None:
+    def __init__(
+        self, program: Program, target: str, initial: InitialValues, transport: Transport | None = None
+    ) -> None:
         self.program = program
         self._initial = initial
+        self._exchange = None if transport is None else Exchange(transport, program.sums)
         # A variable in parts has an access for each.
         self._accesses: dict[Copy, list[VariableAccess]] = {}
         for access in program.variables:
             self._accesses.setdefault((access.variable, access.rank), []).append(access)
         graph_def = v1.GraphDef.FromString(program.graph_def)
+        self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
+        self._calls.bind(graph_def)
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
@@ -171,6 +179,8 @@ class WorkerSession:
         """End the session."""
         if self.updates is not None:
             self.updates.end()
+        if self._exchange is not None:
+            self._exchange.close()
         self._session.close()
         if self.updates is not None:
             self.updates.join()

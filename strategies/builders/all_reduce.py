@@ -1,29 +1,53 @@
 """All-reduce: which gradients travel together, and between whom."""
 
+from collections.abc import Mapping
+
 from strategies.builders.base import Param, Params, node_of
-from strategies.plan import PlanNode, StepSummary, Synchronizer, VariableSummary
+from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.topology import Topology
 
+_TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
 PARAMS = (
     Param(name="chunk_size", type=int, default=128, minimum=1),
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
+    Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS)),
 )
 
 
-def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Dense gradients in buckets, filled in the order in which backward makes them ready; sparse ones alone.
 
     New forward state is ready before any gradient and comes first.
     """
-    return _in_buckets(step, params, "all-reduce")
+    return _in_buckets(step, topology, params, "all-reduce")
 
 
-def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """As `bucketed`, between workers in place of replicas."""
-    return _in_buckets(step, params, "hierarchical-all-reduce")
+    return _in_buckets(step, topology, params, "hierarchical-all-reduce")
 
 
-def _in_buckets(step: StepSummary, params: Params, synchronizer: Synchronizer) -> list[PlanNode]:
+def transport_of(topology: Topology, params: Params) -> Transport:
+    """The transport asked for; between CPU hosts the workers' own ring, which is the fastest there."""
+    asked = _TRANSPORTS[str(params.get("transport", "auto"))]
+    own = asked == "auto" and topology.device == "cpu" and topology.n_tasks > 1
+    return "tcp" if own else asked
+
+
+def refuse_transport(topology: Topology, params: Params) -> str | None:
+    """Why a transport cannot be had on a topology, if so."""
+    if params.get("transport") == "nccl" and topology.device != "gpu":
+        return f"transport=nccl needs GPUs, got device {topology.device}; use auto"
+    if params.get("transport") == "tcp" and topology.n_tasks < 2:
+        return "transport=tcp needs two workers, got one; use auto"
+    if params.get("transport") == "tcp" and params.get("compressor") is not None:
+        return f"transport=tcp takes gradients as they are, got compressor={params['compressor']}; use auto"
+    return None
+
+
+def _in_buckets(
+    step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
+) -> list[PlanNode]:
     dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=readiness)
     bucket_of: dict[str, int] = {}
     bucket, n_in_bucket, bytes_in_bucket = 0, 0, 0
@@ -39,8 +63,14 @@ def _in_buckets(step: StepSummary, params: Params, synchronizer: Synchronizer) -
         bucket_of[variable.name] = bucket
         n_in_bucket += 1
         bytes_in_bucket += variable.bytes
+    transport = transport_of(topology, params)
     return [
-        node_of(v, synchronizer=synchronizer if v.synced else "none", group=bucket_of.get(v.name))
+        node_of(
+            v,
+            synchronizer=synchronizer if v.synced else "none",
+            group=bucket_of.get(v.name),
+            transport=transport if v.name in bucket_of else None,
+        )
         for v in step.variables
     ]
 

@@ -172,6 +172,7 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
         n = len(cuts[v.name][1])
         groups[v.name] = tuple(range(next_group, next_group + n))
         next_group += n
+    transport = all_reduce.transport_of(topology, params)
     made = []
     for v in step.variables:
         owner = owners.get(v.name)
@@ -180,6 +181,10 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
             continue
         axis, sizes = cuts[owner]
         node = whole[v.name] if v.name in whole else node_of(v, synchronizer="all-reduce")
-        partition = Partition(axis=axis, sizes=sizes, groups=groups.get(v.name))
-        made.append(node.model_copy(update={"partition": partition}))
+        changes: dict[str, object] = {
+            "partition": Partition(axis=axis, sizes=sizes, groups=groups.get(v.name))
+        }
+        if v.name in groups:
+            changes["transport"] = transport
+        made.append(node.model_copy(update=changes))
     return made

@@ -163,6 +163,7 @@ class TrainGraph:
         taken: tensor of the number of contributions in an update that the background made; None without one.
         progress: tensor [2] of the step that this task has come to after a step, and whether its contribution
             came too late; None where every step is made and every contribution counts.
+        sums: names of the sums that a transport of the worker's own makes, in their order on every worker.
         savers: nodes of savers, kept through pruning and never run by a step.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
@@ -182,6 +183,7 @@ class TrainGraph:
     background: tuple[str, ...] = ()
     taken: str | None = None
     progress: str | None = None
+    sums: tuple[str, ...] = ()
     savers: tuple[str, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -4,7 +4,11 @@ import tensorflow as tf
 
 
 def bucket_all_reduce(
-    *values: tf.Tensor, shapes: tuple[tuple[int, ...], ...], group: tuple[int, int], keys: tuple[int, ...]
+    *values: tf.Tensor,
+    shapes: tuple[tuple[int, ...], ...],
+    group: tuple[int, int],
+    keys: tuple[int, ...],
+    hint: str = "auto",
 ) -> list[tf.Tensor]:
     """Sum each tensor over all members, flattened into one buffer that travels in pieces.
 
@@ -12,6 +16,7 @@ def bucket_all_reduce(
         values: tensors of one type, of these static shapes.
         group: (members, group key).
         keys: an instance key for each piece; pieces travel at the same time.
+        hint: TensorFlow's implementation, `auto`, `ring` or `nccl`.
     Returns:
         the sums, in the shapes of the values.
     """
@@ -30,6 +35,7 @@ def bucket_all_reduce(
             ordering_token=[],
             merge_op="Add",
             final_op="Id",
+            communication_hint=hint,
         )
         for part, key in zip(parts, keys, strict=True)
     ]

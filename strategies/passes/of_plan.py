@@ -12,6 +12,7 @@ from strategies.passes.place import Place
 from strategies.passes.ps_modes import reading_passes, updating_pass
 from strategies.passes.replicate import Replicate
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
+from strategies.passes.transport_all_reduce import TransportAllReduce
 from strategies.plan import Compression, Plan
 from strategies.plan_parts import cuts_of, parts_of
 from strategies.topology import Topology
@@ -75,10 +76,14 @@ def _between_workers(plan: Plan, task: int) -> tuple[Pass, ...]:
 def _collectives(plan: Plan, task: int, between: Between) -> tuple[Pass, ...]:
     buckets, compressions = _buckets(plan), _compressions(plan)
     small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions, between=between)
+    hints = {n.variable: n.transport for n in plan.nodes if n.transport in ("ring", "nccl")}
+    carried = {n.variable for n in plan.nodes if n.transport == "tcp" and n.compressor is None}
+    own = tuple(tuple(name for name in bucket if name in carried) for bucket in buckets)
     return (
         SparseAllGather(task=task, between=between),
         *((small,) if compressions else ()),
-        DenseAllReduce(task=task, buckets=buckets, between=between),
+        *((TransportAllReduce(task=task, buckets=own, between=between),) if carried else ()),
+        DenseAllReduce(task=task, buckets=buckets, between=between, hints=hints),
     )
 
 

@@ -1,7 +1,7 @@
 """Between-graph synchronisation by collectives among replicas that each own all variables."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from strategies.errors import StrategyError
@@ -30,12 +30,14 @@ class DenseAllReduce:
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
         between: whose contributions are summed.
+        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
 
     name: ClassVar[str] = "dense-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective per bucket and piece on each local member."""
@@ -59,6 +61,7 @@ class DenseAllReduce:
                     shapes=tuple(static_dims(b) for b in summed),
                     group=members.group,
                     keys=tuple(keys[k] for k in collective.key_names),
+                    hint=self.hints.get(summed[0].variable, "auto"),
                 )
                 nodes, sums = snippet.splice(
                     f"{name}/replica_{replica.rank}/",

@@ -41,6 +41,7 @@ def build_program(
         background=step.background,
         taken=step.taken,
         progress=step.progress,
+        sums=step.sums,
     )
 
 

@@ -75,8 +75,9 @@ def test_with_one_replica_on_each_worker_it_is_all_reduce(cases, workload):
 def test_collectives_have_one_member_on_each_worker(cases, workload):
     """And a lone worker has none, for what its leader collected is all there is."""
     case = cases.of(workload, "momentum")
+    apart = case.plan(NAME, (2, 1), transport="ring")
     counts = []
-    for step in (*transformed(case, case.plan(NAME, (2, 1))), *transformed(case, case.plan(NAME, (3,)))):
+    for step in (*transformed(case, apart), *transformed(case, case.plan(NAME, (3,)))):
         nodes = prune(step.graph, step.roots()).nodes
         counts.append(sorted(node.op for node in nodes if node.op.startswith("Collective")))
     assert counts[0] == counts[1]
@@ -114,7 +115,7 @@ MISTAKES = {
 @pytest.mark.parametrize("workload", ["digits-mlp", "word-lm"])
 def test_mistakes_are_noticed(cases, workload, mistake):
     case = cases.of(workload, "momentum")
-    plan = case.plan(NAME, (2, 1))
+    plan = case.plan(NAME, (2, 1), transport="ring")
     assert noticed(case, plan, broken(case, plan, MISTAKES[mistake]))
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
@@ -15,6 +16,7 @@ from cases import N_STEPS, Case  # noqa: E402
 
 from harness.worker.check import make_reference  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.ring import Ring  # noqa: E402
 from harness.worker.session_runner import WorkerSession  # noqa: E402
 from strategies.ir.graph import Node  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
@@ -22,6 +24,8 @@ from strategies.numerics.collectives import gather_rows  # noqa: E402
 from strategies.passes import replicate, sync_all_reduce, sync_ps  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
 from strategies.passes.pipeline import Pass, run_passes  # noqa: E402
+from strategies.passes.sync_all_reduce import DenseAllReduce  # noqa: E402
+from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
 from strategies.plan import Plan  # noqa: E402
 from strategies.program import Program  # noqa: E402
 from strategies.tf_bridge.program import build_program  # noqa: E402
@@ -112,21 +116,35 @@ def test_a_replica_that_the_local_sum_leaves_out(cases, workload, replicas):
 
 
 @pytest.mark.parametrize(
-    ("workload", "dropped"),
-    [("digits-mlp", "dense-all-reduce"), ("word-lm", "dense-all-reduce"), ("word-lm", "sparse-all-gather")],
+    ("workload", "transport", "dropped"),
+    [
+        ("digits-mlp", "ring", "dense-all-reduce"),
+        ("word-lm", "ring", "dense-all-reduce"),
+        ("word-lm", "tcp", "sparse-all-gather"),
+    ],
 )
-def test_a_dropped_collective(cases, workload, dropped):
+def test_a_dropped_collective(cases, workload, transport, dropped):
     case = cases.of(workload, "momentum")
-    plan = case.plan("all-reduce", (1, 1))
+    plan = case.plan("all-reduce", (1, 1), transport=transport)
     assert noticed(case, plan, broken(case, plan, without(dropped)))
 
 
-def test_a_skipped_bucket(cases):
+@pytest.mark.parametrize("workload", ["digits-mlp", "word-lm"])
+def test_a_ring_that_hands_everybody_their_own(cases, monkeypatch, workload):
+    case = cases.of(workload, "momentum")
+    plan = case.plan("all-reduce", (1, 1), transport="tcp")
+    assert case.check(plan).equivalent
+    monkeypatch.setattr(Ring, "sum", lambda ring, values, total: np.copyto(total, values))
+    assert not case.check(plan).equivalent
+
+
+@pytest.mark.parametrize("transport", ["ring", "tcp"])
+def test_a_skipped_bucket(cases, transport):
     case = cases.of("digits-mlp", "momentum")
-    plan = case.plan("all-reduce", (1, 1), chunk_size=2)
+    plan = case.plan("all-reduce", (1, 1), chunk_size=2, transport=transport)
 
     def skip(sound: Pass) -> Sequence[Pass]:
-        if isinstance(sound, sync_all_reduce.DenseAllReduce):
+        if isinstance(sound, DenseAllReduce | TransportAllReduce):
             assert len(sound.buckets) == 3
             return [replace(sound, buckets=sound.buckets[1:])]
         return [sound]

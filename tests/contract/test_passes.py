@@ -13,6 +13,7 @@ from strategies.passes.lead import HandOn, Lead  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather  # noqa: E402
 from strategies.passes.sync_ps import ParameterServerSync  # noqa: E402
+from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
 from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
 
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]
@@ -22,6 +23,7 @@ ROWS = [
     ("all-reduce", 1, "replicate"),
     ("all-reduce", 1, "combine-local"),
     ("all-reduce", 1, "sparse-all-gather"),
+    ("all-reduce", 1, "transport-all-reduce"),
     ("all-reduce", 1, "dense-all-reduce"),
     ("hierarchical-all-reduce", 0, "lead"),
     ("hierarchical-all-reduce", 1, "combine-local"),
@@ -47,7 +49,9 @@ def text_of(step):
 
 @pytest.mark.parametrize(("strategy", "task", "name"), ROWS, ids=str)
 def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(case, strategy, task, name):
-    plan = case.plan(strategy, (2, 2))
+    # Over another transport there is nothing left for the collectives.
+    params = {"transport": "ring"} if name == "dense-all-reduce" else {}
+    plan = case.plan(strategy, (2, 2), **params)
     topology = topology_of(plan)
     step = case.step
     for each in passes_of(plan, task):
@@ -92,6 +96,7 @@ def nothing_to_do(case):
     yield SparseAllGather(task=0), combined, topology
     sparse_only = topology_of(dense.plan("all-reduce", (1, 1)))
     yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
+    yield TransportAllReduce(task=0, buckets=()), combined, sparse_only
     yield CombineLocal(task=0), combined, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
     yield Lead(task=0), combined, shared
@@ -120,6 +125,6 @@ def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(case):
             nodes = prune(step.graph, step.roots()).nodes
             shared = {(n.attrs["shared_name"], n.op, n.device) for n in nodes if n.op in meet}
             members = [n for n in nodes if n.op.startswith("Collective")]
-            found.append((shared, len(members) / len(topology.local_replicas(task))))
+            found.append((shared, len(members) / len(topology.local_replicas(task)), step.sums))
         assert found[0] == found[1]
         assert any(found[0])

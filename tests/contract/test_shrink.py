@@ -12,9 +12,16 @@ from cases import Cases  # noqa: E402
 
 from harness.worker.check import check  # noqa: E402
 from harness.worker.shrink import first_divergence  # noqa: E402
-from strategies.passes import combine_local, ps_accumulator, sync_all_reduce  # noqa: E402
+from strategies.numerics.exchange import take_back  # noqa: E402
+from strategies.passes import (  # noqa: E402
+    combine_local,
+    ps_accumulator,
+    sync_all_reduce,
+    transport_all_reduce,
+)
 
 TOPOLOGY = (2, 1)
+RING = "all-reduce:transport=ring"
 WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, ps_accumulator.merge_rows
 
 
@@ -24,6 +31,11 @@ def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
 
 def no_collective(*values: Any, **_: Any) -> list[Any]:
     return [tf.identity(value) for value in values]
+
+
+def a_constant(*, shapes: Any, dtype: Any, token: str) -> list[Any]:
+    taken = take_back(shapes=shapes, dtype=dtype, token=token)
+    return [tf.ones_like(value) for value in taken]
 
 
 def no_gather(rows: Any, ids: Any, **_: Any) -> tuple[Any, Any]:
@@ -40,7 +52,8 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
     [
         ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
-        ("all-reduce", sync_all_reduce, "bucket_all_reduce", no_collective, "dense-all-reduce", False),
+        (RING, sync_all_reduce, "bucket_all_reduce", no_collective, "dense-all-reduce", False),
+        ("all-reduce", transport_all_reduce, "take_back", a_constant, "transport-all-reduce", False),
         ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
         ("ps", ps_accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],
@@ -56,7 +69,11 @@ def test_the_broken_pass_is_named(
     sparse: bool,
 ) -> None:
     model = cases.of("word-lm", "adam")
-    plan = model.plan(strategy, TOPOLOGY)
+    plan = (
+        model.plan("all-reduce", TOPOLOGY, transport="ring")
+        if strategy == RING
+        else model.plan(strategy, TOPOLOGY)
+    )
     reference = model.reference(TOPOLOGY)
     monkeypatch.setattr(module, function, broken)
     verdict = check(model.step, model.initial, plan, model.batches, reference).verdict

@@ -15,7 +15,7 @@ from harness.measure.collector import JOBS, measure
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.failures import WorkerDied
 from harness.provision.local import LocalProvider
-from harness.provision.serving import serving_processes
+from harness.provision.serving import join_ring, serving_processes
 from harness.worker.artefact import load_summary
 from harness.worker.jobs import Opened
 from strategies.plan import Plan
@@ -63,6 +63,8 @@ def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capt
 def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Iterator[ProcessSet]:
     paths = [logs / f"worker-{k}.log" for k in range(N_WORKERS)]
     with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS) as processes:
+        if any(node.transport == "tcp" for node in plan.nodes):
+            join_ring(processes)
         document = plan.model_dump_json()
         args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
         opened = processes.call(f"{JOBS}:open_program", args, timeout_s=60)
@@ -80,11 +82,13 @@ def is_opened(value: object) -> bool:
     return True
 
 
-@pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
+@pytest.mark.parametrize(
+    ("strategy", "params"), [("ps", {}), ("all-reduce", {}), ("all-reduce", {"transport": "ring"})]
+)
 def test_measured_bytes_are_those_predicted(
-    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str
+    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str, params: dict[str, str]
 ) -> None:
-    plan = captured.plan(strategy)
+    plan = captured.plan(strategy, **params)
     with training(cluster, captured, plan, tmp_path) as processes:
         measured = measure(processes, n_steps=8, warmup=3, batch_size=captured.batch_size)
     assert measured.tcp is not None

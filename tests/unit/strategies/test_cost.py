@@ -31,9 +31,15 @@ def test_a_ring_sends_2_n_minus_1_over_n_on_each_of_w_links(workers):
 
 
 def test_a_ring_over_more_replicas_crosses_each_link_between_tasks_once():
-    made = plan("all-reduce", DENSE, (2, 2, 2))
+    made = plan("all-reduce", DENSE, (2, 2, 2), transport="ring")
     each = round(2 * 5 / 6 * S)
     assert made.payload_matrix == ((0, each, 0), (0, 0, each), (each, 0, 0))
+
+
+def test_the_workers_own_ring_sends_as_much_however_many_replicas_there_are():
+    expected = plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
+    assert plan("all-reduce", DENSE, (2, 2, 2), transport="tcp").payload_matrix == expected
+    assert plan("all-reduce", DENSE, (4, 1, 2)).payload_matrix == expected
 
 
 @pytest.mark.parametrize("replicas_per_task", [(1, 1, 1), (2, 2, 2), (4, 1, 2)])

@@ -270,6 +270,17 @@ MISTAKES = {
         put("n", compressor={"name": "fp16"}),
         "'n': a compressor takes dense.*got int32 of shape",
     ),
+    "transport of rows": (
+        "all-reduce",
+        put("table", transport="tcp"),
+        "'table': transport is for dense gradients of collectives, got tcp; set it to null",
+    ),
+    "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for dense .*got ring"),
+    "transport of what is encoded": (
+        "all-reduce",
+        put("w", compressor={"name": "fp16"}),
+        "'w': transport tcp takes gradients as they are, got compressor fp16; use auto",
+    ),
     "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
     "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),
     "codec": (

@@ -1,0 +1,202 @@
+"""Sums over all workers through a ring of TCP connections."""
+
+import contextlib
+import hashlib
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[Any]
+
+CONNECT_S = 60.0
+# What is received is added while it is still in the core's cache.
+CHUNK_BYTES = 256 << 10
+
+
+class RingError(Exception):
+    """A neighbour in the ring did not come, or has gone."""
+
+
+def listen(host: str) -> socket.socket:
+    """Listen on a free port, for the worker before."""
+    return socket.create_server((host, 0), backlog=1)
+
+
+def address_of(listener: socket.socket) -> str:
+    """`host:port` of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+class Ring:
+    """This worker's place in a ring: it sends to the next worker and receives from the one before.
+
+    A sum takes 2(W−1) rounds of a segment each: W−1 that add up, W−1 that hand the sums on. What a worker
+    receives it sends on as soon as it has added its own, so that rounds flow into each other.
+
+    Source:
+        Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations.
+    Args:
+        rank: this worker's place.
+        addresses: `host:port` where each worker listens, by rank.
+        listener: where this worker listens; closed once the worker before has come.
+    Raises:
+        RingError: a neighbour did not come, or is of another ring.
+    """
+
+    def __init__(self, rank: int, addresses: Sequence[str], listener: socket.socket) -> None:
+        self._rank, self._size = rank, len(addresses)
+        greeting = hashlib.sha256("\n".join(addresses).encode()).digest()
+        with contextlib.ExitStack() as unless_complete, listener:
+            self._next = unless_complete.enter_context(_connected(addresses[(rank + 1) % self._size]))
+            self._next.sendall(greeting)
+            self._previous = unless_complete.enter_context(_accepted(listener, greeting, addresses[rank]))
+            for connection in (self._next, self._previous):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.settimeout(0.0)
+            unless_complete.pop_all()
+        self._chunk = np.empty(CHUNK_BYTES, np.uint8)
+
+    def sum(self, values: Vector, total: Vector) -> None:
+        """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
+
+        Args:
+            values: this worker's.
+            total: takes the sum, the same to the last bit on every worker.
+        Raises:
+            RingError: a neighbour has gone.
+        """
+        bounds = [len(values) * k // self._size for k in range(self._size + 1)]
+        # Segment `rank` goes out first, and then each that came in, but for the last.
+        turns = [(self._rank - k) % self._size for k in range(2 * self._size - 1)]
+        own, *arriving = [slice(bounds[k], bounds[k + 1]) for k in turns]
+        sent = [values[own], *(total[segment] for segment in arriving[:-1])]
+        flow = _Flow(self._next, [_bytes(segment) for segment in sent])
+        for k, segment in enumerate(arriving):
+            if k < self._size - 1:
+                self._receive_addend(values[segment], total[segment], flow)
+            else:
+                self._receive(_bytes(total[segment]), flow)
+        while flow.ready_bytes:
+            flow.send()
+            self._wait(flow, receiving=False)
+
+    def close(self) -> None:
+        """End the connections; a sum under way in another thread fails."""
+        for connection in (self._next, self._previous):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _receive_addend(self, values: Vector, total: Vector, flow: "_Flow") -> None:
+        """Receive what the workers before have summed of a segment, and add this worker's values."""
+        width = values.itemsize
+        done = held_bytes = 0
+        while done < len(values):
+            wanted_bytes = min(len(self._chunk) // width, len(values) - done) * width
+            held_bytes += self._arrived(self._chunk.data[held_bytes:wanted_bytes], flow)
+            n = held_bytes // width
+            addend = self._chunk[: n * width].view(values.dtype)
+            np.add(values[done : done + n], addend, out=total[done : done + n])
+            done += n
+            flow.allow(n * width)
+            rest = bytes(self._chunk[n * width : held_bytes])
+            held_bytes = len(rest)
+            self._chunk[:held_bytes] = np.frombuffer(rest, np.uint8)
+
+    def _receive(self, into: memoryview, flow: "_Flow") -> None:
+        done_bytes = 0
+        while done_bytes < len(into):
+            n_bytes = self._arrived(into[done_bytes : done_bytes + CHUNK_BYTES], flow)
+            done_bytes += n_bytes
+            flow.allow(n_bytes)
+
+    def _arrived(self, into: memoryview, flow: "_Flow") -> int:
+        """Bytes received, at least one; meanwhile goes out what can."""
+        while True:
+            flow.send()
+            try:
+                n_bytes = self._previous.recv_into(into)
+            except BlockingIOError:
+                self._wait(flow, receiving=True)
+                continue
+            except OSError as error:
+                raise RingError(f"ring: the worker before must stay, got {error}") from error
+            if n_bytes == 0:
+                raise RingError("ring: the worker before must stay, got the end of its connection")
+            return n_bytes
+
+    def _wait(self, flow: "_Flow", *, receiving: bool) -> None:
+        awaited = select.poll()
+        if receiving:
+            awaited.register(self._previous, select.POLLIN)
+        if flow.ready_bytes:
+            awaited.register(self._next, select.POLLOUT)
+        if receiving or flow.ready_bytes:
+            awaited.poll()
+
+
+class _Flow:
+    """What one sum sends, as one stream of bytes of which more and more are ready.
+
+    Attributes:
+        ready_bytes: that could go out now.
+    """
+
+    def __init__(self, connection: socket.socket, segments: Sequence[memoryview]) -> None:
+        self._connection = connection
+        self._rest = [segment for segment in segments if len(segment)]
+        self._n_unsent = sum(map(len, segments))
+        self.ready_bytes = len(segments[0])
+
+    def allow(self, n_bytes: int) -> None:
+        """So many bytes more are ready; the last that arrive go no further."""
+        self.ready_bytes = min(self.ready_bytes + n_bytes, self._n_unsent)
+
+    def send(self) -> None:
+        """Send as much as the connection takes now."""
+        while self.ready_bytes:
+            segment = self._rest[0]
+            try:
+                n_bytes = self._connection.send(segment[: self.ready_bytes])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise RingError(f"ring: the next worker must stay, got {error}") from error
+            self.ready_bytes -= n_bytes
+            self._n_unsent -= n_bytes
+            self._rest[0] = segment[n_bytes:]
+            if not len(self._rest[0]):
+                del self._rest[0]
+
+
+def _bytes(vector: Vector) -> memoryview:
+    return vector.view(np.uint8).data
+
+
+def _connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        return socket.create_connection((host, int(port)), timeout=CONNECT_S)
+    except OSError as error:
+        raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
+
+
+def _accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
+    """The connection of the worker before; whoever greets otherwise is sent away."""
+    listener.settimeout(CONNECT_S)
+    while True:
+        try:
+            connection, _ = listener.accept()
+            connection.settimeout(CONNECT_S)
+            if connection.recv(len(greeting), socket.MSG_WAITALL) == greeting:
+                return connection
+        except TimeoutError as error:
+            raise RingError(
+                f"ring: the worker before must come to {address}, got none in {CONNECT_S:g} s"
+            ) from error
+        connection.close()

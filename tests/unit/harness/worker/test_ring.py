@@ -1,0 +1,108 @@
+import socket
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from harness.worker.ring import Ring, RingError, address_of, listen
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 30
+
+
+@contextmanager
+def rings(n, before_joining=lambda addresses: None):
+    listeners = [listen(HOST) for _ in range(n)]
+    addresses = [address_of(listener) for listener in listeners]
+    before_joining(addresses)
+    with ThreadPoolExecutor(n) as threads:
+        made = list(threads.map(lambda k: Ring(k, addresses, listeners[k]), range(n), timeout=TIMEOUT_S))
+        try:
+            yield made, threads
+        finally:
+            for ring in made:
+                ring.close()
+
+
+def summed(made, threads, values):
+    totals = [np.empty_like(v) for v in values]
+    list(threads.map(Ring.sum, made, values, totals, timeout=TIMEOUT_S))
+    return totals
+
+
+@pytest.mark.parametrize("n_workers", [2, 3, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16"])
+def test_every_worker_gets_the_sum_to_the_same_bits(n_workers, dtype):
+    random = np.random.default_rng(n_workers)
+    with rings(n_workers) as (made, threads):
+        # Shorter than the workers are many, longer than a chunk, and no multiple of anything.
+        for length in (0, 1, 2, 7, 300_007):
+            values = [(100 * random.standard_normal(length)).astype(dtype) for _ in range(n_workers)]
+            totals = summed(made, threads, values)
+            for total in totals[1:]:
+                assert total.tobytes() == totals[0].tobytes()
+            expected = np.sum(values, axis=0, dtype=np.float64)
+            error = np.abs(totals[0] - expected).max(initial=0.0)
+            precise = dtype == "int64"
+            assert error <= (0 if precise else 4 * n_workers * 300 * np.finfo(dtype).eps)
+
+
+def test_what_a_worker_gives_is_left_as_it_is():
+    with rings(2) as (made, threads):
+        values = [np.arange(1000.0), np.ones(1000)]
+        for v in values:
+            v.flags.writeable = False
+        np.testing.assert_array_equal(summed(made, threads, values)[1], np.arange(1000.0) + 1)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_worker_that_goes_ends_the_sums_of_the_others(gone):
+    values, totals = np.ones(1_000_000), np.empty(1_000_000)
+    with rings(3) as (made, threads):
+        waiting = [
+            threads.submit(ring.sum, values, totals.copy()) for k, ring in enumerate(made) if k != gone
+        ]
+        made[gone].close()
+        done, _ = wait(waiting[:1] if gone == 2 else waiting[-1:], timeout=TIMEOUT_S)
+        for each in done:
+            with pytest.raises(RingError, match=r"ring: the (next worker|worker before) must stay, got "):
+                each.result()
+        assert done
+        # Whoever has no part with the one that went is told by a neighbour that gives up in turn.
+        for ring in made:
+            ring.close()
+        wait(waiting, timeout=TIMEOUT_S)
+        assert all(isinstance(each.exception(), RingError) for each in waiting)
+
+
+def test_a_stranger_does_not_get_in():
+    stranger = socket.socket()
+
+    def knock(addresses):
+        host, _, port = addresses[1].rpartition(":")
+        stranger.connect((host, int(port)))
+        stranger.sendall(b"x" * 32)
+
+    with stranger, rings(2, knock) as (made, threads):
+        totals = summed(made, threads, [np.ones(3), np.ones(3)])
+    np.testing.assert_array_equal(totals[0], [2, 2, 2])
+
+
+def test_a_neighbour_that_does_not_listen():
+    listener, other = listen(HOST), listen(HOST)
+    addresses = [address_of(listener), address_of(other)]
+    other.close()
+    with pytest.raises(RingError, match=f"the worker at {addresses[1]} must listen, got "):
+        Ring(0, addresses, listener)
+    assert listener.fileno() == -1
+
+
+def test_a_neighbour_that_does_not_come(monkeypatch):
+    monkeypatch.setattr("harness.worker.ring.CONNECT_S", 0.2)
+    with listen(HOST) as other:
+        listener = listen(HOST)
+        with pytest.raises(
+            RingError, match=r"the worker before must come to 127.0.0.1:\d+, got none in 0.2 s"
+        ):
+            Ring(0, [address_of(listener), address_of(other)], listener)
