@@ -5,10 +5,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, get_args
 
+from pydantic import ValidationError
+
 from strategies.builders import parameter_server
 from strategies.builders.base import Param, Params, Settlement, Strategy
 from strategies.errors import StrategyError
-from strategies.plan import PlanNode, StepSummary, StrategyClass
+from strategies.plan import PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan_check import check_nodes
 from strategies.planning import check_param
 from strategies.registry import STRATEGIES
@@ -108,6 +110,7 @@ def _checked_layout(
                     f"{where}: layout must return plan nodes, got a {type(node).__name__}; make them with "
                     "node_of(variable, …)"
                 )
+            _check_types(node, where)
         check_nodes(made, step, topology, where=f"{where}: layout")
         squeezed = next((node for node in made if node.compressor is not None), None)
         if squeezed is not None and builder.strategy_class == "exact":
@@ -118,6 +121,17 @@ def _checked_layout(
         return made
 
     return layout
+
+
+def _check_types(node: PlanNode, where: str) -> None:
+    """A copy with changes may hold anything."""
+    try:
+        PlanNode.model_validate(node.model_dump(warnings=False))
+    except ValidationError as error:
+        raise StrategyError(
+            f"{where}: layout: variable {node.variable!r}: {mistake(error)}; fields are as `stratbench plan "
+            "--json` prints them"
+        ) from error
 
 
 def _settlement(params: Sequence[Param]) -> Settlement | None:

@@ -19,12 +19,10 @@ from harness.worker.artefact import InitialValues, save  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
-from strategies.ir.cut import part_name  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.numerics.compressors.cast import Cast  # noqa: E402
 from strategies.passes.kept_state import KeptState  # noqa: E402
 from strategies.plan import Compression, Plan, StepSummary  # noqa: E402
-from strategies.plan_parts import cuts_of  # noqa: E402
 from strategies.program import Program  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
@@ -103,15 +101,8 @@ class Totals:
                 # Replicas decode the same payloads, so that they never drift apart.
                 assert all(copy.tobytes() == copies[0].tobytes() for copy in copies)
                 sent[v.name] = (case.initial.value(v.name) - copies[0]) / RATE
-        cuts = cuts_of(plan.nodes)
-
-        def residual(name: str) -> Any:
-            return sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
-
         kept = {
-            name: np.concatenate([residual(part_name(name, k)) for k in range(cuts[name].n)], cuts[name].axis)
-            if name in cuts and not isinstance(residual(part_name(name, 0)), int)
-            else residual(name)
+            name: sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
             for name in sent
         }
         return cls(sent=sent, kept=kept)

@@ -1,5 +1,6 @@
 """A user's own strategy wherever a name does, and every way in which its file can be wrong."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,11 @@ from harness.chosen import choose, source_hash
 from harness.errors import UsageError
 from harness.names import check_experiment
 from harness.refs import parse_strategy
-from harness.spec import resolve
+from harness.spec import load_experiment, resolve
 from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary, VariableSummary
 from strategies.topology import Topology
+from workloads import registry
 
 GOOD = """
 from beside import SUMMARY
@@ -193,6 +195,10 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
             "layout: variable 'w': destination must be a task from 0 to 2, got 3; choose one or add workers",
         ),
         (
+            "laid_out(lambda s, *_: [reduced(v).model_copy(update={'group': 'a'}) for v in s.variables])",
+            "layout: variable 'w': group: input should be a valid integer, unable to parse string as an",
+        ),
+        (
             "laid_out(lambda s, *_: [reduced(v, compressor={'name': 'bf16'}) for v in s.variables])",
             "variable 'w': strategy_class exact needs gradients as they are, got compressor 'bf16'",
         ),
@@ -235,3 +241,60 @@ def test_two_strategies_of_one_name_are_refused(folder: Path) -> None:
     )
     knobs = ["mine.py:Last", "mine.py:Last:share=0.25"]
     check_experiment(resolve({**document, "strategies": knobs}))
+
+
+def document(**changes: object) -> dict[str, object]:
+    return {"name": "x", "workloads": ["hand-made"], "strategies": ["edited.json"], **changes}
+
+
+def printed(folder: Path, name: str = "edited.json") -> None:
+    topology = Topology(replicas_per_task=(1, 1), batch_size=8)
+    made = choose(parse_strategy("ps", field="s")).plan(step(), topology)
+    (folder / name).write_text(made.model_dump_json())
+
+
+def test_a_plan_is_a_strategy_named_after_its_file(folder: Path) -> None:
+    printed(folder, "My_Edit.json")
+    chosen = choose(parse_strategy("./My_Edit.json", field="s"))
+    assert (chosen.strategy.name, chosen.strategy.strategy_class) == ("plan-my-edit", "exact")
+    made = chosen.plan(step(), Topology(replicas_per_task=(1, 1), batch_size=6))
+    assert (made.strategy, made.batch_size, made.payload_bytes_per_step) == ("plan-my-edit", 6, 64)
+    assert source_hash("./My_Edit.json") is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"workloads": ["digits-mlp"]}, "is for workload 'hand-made', got 'digits-mlp'; make one with"),
+        ({"cluster": {"workers": [3, 4]}}, "is for 2 workers of 1 replica, got 3 workers of 1 replica; give"),
+        (
+            {"cluster": {"replicas_per_worker": 2}},
+            "got 2 workers of 2 replicas; give its numbers",
+        ),
+    ],
+)
+def test_a_plan_that_is_for_no_case_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], told: str
+) -> None:
+    monkeypatch.setattr(registry, "check", lambda reference, params: reference)
+    printed(folder)
+    with pytest.raises(UsageError, match=told) as caught:
+        check_experiment(resolve(document(**changes)))
+    assert str(caught.value).startswith("strategies[0]: plan edited.json: ")
+    check_experiment(resolve(document(workloads=["hand-made", "digits-mlp"], cluster={"workers": [2, 3]})))
+
+
+def test_a_plan_joins_the_strategies_of_an_experiment() -> None:
+    spec = load_experiment("quickstart", overrides={"strategies": ["ps"]}, plan="edited.json")
+    assert [str(ref) for ref in spec.strategies] == ["ps", "edited.json"]
+    assert str(load_experiment("quickstart", plan="edited.json").strategies[-1]) == "edited.json"
+
+
+def test_neither_a_builder_nor_a_plan_needs_tensorflow(folder: Path) -> None:
+    printed(folder)
+    program = (
+        "import sys; from harness.chosen import choose; from harness.refs import parse_strategy;"
+        "[choose(parse_strategy(text, field='s')) for text in ('mine.py:Last', 'edited.json')];"
+        "sys.exit(any(m in sys.modules for m in ('tensorflow', 'keras', 'ray')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

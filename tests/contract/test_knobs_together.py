@@ -1,4 +1,4 @@
-"""Knobs on variables in parts: proxies stay exact; modes and compressors treat parts like variables.
+"""Knobs with each other and on variables in parts: each does what it does alone.
 
 By default on combinations that hold every strategy; with `--all-cases` on more workloads and topologies.
 """
@@ -64,18 +64,45 @@ def test_an_asynchronous_worker_updates_all_parts_with_its_own_examples(cases, s
 @pytest.mark.parametrize(("strategy", "together"), [("sharded-ps", False), ("uneven-partitioned-ps", True)])
 def test_a_stale_update_of_all_parts_is_one_step_on_the_mean(cases, monkeypatch, strategy, together):
     case = cases.of("word-lm", "adagrad")
+    plan = in_parts(case, strategy, (2, 1), staleness=2)
+    assert takes_the_mean(case, plan, monkeypatch, n_workers=1 + together)
+
+
+def takes_the_mean(case: Case, plan: Plan, monkeypatch: pytest.MonkeyPatch, *, n_workers: int) -> bool:
+    """Whether the first update, made made after so many pushes, is one step on all of their examples."""
     started: list[UpdateLoop] = []
     monkeypatch.setattr(UpdateLoop, "start", lambda loop: started.append(loop))  # noqa: PLW0108 - to be a method
-    plan = in_parts(case, strategy, (2, 1), staleness=2)
     with workers_of(case, plan) as workers:
-        for task in range(1 + together):
+        for task in range(n_workers):
             workers.start(task, 1)
             assert workers.reach(task, 1)
         monkeypatch.undo()
         started[0].start()
-        assert workers.updates_reach(1 + together)
-        used = part(case.batches[0], *workers.programs(0, int(together)))
-        assert plain_steps_equal(case, [used], workers.cluster.read())
+        assert workers.updates_reach(n_workers)
+        used = part(case.batches[0], *workers.programs(0, n_workers - 1))
+        return plain_steps_equal(case, [used], workers.cluster.read())
+
+
+LOSSLESS = Compression(name="topk", ratio=1.0)
+
+
+@pytest.mark.parametrize("strategy", ["ps", "sharded-ps"])
+@pytest.mark.parametrize("knob", ["proxy", "compressor"])
+def test_modes_with_proxies_and_compressors(cases, monkeypatch, strategy, knob):
+    case = cases.of("digits-mlp", "momentum")
+    params = {**PARTITIONED.get(strategy, {}), "local_proxy_variable": knob == "proxy"}
+
+    def made(**mode: Any) -> Plan:
+        plan = case.plan(strategy, (1, 2), **params, **mode)
+        assert any(node.proxy for node in plan.nodes) == (knob == "proxy")
+        return with_all(plan, LOSSLESS) if knob == "compressor" else plan
+
+    assert takes_the_mean(case, made(staleness=1), monkeypatch, n_workers=2)
+    with workers_of(case, made(sync=False)) as workers:
+        workers.start(1, 3)
+        assert workers.reach(1, 3)
+        own = [part(batch, *workers.programs(1, 1)) for batch in case.batches]
+        assert plain_steps_equal(case, own, workers.cluster.read())
 
 
 def test_a_late_contribution_is_dropped_from_all_parts(cases):
