@@ -12,6 +12,7 @@ from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case, global_batch
 from harness.provision.failures import USER_ERROR
 from harness.worker.study import CapturedWorkload
+from strategies.builders.micro_batches import n_micro_batches
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, StepSummary
 from strategies.topology import Topology
@@ -84,7 +85,7 @@ class Captures:
         capture = self._captures.get(key, lambda: self._capture(case))
         if _fits(capture, case):
             return capture
-        shape = (case.n_replicas, case.batch_size, case.batch_rule)
+        shape = (_n_shards(case), case.batch_size, case.batch_rule)
         return self._captures.get((*key, *shape), lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
@@ -115,7 +116,10 @@ class Captures:
     def _capture(self, case: Case) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
         facts = self._job(
-            f"{STUDY}:capture", (case, self._seed, str(folder)), timeout_s=CAPTURE_S, stage="capture"
+            f"{STUDY}:capture",
+            (case, self._seed, str(folder), _n_shards(case)),
+            timeout_s=CAPTURE_S,
+            stage="capture",
         )
         assert isinstance(facts, CapturedWorkload)
         summary = StepSummary.model_validate_json((folder / "summary.json").read_text())
@@ -160,6 +164,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
         replicas_per_task=(case.replicas,) * case.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
         device="gpu" if case.device == "gpu" else "cpu",
+        micro_batches=_micro_batches(case),
     )
 
 
@@ -192,7 +197,15 @@ class _Memory(Generic[Value]):
 
 def _fits(capture: Capture, case: Case) -> bool:
     fixed = capture.facts.replica_batch
-    return fixed is None or fixed * case.n_replicas == global_batch(case, capture.facts.batch_size)
+    return fixed is None or fixed * _n_shards(case) == global_batch(case, capture.facts.batch_size)
+
+
+def _n_shards(case: Case) -> int:
+    return case.n_replicas * _micro_batches(case)
+
+
+def _micro_batches(case: Case) -> int:
+    return n_micro_batches(choose(case.strategy).params)
 
 
 def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:

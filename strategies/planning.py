@@ -7,6 +7,7 @@ from dataclasses import replace
 from strategies import compressors
 from strategies.builders import local
 from strategies.builders.base import Param, Params, ParamValue, Strategy
+from strategies.builders.micro_batches import n_micro_batches
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, PlanNode, StepSummary
@@ -84,7 +85,16 @@ def assembled(
 
     Args:
         notes: what to say beside what the step has to say.
+    Raises:
+        StrategyError: the batch has fewer examples than micro-batches.
+        UnsupportedError: one replica is to take its examples in micro-batches.
     """
+    topology = replace(topology, micro_batches=n_micro_batches(values))
+    if topology.n_replicas == 1 and topology.micro_batches > 1:
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
+            "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
+        )
     matrix = payload_matrix(step, nodes, topology)
     return Plan(
         workload=step.workload,

@@ -12,7 +12,8 @@ class VariableAccess:
 
     Attributes:
         variable: name under which its initial value is stored.
-        rank: replica that owns the copy, None when all replicas of all workers share one.
+        rank: replica that owns the copy, None when all replicas of all workers share one; of random state the
+            shard that draws with it.
         load: node that assigns `placeholder`.
         read: tensor of its value.
         seed_mix: change of the stored initial value for this rank, None when it is used as stored.
@@ -40,7 +41,7 @@ class Program:
         task: this worker's index in the job `worker`.
         batch: placeholders in the order of the dataset's flattened structure.
         start, stop: the examples of each global batch that this worker feeds.
-        losses: one per local replica.
+        losses: one per local shard.
         targets: nodes that a step runs.
         setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
         background: nodes to run together, again and again, beside the steps; none for most programs.

@@ -29,6 +29,28 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Examples `[start, stop)` of the global batch that a replica takes at once: all of its own, or some.
+
+    Attributes:
+        rank: its place among all shards, by which its random state differs from the others'; that of its
+            replica where each takes one shard.
+        turn: its place among its replica's micro-batches.
+    """
+
+    rank: int
+    replica: Replica
+    turn: int
+    start: int
+    stop: int
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """The shape of a run, the same on every task.
 
@@ -36,17 +58,25 @@ class Topology:
         replicas_per_task: count for each task; they may differ.
         batch_size: B, examples in the global batch.
         device: what a replica runs on.
+        micro_batches: k, in which a replica takes its examples, one after the other.
     """
 
     replicas_per_task: tuple[int, ...]
     batch_size: int
     device: Device = "cpu"
+    micro_batches: int = 1
 
     def __post_init__(self) -> None:
         if not self.replicas_per_task or min(self.replicas_per_task) < 1:
             raise StrategyError(
                 f"topology: every task needs at least one replica, got {self.replicas_per_task}; "
                 "drop the empty tasks"
+            )
+        if self.batch_size < self.n_shards and self.micro_batches > 1:
+            raise StrategyError(
+                f"batch_size: each micro-batch needs an example, got {self.batch_size} examples for "
+                f"{self.n_replicas} replicas with accumulate={self.micro_batches}; raise batch_size or lower "
+                "accumulate, workers or replicas"
             )
         if self.batch_size < self.n_replicas:
             raise StrategyError(
@@ -64,6 +94,11 @@ class Topology:
         """N, replicas in all tasks together."""
         return sum(self.replicas_per_task)
 
+    @property
+    def n_shards(self) -> int:
+        """N·k, the parts into which the global batch is split."""
+        return self.n_replicas * self.micro_batches
+
     def replicas(self) -> tuple[Replica, ...]:
         """All replicas by rank; the first B mod N of them hold one example more."""
         return _replicas(self)
@@ -71,6 +106,14 @@ class Topology:
     def local_replicas(self, task: int) -> tuple[Replica, ...]:
         """The replicas of one task."""
         return tuple(replica for replica in self.replicas() if replica.task == task)
+
+    def shards(self) -> tuple[Shard, ...]:
+        """All shards by rank; a replica's differ by one example at most."""
+        return _shards(self)
+
+    def local_shards(self, task: int) -> tuple[Shard, ...]:
+        """The shards of one task's replicas."""
+        return tuple(shard for shard in self.shards() if shard.replica.task == task)
 
     def host_device(self, task: int) -> str:
         """The device of a task that holds what belongs to no replica."""
@@ -89,6 +132,20 @@ def _replicas(topology: Topology) -> tuple[Replica, ...]:
             stop = start + share + (rank < extra)
             device = f"{task_device(task)}/device:{topology.device.upper()}:{local}"
             made.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
+            start = stop
+    return tuple(made)
+
+
+@lru_cache(maxsize=64)
+def _shards(topology: Topology) -> tuple[Shard, ...]:
+    k = topology.micro_batches
+    made: list[Shard] = []
+    for replica in topology.replicas():
+        share, extra = divmod(replica.examples, k)
+        start = replica.start
+        for turn in range(k):
+            stop = start + share + (turn < extra)
+            made.append(Shard(rank=len(made), replica=replica, turn=turn, start=start, stop=stop))
             start = stop
     return tuple(made)
 

@@ -16,7 +16,7 @@ class StepTimes:
 
     Attributes:
         start_s, end_s: [n_steps], monotonic; a step starts when the one before it ends.
-        losses: [n_steps, n_losses], one for each local replica.
+        losses: [n_steps, n_losses], one for each local shard.
     """
 
     start_s: npt.NDArray[np.float64]

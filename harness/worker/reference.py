@@ -1,7 +1,8 @@
 """The reference: what a synchronous strategy must compute, on one device and without any pass.
 
-For every step the shards are taken one after the other from the same state; gradients are combined outside of
-TensorFlow in float64 and fed at the boundary, the update runs once, and forward state is merged by its rule.
+For every step the shards (of replicas, or of their micro-batches) are taken one after the other from the same
+state; gradients are combined outside of TensorFlow in float64 and fed at the boundary, the update runs once,
+and forward state is merged by its rule.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from strategies.ir.late import replica_targets
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
-from strategies.topology import Replica, Topology
+from strategies.topology import Shard, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def run_reference(
 def first_crossing(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Mapping[str, tuple[Array, Array | None]]:
-    """What all replicas together send across each boundary in the first step.
+    """What all shards together send across each boundary in the first step.
 
     Returns:
         `Boundary.values` → values, and row ids if it is sparse.
@@ -94,15 +95,15 @@ class _Reference:
         self, step: TrainGraph, initial: InitialValues, topology: Topology, rounding: Rounding, target: str
     ) -> None:
         self._step = step
-        self._replicas = topology.replicas()
+        self._shards = topology.shards()
         self._batch_size = topology.batch_size
         self._rounding = rounding
         self._random = np.random.default_rng(rounding.jitter)
         own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         self._own = own
         self._replica_targets = replica_targets(step)
-        alone = Topology(replicas_per_task=(1,), batch_size=max(r.examples for r in self._replicas))
-        graphs = [reseed(step.graph, r.rank) for r in self._replicas]
+        alone = Topology(replicas_per_task=(1,), batch_size=max(s.examples for s in self._shards))
+        graphs = [reseed(step.graph, s.rank) for s in self._shards]
         distinct = {id(g): g for g in graphs}
         sessions = {
             key: WorkerSession(
@@ -115,9 +116,9 @@ class _Reference:
         self._sessions = list(sessions.values())
         self._session_of = [sessions[id(g)] for g in graphs]
         self._random_state: dict[Copy, Array] = {
-            (v.name, r.rank): np.array(initial.value(v.name, _mix(v, r), rank=r.rank))
+            (v.name, s.rank): np.array(initial.value(v.name, _mix(v, s), rank=s.rank))
             for v in own.values()
-            for r in self._replicas
+            for s in self._shards
         }
         self._values: dict[str, Array] = {}
         for session in self._sessions:
@@ -132,7 +133,7 @@ class _Reference:
             session.close()
 
     def snapshot(self) -> dict[Copy, Array]:
-        """The shared variables as they are, and every replica's random state."""
+        """The shared variables as they are, and every shard's random state."""
         read = self._sessions[0].read()
         shared: dict[Copy, Array] = {
             (name, None): v for (name, _), v in read.items() if name not in self._own
@@ -146,23 +147,22 @@ class _Reference:
         return loss
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
-        """The mean loss of a global batch, and what all replicas together send across each boundary."""
-        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in self._replicas]
+        """The mean loss of a global batch, and what all shards together send across each boundary."""
+        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in self._shards]
         loss = 0.0
-        for i in self._rounding.order(len(self._replicas)):
-            replica = self._replicas[i]
-            shard = [part[replica.start : replica.stop] for part in batch]
-            value, crossed[i] = self._forward(replica, shard)
-            loss += value * replica.examples / self._batch_size
+        for i in self._rounding.order(len(self._shards)):
+            shard = self._shards[i]
+            value, crossed[i] = self._forward(shard, [part[shard.start : shard.stop] for part in batch])
+            loss += value * shard.examples / self._batch_size
         return loss, {b.values: self._combine(b, crossed) for b in self._step.boundaries}
 
     def _forward(
-        self, replica: Replica, shard: Sequence[Array]
+        self, shard: Shard, examples: Sequence[Array]
     ) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
         """Loss and what crosses each boundary, from the state before the step; only random state moves on."""
-        session = self._session_of[replica.rank]
+        session = self._session_of[shard.rank]
         for name in self._own:
-            session.assign((name, None), self._random_state[name, replica.rank])
+            session.assign((name, None), self._random_state[name, shard.rank])
         by_name = self._step.graph.by_name
         fetches = {self._step.losses[0].tensor: None}
         sources = {}
@@ -171,10 +171,10 @@ class _Reference:
             indices = None if b.indices is None else by_name[b.indices].inputs[0]
             sources[b.values] = (values, indices)
             fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
-        feed = {b.node: value for b, value in zip(self._step.batch, shard, strict=True)}
+        feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         fetched = dict(zip(fetches, session.run(list(fetches), feed, self._replica_targets), strict=True))
         for name, v in self._own.items():
-            self._random_state[name, replica.rank] = session.run([v.read], {})[0]
+            self._random_state[name, shard.rank] = session.run([v.read], {})[0]
         crossed = {
             key: (fetched[values], None if indices is None else fetched[indices])
             for key, (values, indices) in sources.items()
@@ -184,13 +184,13 @@ class _Reference:
     def _combine(
         self, b: Boundary, crossed: Sequence[Mapping[str, tuple[Array, Array | None]]]
     ) -> tuple[Array, Array | None]:
-        """What all replicas contribute, in float64 and then in the boundary's type."""
-        parts = [crossed[i][b.values] for i in self._rounding.order(len(self._replicas))]
-        replicas = [self._replicas[i] for i in self._rounding.order(len(self._replicas))]
+        """What all shards contribute, in float64 and then in the boundary's type."""
+        parts = [crossed[i][b.values] for i in self._rounding.order(len(self._shards))]
+        shards = [self._shards[i] for i in self._rounding.order(len(self._shards))]
         kind = parts[0][0].dtype
         if b.rule == "first-replica":
             return crossed[0][b.values]
-        weights = [r.examples / self._batch_size if b.rule == "mean" else 1.0 for r in replicas]
+        weights = [s.examples / self._batch_size if b.rule == "mean" else 1.0 for s in shards]
         if b.indices is not None:
             rows = [
                 self._jittered(v.astype(np.float64) * w, kind)
@@ -219,7 +219,7 @@ class _Reference:
             if b.indices is not None and indices is not None:
                 feed[b.indices] = indices
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
-        first = self._replicas[0]
+        first = self._shards[0]
         feed |= {
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
         }
@@ -229,8 +229,8 @@ class _Reference:
             session.run([], feed, targets)
 
 
-def _mix(v: Variable, replica: Replica) -> SeedMix | None:
-    return None if v.seed_word is None or replica.rank == 0 else SeedMix(rank=replica.rank, word=v.seed_word)
+def _mix(v: Variable, shard: Shard) -> SeedMix | None:
+    return None if v.seed_word is None or shard.rank == 0 else SeedMix(rank=shard.rank, word=v.seed_word)
 
 
 def _in_order(terms: Sequence[Array]) -> Array:

@@ -121,7 +121,7 @@ class WorkerSession:
         Args:
             feeds: this worker's examples of the global batch, a component after the other.
         Returns:
-            the loss of each local replica, scalars.
+            the loss of each local shard, scalars.
         """
         if self.updates is None and self.pace is None:
             return self._step(*feeds)  # type: ignore[no-any-return]

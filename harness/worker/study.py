@@ -36,7 +36,7 @@ class CapturedWorkload:
 
     Attributes:
         batch_size: the workload's default global batch.
-        replica_batch: examples that every replica must get, None if any number will do.
+        replica_batch: examples that every shard must have, None if any number will do.
     """
 
     batch_size: int
@@ -44,8 +44,11 @@ class CapturedWorkload:
     replica_batch: int | None
 
 
-def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWorkload:
+def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) -> CapturedWorkload:
     """Capture a case's workload into a folder, once for all its ranks.
+
+    Args:
+        n_shards: into how many parts the case splits its global batch.
 
     Raises:
         UsageError: the workload or its step cannot be used; the message says why.
@@ -67,7 +70,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str) -> CapturedWork
     with _told_as_usage(workload, "train_step() must return a step"):
         step = workload.train_step()
     try:
-        captured = capture_step(step, structure, replica_batch=_even_share(case, workload))
+        captured = capture_step(step, structure, replica_batch=_even_share(case, workload, n_shards))
     except CaptureError as error:
         raise UsageError(str(error), field=case.workload_name) from error
     summary = summarise(captured.step, case.workload_name, getattr(captured, "rows_per_example", {}))
@@ -259,16 +262,16 @@ def workload_of(case: Case) -> "Workload":
         raise UsageError(str(error), field="workload") from error
 
 
-def _even_share(case: Case, workload: "Workload") -> int | None:
-    """Examples that every replica gets; None if not all get the same, or the batch does not suffice.
+def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
+    """Examples in every shard; None if not all have the same, or the batch does not suffice.
 
     The latter is a mistake in one shape of cases, which their plan will tell; others can use the capture.
     """
     try:
-        share, uneven = divmod(global_batch(case, workload.batch_size), case.n_replicas)
+        share, uneven = divmod(global_batch(case, workload.batch_size), n_shards)
     except UsageError:
         return None
-    return None if uneven else share
+    return None if uneven or not share else share
 
 
 @contextmanager

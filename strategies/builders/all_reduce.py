@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.base import Param, Params, node_of
+from strategies.builders.micro_batches import ACCUMULATE
 from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.topology import Topology
 
@@ -11,6 +12,7 @@ PARAMS = (
     Param(name="chunk_size", type=int, default=128, minimum=1),
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
     Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS)),
+    ACCUMULATE,
 )
 
 

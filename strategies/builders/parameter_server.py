@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.base import Param, Params, node_of
+from strategies.builders.micro_batches import ACCUMULATE, n_micro_batches
 from strategies.errors import StrategyError
 from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.topology import Topology
@@ -11,7 +12,7 @@ PROXY = Param(name="local_proxy_variable", type=bool, default=False)
 SYNC = Param(name="sync", type=bool, default=True)
 STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
 BACKUP = Param(name="backup", type=int, default=0, minimum=0)
-PARAMS = (PROXY, SYNC, STALENESS, BACKUP)
+PARAMS = (PROXY, SYNC, STALENESS, BACKUP, ACCUMULATE)
 
 
 def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
@@ -34,13 +35,25 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
                 f"backup={backup} needs sync=true, got sync=false; drop backup: asynchronous updates wait "
                 "for nobody"
             )
+        _check_accumulate(params, "sync=false")
         return "statistical"
     if staleness and backup:
         raise StrategyError(
             f"backup={backup} needs staleness=0, got staleness={staleness}; drop one of them: an update with "
             "staleness waits for nobody"
         )
-    return "statistical" if staleness or backup else otherwise
+    if staleness or backup:
+        _check_accumulate(params, f"staleness={staleness}" if staleness else f"backup={backup}")
+        return "statistical"
+    return otherwise
+
+
+def _check_accumulate(params: Params, got: str) -> None:
+    k = n_micro_batches(params)
+    if k > 1:
+        raise StrategyError(
+            f"accumulate={k} needs updates that wait for all workers, got {got}; drop one of them"
+        )
 
 
 def one_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

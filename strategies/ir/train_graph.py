@@ -44,7 +44,8 @@ class Variable:
         group: what its update error is scaled by: `trainable`, or the kind of slot or state.
         rule: how new values from several replicas become one; None unless kind is state.
         handle: VarHandleOp node. `placeholder` → `load` assigns it, tensor `read` is its value.
-        rank: the replica that owns this copy; None when all replicas share one.
+        rank: the replica that owns this copy; None when all replicas share one. Random state has a copy for
+            each shard, with the shard's rank.
         seed_word: position of the seed in a random state, None otherwise.
         fresh: what it begins with if a strategy added it; None where the capture has its initial value.
         part: the range of a captured variable that it holds, None where it is a whole one.
@@ -69,7 +70,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one replica (or several, summed already) brings to a boundary.
+    """What one shard (or several, summed already) brings to a boundary.
 
     Attributes:
         values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
@@ -141,7 +142,7 @@ class BatchInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One replica's scalar mean loss and its share of the global batch."""
+    """One shard's scalar mean loss and its share of the global batch."""
 
     tensor: str
     weight: float = 1.0

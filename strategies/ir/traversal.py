@@ -110,24 +110,25 @@ def _needs(node: Node, by_name: Mapping[str, Node]) -> list[str]:
 
 
 class Renames(dict[str, str]):
-    """New form of every reference: prefixed where its producer is copied, unchanged elsewhere.
+    """New form of every reference: that of its producer's copy, unchanged where it is not copied.
 
-    Args:
-        names: old → prefixed name of each copied node.
+    Attributes:
+        names: node → its copy.
     """
 
-    def __init__(self, prefix: str, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__(names)
-        self._prefix = prefix
-        self._copied = names
+        self.names = names
 
     def __missing__(self, ref: str) -> str:
-        if producer(ref) not in self._copied:
+        name = producer(ref)
+        copy = self.names.get(name)
+        if copy is None:
             renamed = ref
         elif ref[0] == "^":
-            renamed = f"^{self._prefix}{ref[1:]}"
+            renamed = f"^{copy}"
         else:
-            renamed = self._prefix + ref
+            renamed = copy + ref[len(name) :]
         self[ref] = renamed
         return renamed
 
@@ -152,18 +153,29 @@ def copy_nodes(
         device: device of the copy of a node; by default the node's own.
     """
     chosen = [node for node in nodes if node.name not in keep]
-    names = {node.name: prefix + node.name for node in chosen}
-    renames = Renames(prefix, names)
+    renames = Renames({node.name: prefix + node.name for node in chosen})
     renames.update(rewire)
+    return renamed_copies(chosen, renames, frames=prefix, device=device)
+
+
+def renamed_copies(
+    nodes: Iterable[Node], renames: Renames, *, frames: str, device: Callable[[Node], str] | None = None
+) -> tuple[Node, ...]:
+    """As `copy_nodes`, with the names of the copies given.
+
+    Args:
+        renames: must name the copy of each node; references lead to whatever copies it names besides.
+        frames: put before the frames of Enter nodes.
+    """
     renamed = renames.__getitem__
     copies = []
-    for node in chosen:
+    for node in nodes:
         attrs = node.attrs
         if COLOCATION_ATTR in attrs or node.op in _ENTERS:
-            attrs = _copied_attrs(node, prefix, names)
+            attrs = _copied_attrs(node, frames, renames.names)
         copies.append(
             Node(
-                name=names[node.name],
+                name=renames.names[node.name],
                 op=node.op,
                 inputs=tuple(map(renamed, node.inputs)),
                 attrs=attrs,
@@ -174,14 +186,14 @@ def copy_nodes(
     return tuple(copies)
 
 
-def _copied_attrs(node: Node, prefix: str, copied: Container[str]) -> Mapping[str, Attr]:
+def _copied_attrs(node: Node, frames: str, copied: Mapping[str, str]) -> Mapping[str, Attr]:
     attrs = dict(node.attrs)
     frame = attrs.get("frame_name")
     if node.op in _ENTERS and isinstance(frame, bytes):
-        attrs["frame_name"] = prefix.encode() + frame
+        attrs["frame_name"] = frames.encode() + frame
     names = colocations(node)
     if any(name in copied for name in names):
-        renamed = tuple(prefix + name if name in copied else name for name in names)
+        renamed = tuple(copied.get(name, name) for name in names)
         attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in renamed)
     return attrs
 

@@ -1,5 +1,7 @@
 """Weighting, summing and merging what replicas contribute."""
 
+from itertools import accumulate
+
 import tensorflow as tf
 
 
@@ -21,8 +23,18 @@ def _weighted(value: tf.Tensor, weight: float) -> tf.Tensor:
     return tf.zeros_like(value) if weight == 0.0 else value * tf.constant(weight, value.dtype)
 
 
+def running_sums(*values: tf.Tensor, weights: tuple[float, ...]) -> list[tf.Tensor]:
+    """The weighted sum of the first value, of the first two, … of all: each needs only the one before it.
+
+    Args:
+        values: tensors of one shape and type. weights: as for `weighted_sum`.
+    """
+    terms = (_weighted(v, w) for v, w in zip(values, weights, strict=True))
+    return list(accumulate(terms, tf.add))
+
+
 def split_examples(batch: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:
-    """The shards of a worker's examples, [size, …] each, in the order of its replicas."""
+    """The shards of a worker's examples, [size, …] each, in order."""
     return tf.split(batch, list(sizes), axis=0)  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,8 @@
 """The passes that carry out a plan, in their fixed order."""
 
+from strategies.builders.micro_batches import n_micro_batches
 from strategies.errors import StrategyError
+from strategies.passes.accumulate import Accumulate
 from strategies.passes.combine_local import CombineLocal
 from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
@@ -20,7 +22,12 @@ from strategies.topology import Topology
 
 def topology_of(plan: Plan) -> Topology:
     """The topology that a plan was made for."""
-    return Topology(replicas_per_task=plan.replicas_per_task, batch_size=plan.batch_size, device=plan.device)
+    return Topology(
+        replicas_per_task=plan.replicas_per_task,
+        batch_size=plan.batch_size,
+        device=plan.device,
+        micro_batches=n_micro_batches(plan.strategy_params),
+    )
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
@@ -38,6 +45,7 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         HoistReads(),
         *partition,
         Replicate(task=task, mirrored="ps" not in synchronizers),
+        *((Accumulate(task=task),) if n_micro_batches(plan.strategy_params) > 1 else ()),
     )
     if synchronizers == {"none"}:
         return replicate

@@ -1,16 +1,16 @@
-"""One copy of the step for each replica of a task."""
+"""One copy of the step for each replica of a task, and in it of forward and backward for each shard."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Graph, Node, producer
-from strategies.ir.late import replica_targets
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
-from strategies.ir.traversal import Renames, ancestors, copy_nodes
+from strategies.ir.traversal import Renames, renamed_copies
+from strategies.passes.owners import Owners
 from strategies.passes.split_batch import split_batch
-from strategies.topology import Replica, Topology
+from strategies.topology import Shard, Topology
 
 
 def replica_prefix(rank: int) -> str:
@@ -18,12 +18,19 @@ def replica_prefix(rank: int) -> str:
     return f"replica_{rank}/"
 
 
+def micro_batch_prefix(shard: Shard) -> str:
+    """What the names of the nodes of one of a replica's micro-batches start with."""
+    return f"micro_batch_{shard.turn}/{replica_prefix(shard.replica.rank)}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replicate:
     """Copy the step for every replica of this task, on the replica's device and with the rank's random state.
 
-    A boundary afterwards lists what each replica contributes, and passes on the first local one until a later
-    pass replaces that by what all contribute together.
+    A replica that takes its examples in micro-batches has a copy of forward, backward and random state for
+    each of them, which share what is the same for all. A boundary afterwards lists what each shard
+    contributes, and passes on the first local one until a later pass replaces that by what all contribute
+    together.
 
     Attributes:
         mirrored: every replica owns all variables and updates them; otherwise all replicas share one copy of
@@ -36,111 +43,112 @@ class Replicate:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step of this task's replicas."""
-        replicas = topology.local_replicas(self.task)
-        split, shards = split_batch(graph.batch, replicas, topology.host_device(self.task))
-        fed = {b.node for b in graph.batch}
-        copies = _Copies.of(graph, _everything(graph) if self.mirrored else _per_replica(graph), replicas)
-        originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copies.originals)
-        nodes: list[Node] = [n for n in graph.graph.nodes if n.name in fed]
-        nodes += split
+        shards = topology.local_shards(self.task)
+        nodes, fed = split_batch(graph.batch, shards, topology.host_device(self.task))
+        batch = {b.node for b in graph.batch}
+        owners = Owners.of(graph, mirrored=self.mirrored, micro_batches=topology.micro_batches)
+        copies = _Copies.of(graph, owners, shards, fed)
+        copied = owners.copied()
+        originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copied)
+        nodes = [*(n for n in graph.graph.nodes if n.name in batch), *nodes]
         functions = dict(graph.graph.functions)
-        for replica in replicas:
-            seeded = reseed(originals, replica.rank)
+        for shard in shards:
+            seeded = reseed(originals, shard.rank)
             functions.update(seeded.functions)
-            nodes += _copy(seeded.nodes, replica, shards[replica.rank])
-        if not self.mirrored:
-            nodes += copies.shared(fed)
+            nodes += copies.own(seeded.nodes, shard)
+        nodes += copies.shared(batch | copied)
         made = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
         return copies.describe(made, topology)
 
 
-def _everything(graph: TrainGraph) -> set[str]:
-    return set(graph.graph.by_name) - {b.node for b in graph.batch}
-
-
-def _per_replica(graph: TrainGraph) -> set[str]:
-    """Forward, backward, and the variables and tables that each replica has for itself."""
-    by_name = graph.graph.by_name
-    roots = [
-        producer(by_name[n].inputs[0])
-        for b in graph.boundaries
-        for n in (b.values, b.indices)
-        if n is not None
-    ]
-    roots += [producer(loss.tensor) for loss in graph.losses]
-    roots += replica_targets(graph)
-    roots += graph.tables
-    own = (v for v in graph.variables if v.rule == "per-replica")
-    roots += [n for v in own for n in (v.handle, v.placeholder, v.load, v.read)]
-    shared = {v.handle for v in graph.variables if v.rule != "per-replica"}
-    return ancestors(graph.graph, roots, stop=shared | {b.node for b in graph.batch})
-
-
-def _copy(nodes: Iterable[Node], replica: Replica, shards: Mapping[str, str]) -> Iterator[Node]:
-    prefix = replica_prefix(replica.rank)
-    for node in copy_nodes(nodes, prefix, rewire=shards, device=lambda _: replica.device):
-        if node.op == "VarHandleOp":
-            shared_name = node.attrs["shared_name"]
-            assert isinstance(shared_name, bytes)
-            yield replace(node, attrs={**node.attrs, "shared_name": prefix.encode() + shared_name})
-        else:
-            yield node
-
-
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """A captured step, which of its nodes are copied, and for whom."""
+    """A captured step, and what its references become for each shard.
+
+    Attributes:
+        firsts: the first shard of each replica, which stands for it.
+        renames: rank of a shard → its references.
+    """
 
     graph: TrainGraph
-    originals: set[str]
-    replicas: Sequence[Replica]
+    owners: Owners
+    shards: Sequence[Shard]
+    firsts: Sequence[Shard]
     renames: Mapping[int, Renames]
 
     @classmethod
-    def of(cls, graph: TrainGraph, originals: set[str], replicas: Sequence[Replica]) -> "_Copies":
-        """Copies of these nodes for all replicas."""
-        prefixes = {replica.rank: replica_prefix(replica.rank) for replica in replicas}
-        renames = {
-            rank: Renames(prefix, {name: prefix + name for name in originals})
-            for rank, prefix in prefixes.items()
-        }
-        return cls(graph, originals, replicas, renames)
+    def of(
+        cls, graph: TrainGraph, owners: Owners, shards: Sequence[Shard], fed: Mapping[int, Mapping[str, str]]
+    ) -> "_Copies":
+        """Copies for these shards.
 
-    def ref(self, ref: str, replica: Replica) -> str:
-        """A reference of the captured graph as this replica has it."""
-        return self.renames[replica.rank][ref]
+        Args:
+            fed: rank of a shard → placeholder → its examples.
+        """
+        renames = {}
+        for shard in shards:
+            replica, micro_batch = replica_prefix(shard.replica.rank), micro_batch_prefix(shard)
+            names = {name: replica + name for name in owners.per_replica}
+            names.update((name, micro_batch + name) for name in owners.per_shard)
+            renames[shard.rank] = Renames(names)
+            renames[shard.rank].update(fed[shard.rank])
+        return cls(graph, owners, shards, [shard for shard in shards if shard.turn == 0], renames)
 
-    def refs(self, refs: Iterable[str], replicas: Sequence[Replica] | None = None) -> tuple[str, ...]:
-        """References as all of these replicas have them, each once."""
-        chosen = self.replicas if replicas is None else replicas
-        return tuple(dict.fromkeys(self.ref(ref, replica) for replica in chosen for ref in refs))
+    def ref(self, ref: str, shard: Shard) -> str:
+        """A reference of the captured graph as this shard has it."""
+        return self.renames[shard.rank][ref]
 
-    def owners(self, handle: str) -> Sequence[Replica | None]:
-        """The replicas that own a copy of a variable; a single None when they share it."""
-        return self.replicas if handle in self.originals else (None,)
+    def refs(self, refs: Sequence[str], shards: Sequence[Shard] | None = None) -> tuple[str, ...]:
+        """References as all of these shards have them, each once."""
+        chosen = self.shards if shards is None else shards
+        return tuple(dict.fromkeys(self.ref(ref, shard) for shard in chosen for ref in refs))
 
-    def shared(self, fed: set[str]) -> Iterator[Node]:
-        """What exists once: it reads the first replica, and waits for all where it waited for one."""
-        effects = set() if self.replicas[0].rank == 0 else set(self.graph.effects)
-        for node in self.graph.graph.nodes:
-            if node.name in self.originals or node.name in fed or node.name in effects:
-                continue
-            if self.originals.isdisjoint(map(producer, node.inputs)):
-                yield node
+    def own(self, nodes: Sequence[Node], shard: Shard) -> Iterator[Node]:
+        """The copies that a shard has, and with a replica's first shard those that the replica has."""
+        if shard.turn == 0:
+            originals = [node for node in nodes if node.name in self.owners.per_replica]
+            mates = [other for other in self.shards if other.replica == shard.replica]
+            for original, copy in zip(
+                originals, self._copied(originals, shard, replica_prefix(shard.replica.rank)), strict=True
+            ):
+                apart = self.owners.per_shard.isdisjoint(map(producer, original.inputs))
+                yield copy if apart else replace(copy, inputs=self._inputs(original, mates))
+        inner = [node for node in nodes if node.name in self.owners.per_shard]
+        yield from self._copied(inner, shard, micro_batch_prefix(shard))
+
+    def _copied(self, nodes: Iterable[Node], shard: Shard, prefix: str) -> Iterator[Node]:
+        device = shard.replica.device
+        for node in renamed_copies(nodes, self.renames[shard.rank], frames=prefix, device=lambda _: device):
+            if node.op == "VarHandleOp":
+                shared_name = node.attrs["shared_name"]
+                assert isinstance(shared_name, bytes)
+                yield replace(node, attrs={**node.attrs, "shared_name": prefix.encode() + shared_name})
             else:
-                data = tuple(self.ref(ref, self.replicas[0]) for ref in node.data_inputs)
-                waits = (f"^{name}" for name in self.refs(node.control_inputs))
-                yield replace(node, inputs=(*data, *waits))
+                yield node
+
+    def shared(self, apart: set[str]) -> Iterator[Node]:
+        """What exists once, which is all but these nodes."""
+        effects = set() if self.shards[0].rank == 0 else set(self.graph.effects)
+        copied = self.owners.copied()
+        for node in self.graph.graph.nodes:
+            if node.name in apart or node.name in effects:
+                continue
+            alone = copied.isdisjoint(map(producer, node.inputs))
+            yield node if alone else replace(node, inputs=self._inputs(node, self.shards))
+
+    def _inputs(self, node: Node, shards: Sequence[Shard]) -> tuple[str, ...]:
+        """Inputs of what these shards have in common: it reads the first, and waits for all."""
+        data = (self.ref(ref, shards[0]) for ref in node.data_inputs)
+        waits = self.refs([ref for ref in node.inputs if ref[0] == "^"], shards)
+        return (*data, *waits)
 
     def describe(self, made: Graph, topology: Topology) -> TrainGraph:
         """What the parts of the copied graph are."""
-        graph, first = self.graph, self.replicas[0]
+        graph, first = self.graph, self.shards[0]
         return replace(
             graph,
             graph=made,
-            variables=tuple(
-                self._variable(v, owner) for v in graph.variables for owner in self.owners(v.handle)
-            ),
+            variables=tuple(copy for v in graph.variables for copy in self._variables(v)),
             boundaries=tuple(
                 b for boundary in graph.boundaries for b in self._boundaries(boundary, topology)
             ),
@@ -149,12 +157,12 @@ class _Copies:
                     variable=r.variable, nodes=self.refs(r.nodes, [c]), targets=self.refs(r.targets, [c])
                 )
                 for r in graph.regions
-                for c in (self.replicas if r.targets[0] in self.originals else [first])
+                for c in (self.firsts if r.targets[0] in self.owners.per_replica else [first])
             ),
             shared_update=self.refs(graph.shared_update),
             losses=tuple(
-                Loss(tensor=self.ref(graph.losses[0].tensor, r), weight=r.examples / topology.batch_size)
-                for r in self.replicas
+                Loss(tensor=self.ref(graph.losses[0].tensor, s), weight=s.examples / topology.batch_size)
+                for s in self.shards
             ),
             state_targets=self.refs(graph.state_targets),
             # What is seen outside happens once in a step, where rank 0 is.
@@ -163,34 +171,45 @@ class _Copies:
             savers=self.refs(graph.savers),
         )
 
-    def _variable(self, v: Variable, owner: Replica | None) -> Variable:
-        if owner is None:
-            return v
-        handle, placeholder, load, read = (
-            self.ref(n, owner) for n in (v.handle, v.placeholder, v.load, v.read)
-        )
-        return replace(v, handle=handle, placeholder=placeholder, load=load, read=read, rank=owner.rank)
+    def _variables(self, v: Variable) -> Iterator[Variable]:
+        if v.handle in self.owners.per_shard:
+            owned = [(shard, shard.rank) for shard in self.shards]
+        elif v.handle in self.owners.per_replica:
+            owned = [(shard, shard.replica.rank) for shard in self.firsts]
+        else:
+            yield v
+            return
+        for shard, rank in owned:
+            handle, placeholder, load, read = (
+                self.ref(n, shard) for n in (v.handle, v.placeholder, v.load, v.read)
+            )
+            yield replace(v, handle=handle, placeholder=placeholder, load=load, read=read, rank=rank)
 
     def _boundaries(self, b: Boundary, topology: Topology) -> Iterator[Boundary]:
-        crossing = tuple(self._contribution(b, replica, topology) for replica in self.replicas)
-        if b.values not in self.originals:
-            yield replace(b, contributions=crossing)
+        crossing = [self._contribution(b, shard, topology) for shard in self.shards]
+        if b.values not in self.owners.per_replica:
+            yield replace(b, contributions=tuple(crossing))
             return
-        for replica, contribution in zip(self.replicas, crossing, strict=True):
-            values = self.ref(b.values, replica)
-            indices = None if b.indices is None else self.ref(b.indices, replica)
-            yield replace(b, values=values, indices=indices, rank=replica.rank, contributions=(contribution,))
+        for first in self.firsts:
+            rank = first.replica.rank
+            yield replace(
+                b,
+                values=self.ref(b.values, first),
+                indices=None if b.indices is None else self.ref(b.indices, first),
+                rank=rank,
+                contributions=tuple(c for c in crossing if c.rank == rank),
+            )
 
-    def _contribution(self, b: Boundary, replica: Replica, topology: Topology) -> Contribution:
+    def _contribution(self, b: Boundary, shard: Shard, topology: Topology) -> Contribution:
         by_name = self.graph.graph.by_name
         weights = {
-            "mean": replica.examples / topology.batch_size,
+            "mean": shard.examples / topology.batch_size,
             "sum": 1.0,
-            "first-replica": float(replica.rank == 0),
+            "first-replica": float(shard.rank == 0),
         }
         return Contribution(
-            rank=replica.rank,
-            values=self.ref(by_name[b.values].inputs[0], replica),
-            indices=None if b.indices is None else self.ref(by_name[b.indices].inputs[0], replica),
+            rank=shard.replica.rank,
+            values=self.ref(by_name[b.values].inputs[0], shard),
+            indices=None if b.indices is None else self.ref(by_name[b.indices].inputs[0], shard),
             weight=weights[b.rule],
         )

@@ -1,4 +1,4 @@
-"""A worker's examples, split over its replicas."""
+"""A worker's examples, split into its shards."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from strategies.ir.graph import Node
 from strategies.ir.train_graph import BatchInput
 from strategies.numerics.combine import split_examples
 from strategies.tf_bridge.snippet import TensorSpec, trace
-from strategies.topology import Replica
+from strategies.topology import Shard
 
 
 def split_batch(
-    batch: Sequence[BatchInput], replicas: Sequence[Replica], device: str
+    batch: Sequence[BatchInput], shards: Sequence[Shard], device: str
 ) -> tuple[list[Node], dict[int, dict[str, str]]]:
     """Nodes that split what is fed along axis 0.
 
@@ -19,15 +19,15 @@ def split_batch(
     Returns:
         the nodes, and for each rank: placeholder → tensor reference of its shard.
     """
-    if len(replicas) == 1:
-        return [], {replicas[0].rank: {b.node: b.node for b in batch}}
+    if len(shards) == 1:
+        return [], {shards[0].rank: {b.node: b.node for b in batch}}
     nodes: list[Node] = []
-    shards: dict[int, dict[str, str]] = {replica.rank: {} for replica in replicas}
-    sizes = tuple(replica.examples for replica in replicas)
+    fed: dict[int, dict[str, str]] = {shard.rank: {} for shard in shards}
+    sizes = tuple(shard.examples for shard in shards)
     for b in batch:
         snippet = trace(split_examples, (TensorSpec(dtype=b.dtype),), sizes=sizes)
         added, refs = snippet.splice(f"split/{b.node}/", [b.node], device=device)
         nodes += added
-        for replica, ref in zip(replicas, refs, strict=True):
-            shards[replica.rank][b.node] = ref
-    return nodes, shards
+        for shard, ref in zip(shards, refs, strict=True):
+            fed[shard.rank][b.node] = ref
+    return nodes, fed

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from harness.worker.artefact import InitialValues, in_float64, save
 from harness.worker.check import Reference, make_reference
 from harness.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
+from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan, StepSummary
 from strategies.program import Program
 from strategies.registry import make_plan
@@ -53,18 +54,16 @@ class Case:
     summary: StepSummary
     initial: InitialValues
     batches: Sequence[Sequence[Any]]
-    _references: dict[tuple[int, ...], Reference] = field(default_factory=dict)
+    _references: dict[Topology, Reference] = field(default_factory=dict)
 
     def topology(self, replicas_per_task: tuple[int, ...]) -> Topology:
         return Topology(replicas_per_task=replicas_per_task, batch_size=len(self.batches[0][0]))
 
-    def reference(self, replicas_per_task: tuple[int, ...]) -> Reference:
-        if replicas_per_task not in self._references:
-            topology = self.topology(replicas_per_task)
-            self._references[replicas_per_task] = make_reference(
-                self.step, self.initial, topology, self.batches
-            )
-        return self._references[replicas_per_task]
+    def reference(self, replicas_per_task: tuple[int, ...], *, micro_batches: int = 1) -> Reference:
+        topology = replace(self.topology(replicas_per_task), micro_batches=micro_batches)
+        if topology not in self._references:
+            self._references[topology] = make_reference(self.step, self.initial, topology, self.batches)
+        return self._references[topology]
 
     def plan(self, strategy: str, replicas_per_task: tuple[int, ...], **params: Any) -> Plan:
         return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
@@ -78,7 +77,9 @@ class Case:
         with start(programs, self.initial) as cluster:
             for batch in self.batches:
                 cluster.step(batch)
-            return self.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
+            k = topology_of(plan).micro_batches
+            reference = self.reference(plan.replicas_per_task, micro_batches=k)
+            return reference.yardstick.judge(cluster.read())
 
 
 @dataclass(frozen=True)

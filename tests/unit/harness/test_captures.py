@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.captures import Captures
+from harness.captures import Captures, topology_of_case
 from harness.errors import CaseError
 from harness.matrix import Case
 from harness.provision.failures import USER_ERROR
@@ -35,11 +35,11 @@ class Jobs:
         return CapturedWorkload(batch_size=8, flops_per_example=None, replica_batch=self.replica_batch)
 
 
-def case(*, workers: int = 2, strategy: str = "ps", **params: int) -> Case:
+def case(*, workers: int = 2, strategy: str = "ps", accumulate: int = 1, **params: int) -> Case:
     return Case(
         id=f"{strategy}-{workers}",
         workload=WorkloadRef(reference="w", params=params),
-        strategy=StrategyRef(name=strategy),
+        strategy=StrategyRef(name=strategy, params={"accumulate": accumulate} if accumulate > 1 else {}),
         provider="local",
         device="cpu",
         workers=workers,
@@ -79,6 +79,15 @@ def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> Non
     assert first.folder != second.folder
     assert made.of(case(workers=4)) is second
     assert jobs.asked == ["capture", "capture"]
+
+
+def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Path) -> None:
+    jobs = Jobs(replica_batch=2)
+    made = captures(tmp_path, jobs)
+    first = made.of(case(workers=4))
+    assert made.of(case(workers=2, accumulate=2)) is first
+    assert made.of(case(workers=2)) is not first
+    assert topology_of_case(case(accumulate=2), first).n_shards == 4
 
 
 @pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])

@@ -4,7 +4,7 @@ import sys
 import pytest
 from planning import slot, state, step_of, trainable
 
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan
 from strategies.registry import describe, make_plan, resolve
 from strategies.topology import Topology
@@ -50,6 +50,24 @@ def test_either_spelling_resolves():
         ),
         ("ps-load-balancing", {"backup": 1, "sync": False}, "backup=1 needs sync=true, got sync=false; drop"),
         ("ps", {"backup": 1, "staleness": 2}, "backup=1 needs staleness=0, got staleness=2; drop one"),
+        (
+            "ps",
+            {"accumulate": 2, "sync": False},
+            "needs updates that wait for all workers, got sync=false; drop",
+        ),
+        (
+            "ps",
+            {"accumulate": 2, "staleness": 1},
+            "accumulate=2 needs updates that wait for all workers, got stal",
+        ),
+        (
+            "sharded-ps",
+            {"accumulate": 2, "backup": 1},
+            "accumulate=2 needs updates that wait for all workers, got",
+        ),
+        ("all-reduce", {"accumulate": 0}, "accumulate must be at least 1, got 0; leave it out for 1"),
+        ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; it takes no parameters"),
+        ("tf-mirrored", {"accumulate": 2}, "unknown parameter 'accumulate'"),
         ("all-reduce", {"chunk_size": "8"}, "chunk_size must be int, got '8'"),
         ("all-reduce", {"chunk_size": True}, "chunk_size must be int, got True"),
         ("all-reduce", {"chunk_size": 1.0}, "chunk_size must be int, got 1.0"),
@@ -105,6 +123,21 @@ def test_single_is_for_one_replica():
     assert make_plan("single", {}, STEP, Topology(replicas_per_task=(1,), batch_size=4)).notes == ()
     with pytest.raises(StrategyError, match="runs one replica, got 2; use workers=1 and replicas=1"):
         make_plan("single", {}, STEP, TWO)
+
+
+@pytest.mark.parametrize("name", ["ps", "all-reduce", "partitioned-all-reduce"])
+def test_micro_batches_are_of_replicas_that_synchronise(name):
+    plan = make_plan(name, {"accumulate": 2}, STEP, TWO)
+    assert plan.strategy_class == "exact"
+    assert plan.payload_matrix == make_plan(name, {}, STEP, TWO).payload_matrix
+    with pytest.raises(
+        StrategyError, match=r"batch_size: .* got 4 examples for 2 replicas with accumulate=3"
+    ):
+        make_plan(name, {"accumulate": 3}, STEP, TWO)
+    with pytest.raises(
+        UnsupportedError, match="accumulate=2 needs two replicas or more, got one, whose step"
+    ):
+        make_plan(name, {"accumulate": 2}, STEP, Topology(replicas_per_task=(1,), batch_size=4))
 
 
 def test_planning_needs_no_tensorflow():

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -26,6 +27,40 @@ def test_shards_are_the_batch_in_rank_order_and_differ_by_one_at_most(counts, mo
         local = topology.local_replicas(task)
         assert [r.local for r in local] == list(range(count))
         assert all(r.device.startswith(f"/job:worker/replica:0/task:{task}/device:CPU:") for r in local)
+
+
+@given(COUNTS, st.integers(1, 4), st.integers(0, 100))
+def test_micro_batches_are_a_replicas_examples_in_near_equal_parts(counts, k, more):
+    batch_size = sum(counts) * k + more
+    topology = Topology(replicas_per_task=tuple(counts), batch_size=batch_size, micro_batches=k)
+    shards = topology.shards()
+    assert [s.rank for s in shards] == list(range(topology.n_shards))
+    assert topology.replicas() == replace(topology, micro_batches=1).replicas()
+    for replica in topology.replicas():
+        own = [s for s in shards if s.replica == replica]
+        assert [s.turn for s in own] == list(range(k))
+        assert (own[0].start, own[-1].stop) == (replica.start, replica.stop)
+        assert all(a.stop == b.start for a, b in pairwise(own))
+        sizes = [s.examples for s in own]
+        assert min(sizes) >= 1
+        assert max(sizes) - min(sizes) <= 1
+    local = [s for task in range(topology.n_tasks) for s in topology.local_shards(task)]
+    assert local == list(shards)
+
+
+def test_a_replica_with_one_shard_is_its_shard():
+    topology = Topology(replicas_per_task=(2, 1), batch_size=7)
+    assert [(s.rank, s.start, s.stop) for s in topology.shards()] == [
+        (r.rank, r.start, r.stop) for r in topology.replicas()
+    ]
+
+
+def test_fewer_examples_than_micro_batches():
+    with pytest.raises(
+        StrategyError,
+        match=r"got 5 examples for 2 replicas with accumulate=3; raise batch_size or lower accumulate",
+    ):
+        Topology(replicas_per_task=(1, 1), batch_size=5, micro_batches=3)
 
 
 def test_devices():
