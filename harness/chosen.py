@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -97,7 +98,9 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
     del name  # Path and name tell files apart that have the same reference in different folders.
     maker = split(reference, Kind(name="strategy", maker="Builder"))
     _hash(path)
-    strategy = strategy_of(maker.make(None), where=str(maker))
+    made = maker.make(None)
+    with _blaming(maker.path):
+        strategy = strategy_of(made, where=str(maker))
     return replace(strategy, layout=_guarded(strategy.layout, maker.path))
 
 
@@ -119,15 +122,23 @@ def _read(path: Path, reference: str) -> EditedPlan:
 
 def _guarded(layout: Layout, path: Path) -> Layout:
     """A layout whose failure is one line that names the line of the user's file."""
+
+    def guarded(step: StepSummary, topology: Topology, params: Mapping[str, Scalar]) -> Sequence[PlanNode]:
+        with _blaming(path):
+            return layout(step, topology, params)
+
+    return guarded
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Turn whatever a user's file raises, an exit included, into one line that says where."""
     from strategies.errors import StrategyError
     from workloads.python_file import describe_failure
 
-    def guarded(step: StepSummary, topology: Topology, params: Mapping[str, Scalar]) -> Sequence[PlanNode]:
-        try:
-            return layout(step, topology, params)
-        except StrategyError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise StrategyError(describe_failure(error, path=path)) from error
-
-    return guarded
+    try:
+        yield
+    except StrategyError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise StrategyError(describe_failure(error, path=path)) from error

@@ -8,7 +8,7 @@ from typing import Protocol, get_args
 from pydantic import ValidationError
 
 from strategies.builders import parameter_server
-from strategies.builders.base import Param, Params, Settlement, Strategy
+from strategies.builders.base import Layout, Param, Params, Settlement, Strategy
 from strategies.errors import StrategyError
 from strategies.plan import PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan_check import check_nodes
@@ -56,32 +56,7 @@ def strategy_of(made: object, *, where: str) -> Strategy:
     Raises:
         StrategyError: that names what the builder lacks or has wrong.
     """
-    if inspect.isclass(made) or made is None:
-        received = f"the class {made.__name__}" if inspect.isclass(made) else "None"
-        raise StrategyError(f"{where} must return a builder, got {received}; end it with return <builder>")
-    rules: dict[str, tuple[Callable[[object], bool], str]] = {
-        "name": (_is_name, "a kebab-case text such as 'my-strategy'"),
-        "summary": (_is_text, "a line of text"),
-        "strategy_class": (lambda value: value in _CLASSES, f"one of {', '.join(_CLASSES)}"),
-        "params": (_are_params, "a list or tuple of Param, () for none"),
-        "layout": (callable, "a method that takes step, topology and params and returns plan nodes"),
-    }
-    found: dict[str, object] = {}
-    for attribute, (holds, rule) in rules.items():
-        try:
-            found[attribute] = value = getattr(made, attribute)
-        except AttributeError:
-            kind = type(made).__name__
-            raise StrategyError(
-                f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
-            ) from None
-        if not holds(value):
-            raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
-    builder: Builder = made  # type: ignore[assignment]  # The rules above are the protocol's attributes.
-    if builder.name in (strategy.name for strategy in STRATEGIES):
-        raise StrategyError(
-            f"{where}: name must not be that of another strategy, got {builder.name!r}; choose another"
-        )
+    builder = _checked(made, where)
     params = tuple(builder.params)
     _check_params(params, where)
     return Strategy(
@@ -94,9 +69,36 @@ def strategy_of(made: object, *, where: str) -> Strategy:
     )
 
 
-def _checked_layout(
-    builder: Builder, where: str
-) -> Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]:
+def _checked(made: object, where: str) -> Builder:
+    if inspect.isclass(made) or made is None:
+        received = f"the class {made.__name__}" if inspect.isclass(made) else "None"
+        raise StrategyError(f"{where} must return a builder, got {received}; end it with return <builder>")
+    rules: dict[str, tuple[Callable[[object], bool], str]] = {
+        "name": (_is_name, "a kebab-case text such as 'my-strategy'"),
+        "summary": (_is_text, "a line of text"),
+        "strategy_class": (lambda value: value in _CLASSES, f"one of {', '.join(_CLASSES)}"),
+        "params": (_are_params, "a list or tuple of Param, () for none"),
+        "layout": (callable, "a method that takes step, topology and params and returns plan nodes"),
+    }
+    for attribute, (holds, rule) in rules.items():
+        try:
+            value = getattr(made, attribute)
+        except AttributeError:
+            kind = type(made).__name__
+            raise StrategyError(
+                f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
+            ) from None
+        if not holds(value):
+            raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
+    builder: Builder = made  # type: ignore[assignment]  # The rules above are the protocol's attributes.
+    if builder.name in (strategy.name for strategy in STRATEGIES):
+        raise StrategyError(
+            f"{where}: name must not be that of another strategy, got {builder.name!r}; choose another"
+        )
+    return builder
+
+
+def _checked_layout(builder: Builder, where: str) -> Layout:
     def layout(step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
         made: object = builder.layout(step, topology, params)
         if not isinstance(made, list | tuple):

@@ -50,7 +50,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
             node=by_name[v.name],
             owner=None if v.slot_of is None else by_name.get(v.slot_of),
             synchronizers=frozenset(synchronizers),
-            n_tasks=topology.n_tasks,
+            topology=topology,
             names=known,
         ).run()
 
@@ -70,7 +70,7 @@ class _Check:
     node: PlanNode
     owner: PlanNode | None
     synchronizers: frozenset[str]
-    n_tasks: int
+    topology: Topology
     names: set[str]
 
     def run(self) -> None:
@@ -88,6 +88,11 @@ class _Check:
         self._transport()
         if self.node.compressor is not None:
             self._compressor(self.node.compressor)
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks may serve."""
+        return self.topology.n_tasks
 
     def _fail(self, rule: str, got: object, way_out: str) -> NoReturn:
         raise StrategyError(f"{self.where}: variable {self.v.name!r}: {rule}, got {got}; {way_out}")
@@ -247,6 +252,8 @@ class _Check:
             self._fail("transport is for dense gradients of collectives", transport, "set it to null")
         if transport == "tcp" and self.n_tasks < 2:
             self._fail("transport tcp needs two workers", "one", "use auto")
+        if transport == "nccl" and self.topology.device != "gpu":
+            self._fail("transport nccl needs GPUs", f"device {self.topology.device}", "use auto")
         if transport == "tcp" and self.node.compressor is not None:
             self._fail(
                 "transport tcp takes gradients as they are",

@@ -63,6 +63,12 @@ def without(attribute):
     return type("Bare", (), {k: v for k, v in vars(Last).items() if k != attribute})()
 
 
+class Moody(Last):
+    @property
+    def summary(self):
+        raise RuntimeError("not today")
+
+
 def laid_out(layout):
     return wrong(layout=layout)
 
@@ -182,9 +188,10 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
             "wrong(params=[Param(name='staleness', type=float, default=1.0)])",
             "param 'staleness': it is a knob of type int everywhere, got float",
         ),
+        ("Moody()", "mine.py:50: RuntimeError: not today; --debug shows the traceback"),
         ("laid_out(lambda *_: None)", "layout must return a list of plan nodes, got NoneType"),
         ("laid_out(lambda *_: ['w'])", "layout must return plan nodes, got a str; make them with node_of"),
-        ("laid_out(lambda s, t, p: p['rank'])", "mine.py:59: KeyError: 'rank'"),
+        ("laid_out(lambda s, t, p: p['rank'])", "mine.py:65: KeyError: 'rank'"),
         ("laid_out(lambda: [])", "TypeError"),
         (
             "laid_out(lambda s, t, p: [node_of(s.variables[0], synchronizer='ps', destination=0)])",

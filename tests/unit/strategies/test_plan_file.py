@@ -275,6 +275,11 @@ MISTAKES = {
         put("table", transport="tcp"),
         "'table': transport is for dense gradients of collectives, got tcp; set it to null",
     ),
+    "transport without GPUs": (
+        "all-reduce",
+        put("b", transport="nccl"),
+        "'b': transport nccl needs GPUs, got",
+    ),
     "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for dense .*got ring"),
     "transport of what is encoded": (
         "all-reduce",
