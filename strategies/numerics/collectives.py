@@ -1,5 +1,7 @@
 """Collectives over all replicas, as TensorFlow functions that passes splice in once per replica."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 
@@ -7,7 +9,7 @@ def bucket_all_reduce(
     *values: tf.Tensor,
     shapes: tuple[tuple[int, ...], ...],
     group: tuple[int, int],
-    keys: tuple[int, ...],
+    keys: Sequence[int | tf.Tensor],
     hint: str = "auto",
 ) -> list[tf.Tensor]:
     """Sum each tensor over all members, flattened into one buffer that travels in pieces.
@@ -42,6 +44,18 @@ def bucket_all_reduce(
     joined = summed[0] if len(summed) == 1 else tf.concat(summed, axis=0)
     split = [joined] if len(sizes) == 1 else tf.split(joined, sizes)
     return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]
+
+
+def keyed_all_reduce(
+    *tensors: tf.Tensor, shapes: tuple[tuple[int, ...], ...], group: tuple[int, int], hint: str
+) -> list[tf.Tensor]:
+    """As `bucket_all_reduce`, for buckets that differ in nothing but their keys.
+
+    Args:
+        tensors: the values, then an instance key for each piece.
+    """
+    values, keys = tensors[: len(shapes)], tensors[len(shapes) :]
+    return bucket_all_reduce(*values, shapes=shapes, group=group, keys=keys, hint=hint)
 
 
 def gather_rows(

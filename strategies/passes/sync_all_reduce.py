@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Node, Shape
+from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.numerics.collectives import bucket_all_reduce, gather_rows
+from strategies.numerics.collectives import gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
 from strategies.passes.collective_keys import instance_keys, key_ranges, length_keys
 from strategies.passes.members import Between, Members
 from strategies.passes.rewire import contribute, sync_prefix
+from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
@@ -21,6 +22,7 @@ from strategies.topology import Topology
 LARGE_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
+_KEY = DType("int32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,19 +57,26 @@ class DenseAllReduce:
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
             for name, collective in chosen.items():
                 summed = [own[m] for m in collective.members]
+                prefix = f"{name}/replica_{replica.rank}/"
+                own_keys = [
+                    constant(f"{prefix}key_{k}", keys[key], _KEY, replica.device)
+                    for k, key in enumerate(collective.key_names)
+                ]
                 snippet = trace(
-                    bucket_all_reduce,
-                    tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in summed),
+                    keyed_all_reduce,
+                    (
+                        *(TensorSpec(dtype=b.dtype, shape=b.shape) for b in summed),
+                        *(TensorSpec(dtype=_KEY, shape=Shape(())) for _ in own_keys),
+                    ),
                     shapes=tuple(static_dims(b) for b in summed),
                     group=members.group,
-                    keys=tuple(keys[k] for k in collective.key_names),
                     hint=self.hints.get(summed[0].variable, "auto"),
                 )
+                brought = [b.contributions[0].values for b in summed]
                 nodes, sums = snippet.splice(
-                    f"{name}/replica_{replica.rank}/",
-                    [b.contributions[0].values for b in summed],
-                    device=replica.device,
+                    prefix, [*brought, *(key.name for key in own_keys)], device=replica.device
                 )
+                added += own_keys
                 added += nodes
                 for b, values in zip(summed, sums, strict=True):
                     combined[b.values] = Contribution(

@@ -1,7 +1,7 @@
 """Between-graph synchronisation by a transport of the workers' own, which sums while the step goes on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Node
@@ -87,12 +87,11 @@ def _given(name: str, replicas: Sequence[Sequence[Boundary]], host: str) -> tupl
         hand_over,
         tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in all_of_them),
         n_replicas=len(replicas),
-        token=given_token(name),
     )
     nodes, _ = snippet.splice(
         f"{name}/hand-over/", [b.contributions[0].values for b in all_of_them], device=host
     )
-    return nodes
+    return _calling(given_token(name), nodes)
 
 
 def _taken(
@@ -104,7 +103,6 @@ def _taken(
         (),
         shapes=tuple(static_dims(b) for b in first),
         dtype=dtype_number(first[0].dtype),
-        token=taken_token(name),
     )
     nodes, sums = snippet.splice(f"{name}/take-back/", [], device=host, control=[after])
     combined: dict[str, Contribution] = {}
@@ -112,4 +110,12 @@ def _taken(
         for b, values in zip(members, sums, strict=True):
             rank = b.contributions[0].rank
             combined[b.values] = Contribution(rank=rank, values=values, indices=None, weight=1.0, total=True)
-    return nodes, combined
+    return _calling(taken_token(name), nodes), combined
+
+
+def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes of a function whose call of Python has a token by now; it is traced once for all tokens."""
+    return tuple(
+        replace(node, attrs={**node.attrs, "token": token.encode()}) if node.op == "PyFunc" else node
+        for node in nodes
+    )

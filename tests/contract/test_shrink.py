@@ -29,12 +29,12 @@ def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
     return WEIGHTED_SUM(*values, weights=tuple(weight / 2 for weight in weights))
 
 
-def no_collective(*values: Any, **_: Any) -> list[Any]:
-    return [tf.identity(value) for value in values]
+def no_collective(*tensors: Any, shapes: Any, **_: Any) -> list[Any]:
+    return [tf.identity(value) for value in tensors[: len(shapes)]]
 
 
-def a_constant(*, shapes: Any, dtype: Any, token: str) -> list[Any]:
-    taken = take_back(shapes=shapes, dtype=dtype, token=token)
+def a_constant(*, shapes: Any, dtype: Any) -> list[Any]:
+    taken = take_back(shapes=shapes, dtype=dtype)
     return [tf.ones_like(value) for value in taken]
 
 
@@ -52,7 +52,7 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
     [
         ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
-        (RING, sync_all_reduce, "bucket_all_reduce", no_collective, "dense-all-reduce", False),
+        (RING, sync_all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
         ("all-reduce", transport_all_reduce, "take_back", a_constant, "transport-all-reduce", False),
         ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
         ("ps", ps_accumulator, "merge_rows", doubled_rows, "sync-ps", True),
