@@ -23,9 +23,11 @@ from strategies.plan import Plan
 
 JOBS = "harness.worker.jobs"
 BASELINE = "harness.worker.baseline"
+COORDINATED = "harness.worker.coordinated"
 STUDY = "harness.worker.study"
 CHECK_STEPS = 4
 SETUP_S = 120.0
+_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +132,16 @@ def ready_processes(
     """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     document = plan.model_dump_json()
-    server: dict[str, Any] = {}
-    job, before = f"{JOBS}:open_program", tuple[object, ...]()
-    if choose(origin.case.strategy).strategy.runner == "baseline":
-        server = {"server": f"{BASELINE}:start_distribution", "settings": (document,)}
-        job, before = f"{BASELINE}:open_baseline", (origin.case, origin.seed)
+    runner = choose(origin.case.strategy).strategy.runner
+    server: dict[str, Any] = {} if runner == "graph" else {"settings": (document,)}
+    before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
+    job = f"{JOBS}:open_program"
+    if runner == "baseline":
+        server["server"] = f"{BASELINE}:start_distribution"
+        job = f"{BASELINE}:open_baseline"
+    elif runner == "coordinator":
+        server |= {"server": f"{COORDINATED}:start_cluster", "n_ports": _COORDINATED_PORTS}
+        job = f"{COORDINATED}:open_coordinated"
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
         if any(node.transport == "tcp" for node in plan.nodes):
             join_ring(processes, timeout_s=SETUP_S)

@@ -124,6 +124,12 @@ STRATEGIES: Mapping[str, Text] = {
         choose="as the rival of `all-reduce`, in the same workers on equal terms",
         avoid="for several CPU replicas per worker: it is skipped, with the reason",
     ),
+    "tf-parameter-server": Text(
+        payload=f"{_PUSH_PULL}; forward state too",
+        memory=f"{_SERVED}; worker 0 also holds the batches of all",
+        choose="as the rival of asynchronous servers (`sync=false`), with TensorFlow's coordinator",
+        avoid="where shares of a batch are unequal, or for several CPU replicas per worker: it is skipped",
+    ),
 }
 
 KNOBS: Mapping[str, str] = {
@@ -142,6 +148,7 @@ KNOBS: Mapping[str, str] = {
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",
     "seed": "of the draws of axes",
+    "servers": "workers that have a parameter server beside them, the first ones; all if left out",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "

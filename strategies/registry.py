@@ -132,6 +132,15 @@ STRATEGIES = (
         runner="baseline",
         refuses=baselines.refuse_more_replicas,
     ),
+    Strategy(
+        name="tf-parameter-server",
+        summary="TensorFlow's ParameterServerStrategy: a coordinator hands out steps, no update waits",
+        strategy_class="statistical",
+        layout=baselines.round_robin,
+        params=(baselines.SERVERS,),
+        runner="coordinator",
+        refuses=baselines.refuse_uneven_work,
+    ),
 )
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 

@@ -108,7 +108,8 @@ class _Run:
         results = self._processes.call(
             f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=patience_s(n_steps, known_s)
         )
-        self._rows.append([_exactly(TimedSteps, result) for result in results])
+        told = [_exactly(TimedSteps, result) for result in results]
+        self._rows.append([timed for timed in told if timed.weights])
         self._n_done += n_steps
 
     def first_steps(self, n_steps: int) -> None:

@@ -20,6 +20,7 @@ def serving_processes(
     attempts: int = 3,
     server: str = f"{_JOBS}:start_server",
     settings: tuple[object, ...] = (),
+    n_ports: int = 1,
 ) -> Iterator[ProcessSet]:
     """Fork processes on the first workers and start a server in each; all are dead when the context ends.
 
@@ -29,6 +30,7 @@ def serving_processes(
         attempts: how often to try, with other ports, when somebody takes a port in the moment between its
             reservation and its use.
         server: the job that starts one, called with task, addresses, devices and `settings`.
+        n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.
     Raises:
         CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
     """
@@ -36,7 +38,8 @@ def serving_processes(
     with ExitStack() as stack:
         for attempt in range(attempts):
             processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
-            addresses = processes.call(f"{_JOBS}:reserve_port", [()] * n_workers, timeout_s=timeout_s)
+            reserved = processes.call(f"{_JOBS}:reserve_ports", [(n_ports,)] * n_workers, timeout_s=timeout_s)
+            addresses = _port_by_port(reserved)
             args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
             try:
                 processes.call(server, args, timeout_s=timeout_s)
@@ -59,3 +62,8 @@ def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
     addresses = processes.call(f"{_JOBS}:listen", [()] * n_workers, timeout_s=timeout_s)
     args = [(task, addresses) for task in range(n_workers)]
     processes.call(f"{_JOBS}:join_ring", args, timeout_s=timeout_s)
+
+
+def _port_by_port(reserved: Sequence[object]) -> list[str]:
+    by_worker = [ports for ports in reserved if isinstance(ports, list)]
+    return [address for of_all in zip(*by_worker, strict=True) for address in of_all]

@@ -74,7 +74,7 @@ def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: st
     captured, topology, initial = load_step(folder), topology_of(made), InitialValues(folder)
     local = topology.local_replicas(task)
     try:
-        _refuse_seeded_operations(captured, topology.n_replicas)
+        refuse_seeded_operations(captured, topology.n_replicas)
         session = _session(state, case, seed, captured, initial, local, made.batch_size)
     except UnsupportedError as error:
         raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
@@ -162,6 +162,10 @@ class BaselineSession:
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""
 
+    def update_notes(self) -> tuple[str, ...]:
+        """All updates take all gradients."""
+        return ()
+
     def close(self) -> None:
         """Nothing to give up: the strategy ends with its process."""
 
@@ -175,22 +179,31 @@ class BaselineSession:
         return self._initial.value(v.name, mix, rank=rank)
 
 
-def _session(
-    state: JobState,
-    case: Case,
-    seed: int,
-    captured: TrainGraph,
-    initial: "InitialValues",
-    replicas: Sequence["Replica"],
-    batch_size: int,
-) -> BaselineSession:
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Built:
+    """A workload in the scope of TensorFlow's strategy.
+
+    Attributes:
+        structure: of one example of its dataset.
+        variables: captured variable's name → where TensorFlow has it.
+    """
+
+    step: "TrainStep"
+    structure: object
+    variables: Mapping[str, "tf.Variable"]
+
+
+def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
+    """Build a workload anew in the scope of a strategy.
+
+    Raises:
+        UnsupportedError: it is not one that such a strategy can run.
+    """
     import keras
 
     from harness.worker.study import workload_of
-    from strategies.baselines.step import DistributedStep
     from strategies.baselines.variables import matched, recorded
 
-    distribution = state.get(_Distributed).distribution
     keras.backend.clear_session()
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
@@ -200,9 +213,27 @@ def _session(
         if not step.optimizer.built:
             step.optimizer.build(list(step.variables))
     variables = matched(captured.variables, made, [*step.variables, *step.optimizer.variables])
-    distributed = DistributedStep(step, distribution, structure, replicas, batch_size)
+    return Built(step=step, structure=structure, variables=variables)
+
+
+def _session(
+    state: JobState,
+    case: Case,
+    seed: int,
+    captured: TrainGraph,
+    initial: "InitialValues",
+    replicas: Sequence["Replica"],
+    batch_size: int,
+) -> BaselineSession:
+    from strategies.baselines.step import DistributedStep
+
+    distribution = state.get(_Distributed).distribution
+    made = built(distribution, case, seed, captured)
+    distributed = DistributedStep(made.step, distribution, made.structure, replicas, batch_size)
     distributed.trace()
-    session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
+    session = BaselineSession(
+        distributed, distribution, captured.variables, made.variables, initial, replicas
+    )
     # Before the first load every replica has what its initializer drew.
     session.load()
     return session
@@ -219,7 +250,12 @@ def _composed(step: object) -> "TrainStep":
     )
 
 
-def _refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
+def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
+    """Refuse random numbers that all replicas would draw alike.
+
+    Raises:
+        UnsupportedError: there are any, and more than one replica.
+    """
     if n_replicas > 1 and reseed(captured.graph, 1) is not captured.graph:
         raise UnsupportedError(
             "train step: random numbers must come of seeds that each replica can have for itself, got "

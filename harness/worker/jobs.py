@@ -6,11 +6,11 @@ that need it.
 
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from harness.worker.ring import listen as listen_on
 from harness.worker.tcp_counters import Reading, read_connections
 
 Batch = Sequence[npt.NDArray[np.generic]]
+Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
+"""Staged batches, a number of steps, the number of the first → when each step began and ended."""
 
 _PORT_WORDS = ("address already in use", "could not start grpc server")
 
@@ -49,6 +51,9 @@ class StepSession(Protocol):
     def settle(self, n_workers: int) -> None:
         """Wait until what all workers have contributed in as many steps is in the variables."""
 
+    def update_notes(self) -> tuple[str, ...]:
+        """What this worker's updates took and left out so far, one sentence each."""
+
     def close(self) -> None:
         """Give up what the session holds."""
 
@@ -60,12 +65,14 @@ class Training:
     Attributes:
         weights: share of the global batch of each local replica.
         feeds: staged batches, this worker's part only, prepared.
+        loop: makes steps in a way of its own; None where the session makes one after the other.
     """
 
     session: StepSession
     task: int
     weights: tuple[float, ...]
     feeds: list[Batch] = field(default_factory=list)
+    loop: Loop | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -73,7 +80,8 @@ class TimedSteps:
     """Steps of one worker.
 
     Attributes:
-        weights: share of the global batch of each column of `times.losses`.
+        weights: share of the global batch of each column of `times.losses`; none where another worker tells
+            of this one's steps.
     """
 
     times: StepTimes
@@ -114,7 +122,7 @@ class _Gathered:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class _Reserved:
-    holder: socket.socket
+    holders: tuple[socket.socket, ...]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -127,12 +135,13 @@ class _Joined:
     ring: Ring
 
 
-def reserve_port(state: JobState, host: str = "127.0.0.1") -> str:
-    """Reserve a free port until `start_server`; return `host:port`."""
-    holder = socket.socket()
-    holder.bind((host, 0))
-    state.put(_Reserved(holder=holder))
-    return f"{host}:{holder.getsockname()[1]}"
+def reserve_ports(state: JobState, n_ports: int = 1, host: str = "127.0.0.1") -> list[str]:
+    """Reserve free ports until servers start on them; return `host:port` of each."""
+    holders = tuple(socket.socket() for _ in range(n_ports))
+    for holder in holders:
+        holder.bind((host, 0))
+    state.put(_Reserved(holders=holders))
+    return [f"{host}:{holder.getsockname()[1]}" for holder in holders]
 
 
 def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
@@ -168,14 +177,18 @@ def join_ring(state: JobState, task: int, addresses: Sequence[str]) -> None:
 
 
 @contextmanager
-def on_reserved_port(state: JobState, task: int, addresses: Sequence[str]) -> Iterator[None]:
-    """Give the reserved port up to a server that starts in this context.
+def on_reserved_port(
+    state: JobState, task: int, addresses: Sequence[str], *, port: int = 0
+) -> Iterator[None]:
+    """Give a reserved port up to a server that starts in this context.
 
+    Args:
+        addresses: of this port on every task. port: which of those that were reserved.
     Raises:
         CaseError: `port-in-use`, when somebody took the port in the moment between.
     """
     # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
-    state.get(_Reserved).holder.close()
+    state.get(_Reserved).holders[port].close()
     try:
         yield
     except Exception as error:
@@ -254,9 +267,16 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         CaseError: `non-finite-loss`, after the last step.
     """
     training = state.get(Training)
-    times = timed_steps(
-        training.session.step, training.feeds, n_steps=n_steps, first=first, n_losses=len(training.weights)
-    )
+    if training.loop is None:
+        times = timed_steps(
+            training.session.step,
+            training.feeds,
+            n_steps=n_steps,
+            first=first,
+            n_losses=len(training.weights),
+        )
+    else:
+        times = training.loop(training.feeds, n_steps, first)
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))
@@ -325,10 +345,7 @@ def read_tcp(state: JobState) -> Reading | None:
 
 def update_notes(state: JobState) -> tuple[str, ...]:
     """What this worker's updates took and dropped so far, one sentence each, for the record."""
-    from harness.worker.session_runner import WorkerSession
-
-    session = state.get(Training).session
-    return session.update_notes() if isinstance(session, WorkerSession) else ()
+    return state.get(Training).session.update_notes()
 
 
 def peak_rss_bytes(state: JobState) -> int | None:

@@ -1,6 +1,6 @@
 """One training step under TensorFlow's own strategy, as its guide to custom training loops has it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -13,6 +13,7 @@ from strategies.tf_bridge.tracing import CapturableStep, reason_of
 from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Sums: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
 
 
 class DistributedStep:
@@ -44,7 +45,7 @@ class DistributedStep:
         self.weight = distribution.experimental_distribute_values_from_function(
             lambda context: tf.constant(self._replica(context).examples / batch_size)
         )
-        _sum_no_gradients(step.optimizer)
+        sum_no_gradients(step.optimizer)
         self._train = tf.function(self._on_all)
 
     def trace(self) -> None:
@@ -84,21 +85,30 @@ class DistributedStep:
         return tuple(self._distribution.experimental_local_results(losses))
 
     def _on_one(self, batch: object, weight: tf.Tensor) -> tf.Tensor:
-        step = self._step
-        variables = list(step.variables)
-        with tf.GradientTape() as tape:
-            loss = step.loss(batch)
-            scaled = step.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
-        gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
-        used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        summed = [_one_row_per_id(g) for g in sum_over_replicas([g for g, _ in used])]
-        if step.clip_global_norm is not None:
-            summed, _ = tf.clip_by_global_norm(summed, step.clip_global_norm)
-        step.optimizer.apply(summed, [v for _, v in used])
-        return loss
+        return train_once(self._step, batch, weight, sum_over_replicas)
 
     def _replica(self, context: tf.distribute.experimental.ValueContext) -> Replica:
         return self._replicas[context.replica_id_in_sync_group]
+
+
+def train_once(step: CapturableStep, batch: object, weight: "tf.Tensor | float", sums: Sums) -> tf.Tensor:
+    """Train on a replica's share of a batch, in the replica; its mean loss.
+
+    Args:
+        weight: the share's part in the mean that is trained on.
+        sums: what is applied, of this replica's gradients.
+    """
+    variables = list(step.variables)
+    with tf.GradientTape() as tape:
+        loss = step.loss(batch)
+        scaled = step.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
+    gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
+    used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+    summed = [_one_row_per_id(g) for g in sums([g for g, _ in used])]
+    if step.clip_global_norm is not None:
+        summed, _ = tf.clip_by_global_norm(summed, step.clip_global_norm)
+    step.optimizer.apply(summed, [v for _, v in used])
+    return loss
 
 
 def sum_over_replicas(gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
@@ -114,7 +124,7 @@ def _one_row_per_id(gradient: "tf.Tensor | tf.IndexedSlices") -> "tf.Tensor | tf
     return merge_duplicates(gradient.values, gradient.indices, gradient.dense_shape, name="merged")
 
 
-def _sum_no_gradients(optimizer: keras.optimizers.Optimizer) -> None:
+def sum_no_gradients(optimizer: keras.optimizers.Optimizer) -> None:
     """Keep a Keras optimizer from summing gradients over replicas, which the step has done already.
 
     Keras 2 had an argument for this; Keras 3 has none, and clips before it sums.

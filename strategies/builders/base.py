@@ -39,7 +39,8 @@ class Strategy:
     Attributes:
         layout: what happens to each variable when there is more than one replica.
         single: always one worker and one replica.
-        runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy.
+        runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy:
+            each its own part of a step, or what one coordinator hands out.
         settle: its class with given parameters, from its class otherwise; an error where they contradict.
         refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
     """
@@ -50,7 +51,7 @@ class Strategy:
     layout: Layout
     params: tuple[Param, ...] = ()
     single: bool = False
-    runner: Literal["graph", "baseline"] = "graph"
+    runner: Literal["graph", "baseline", "coordinator"] = "graph"
     refuses: Refusal | None = None
     settle: Settlement | None = None
 

@@ -1,8 +1,10 @@
 """TensorFlow's own strategies: what they will send, and where they cannot run."""
 
-from strategies.builders.base import Params, node_of
+from strategies.builders.base import Param, Params, node_of
 from strategies.plan import PlanNode, StepSummary
 from strategies.topology import Topology
+
+SERVERS = Param(name="servers", type=int, default=None, minimum=1)
 
 
 def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
@@ -54,4 +56,51 @@ def refuse_more_replicas(topology: Topology, params: Params) -> str | None:
         return f"needs as many replicas on each worker, got {topology.replicas_per_task}; make them equal"
     if params.get("communication") == "nccl" and topology.device != "gpu":
         return f"communication=nccl needs GPUs, got device {topology.device}; use auto or ring"
+    return None
+
+
+def round_robin(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """Variables go to servers in turn, in the order in which the model makes them; slots with their variable.
+
+    Forward state is on servers as well, and every worker updates it there. The payload is that of as many
+    closures on each worker.
+    """
+    n_servers = servers_of(topology, params)
+    in_turn = [v.name for v in step.variables if v.kind != "slot"]
+    destinations = {name: number % n_servers for number, name in enumerate(in_turn)}
+    return [
+        node_of(
+            v,
+            destination=destinations.get(v.slot_of or v.name, 0),
+            synchronizer="ps" if v.synced or v.rule is not None else "none",
+        )
+        for v in step.variables
+    ]
+
+
+def servers_of(topology: Topology, params: Params) -> int:
+    """On how many workers there are parameter servers: the first ones, all unless told."""
+    return int(params.get(SERVERS.name) or topology.n_tasks)
+
+
+def refuse_uneven_work(topology: Topology, params: Params) -> str | None:
+    """`ParameterServerStrategy` hands the same piece of work to whichever worker is free."""
+    most = max(topology.replicas_per_task)
+    if topology.device != "cpu":
+        return f"is compared on CPU workers, got device {topology.device}; use tf-multi-worker-mirrored there"
+    if most > 1:
+        return (
+            f"makes one replica of all CPUs of a worker, got {most} replicas per worker; use replicas=1 with "
+            "more workers"
+        )
+    if topology.batch_size % topology.n_tasks:
+        return (
+            f"gives all workers shares of one size, got {topology.batch_size} examples for "
+            f"{topology.n_tasks} workers; make batch_size a multiple"
+        )
+    if servers_of(topology, params) > topology.n_tasks:
+        return (
+            f"has a server on each worker at most, got servers={params[SERVERS.name]} on {topology.n_tasks} "
+            "workers; lower servers"
+        )
     return None

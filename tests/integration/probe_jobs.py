@@ -137,3 +137,20 @@ def halve_shares(state: JobState) -> None:
 
     trained = DistributedStep._on_one
     DistributedStep._on_one = lambda self, batch, weight: trained(self, batch, weight / 2)  # type: ignore[method-assign]
+
+
+def halve_closures(state: JobState) -> None:
+    """Break TensorFlow's parameter servers: every closure counts for half of what it is."""
+    from strategies.baselines import coordinated
+
+    trained = coordinated.train_once
+    coordinated.train_once = lambda step, batch, weight, sums: trained(step, batch, weight / 2, sums)
+
+
+def closures(state: JobState, n_closures: int) -> tuple[list[float], list[int]]:
+    """Have a coordinator's closures made: their losses and workers."""
+    training = state.get(Training)
+    step = training.session._step  # type: ignore[attr-defined]
+    step.feed(training.feeds)
+    losses, _, workers = step.run(n_closures)
+    return losses.tolist(), workers.tolist()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from watched_run import records, watched
 
-from harness.case_runner import BASELINE, JOBS, STUDY, check
+from harness.case_runner import BASELINE, COORDINATED, JOBS, STUDY, check
 from harness.options import Target
 from harness.provision.base import ProcessSet
 from harness.provision.serving import serving_processes
@@ -65,6 +65,22 @@ class Whole(Seeded):
         return train
 
 
+class Numbered(Seeded):
+    name = "numbered"
+
+    def train_step(self):
+        self.weight = tf.Variable(tf.ones(()), name="weight")
+        self.optimizer = keras.optimizers.SGD(0.0)
+        self.optimizer.build([self.weight])
+        return TrainStep(loss=self.loss, variables=[self.weight], optimizer=self.optimizer)
+
+    def loss(self, batch):
+        return tf.reduce_mean(batch) * self.weight
+
+    def dataset(self, seed):
+        return tf.data.Dataset.range(24).map(lambda number: tf.cast(number, tf.float32))
+
+
 class Accumulates(Whole):
     name = "accumulates"
 
@@ -75,12 +91,13 @@ class Accumulates(Whole):
         return TrainStep(loss=step.loss, variables=step.variables, optimizer=optimizer)
 """
 PACKED = "tf-multi-worker-mirrored:communication=ring,bytes_per_pack=1000"
+SERVERS = "tf-parameter-server"
 ONE = "tf-mirrored:cross_device_ops=reduction-to-one-device"
 EXPERIMENT = f"""
 name: rivals-small
 workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad",
             "mine.py:Seeded", "mine.py:Whole", "mine.py:Accumulates"]
-strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-multi-worker-mirrored, "{PACKED}"]
+strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-multi-worker-mirrored, "{PACKED}", tf-parameter-server]
 cluster: {{workers: [1, 2], replicas_per_worker: [1, 2]}}
 measure: {{warmup_steps: 1, steps: 6, repeats: 1}}
 matrix:
@@ -89,6 +106,7 @@ matrix:
     - {{workload: digits-cnn, strategy: tf-mirrored, workers: 1, replicas_per_worker: 2}}
     - {{workload: digits-cnn, strategy: tf-mirrored, workers: 2, replicas_per_worker: 1}}
     - {{workload: digits-cnn, strategy: tf-multi-worker-mirrored, workers: 2}}
+    - {{workload: digits-cnn, strategy: tf-parameter-server, workers: 2, replicas_per_worker: 1}}
     - {{workload: word-lm, strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
     - {{workload: "mine.py:Seeded", strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
     - {{workload: "mine.py:Whole", strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
@@ -103,7 +121,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any
     (elsewhere / "mine.py").write_text(MINE)
     (elsewhere / "small.yaml").write_text(EXPERIMENT)
     with watched(["run", "small.yaml", "--out", "out"], elsewhere) as started:
-        status, _, errors = started.finish(240.0)
+        status, _, errors = started.finish(600.0)
         assert status == 0, errors
         assert not started.leftovers()
     yield records(elsewhere / "out")
@@ -115,8 +133,8 @@ def test_what_tensorflow_can_run_is_equivalent_copies_dropout_and_sparse_rows_in
     run: list[dict[str, Any]],
 ) -> None:
     ran = {(r["workload"], r["strategy"], json.dumps(r["strategy_params"])): r for r in run if r["step_s"]}
-    assert len(ran) == 6
-    for record in ran.values():
+    assert len(ran) == 7
+    for record in (r for r in ran.values() if r["strategy"] != SERVERS):
         assert record["status"] == "ok"
         assert record["class"] == "exact"
         assert record["equivalence"]["equivalent"] is True, record
@@ -130,7 +148,7 @@ def test_it_sends_what_is_predicted(run: list[dict[str, Any]]) -> None:
     for record in run:
         if record["step_s"] and record["workers"] == 1:
             assert record["tcp_bytes_per_step"] == record["payload_bytes_per_step"] == 0
-        elif record["step_s"] and record["workload"] == "digits-cnn":
+        elif record["step_s"] and record["workload"] == "digits-cnn" and record["strategy"] != SERVERS:
             # Small messages: what frames and names cost shows.
             sent = record["tcp_bytes_per_step"]
             assert record["payload_bytes_per_step"] < sent < 1.1 * record["payload_bytes_per_step"]
@@ -139,7 +157,7 @@ def test_it_sends_what_is_predicted(run: list[dict[str, Any]]) -> None:
 @pytest.mark.ray
 def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]) -> None:
     skipped = [r for r in run if r["status"] == "skipped"]
-    assert len(skipped) == len(run) - 6
+    assert len(skipped) == len(run) - 7
     assert {r["error"]["type"] for r in skipped} == {"unsupported"}
     told = {(r["workload"], r["error"]["stage"], r["error"]["message"]) for r in skipped}
     reasons = {
@@ -151,6 +169,22 @@ def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]
     }
     for workload, stage, words in reasons:
         assert any(t[:2] == (workload, stage) and words in t[2] for t in told), words
+
+
+@pytest.mark.ray
+def test_servers_are_held_to_no_equivalence_and_tell_how_they_were_set_up(run: list[dict[str, Any]]) -> None:
+    (record,) = (r for r in run if r["strategy"] == SERVERS and r["step_s"])
+    assert record["status"] == "ok"
+    assert record["class"] == "statistical"
+    assert record["equivalence"]["checked"] is False
+    assert record["step_s"]["n"] == 6
+    assert record["loss"][-1] < record["loss"][0]
+    # Whoever is faster makes more closures, so that bytes differ; both push and pull.
+    (_, sent), (received, _) = record["tcp_matrix"]
+    assert sent > 0
+    assert received > 0
+    assert any(note.startswith("parameter servers on 2 of 2 workers") for note in record["notes"])
+    assert any("worker 0 made" in note and "worker 1 made" in note for note in record["notes"])
 
 
 @pytest.mark.parametrize("break_it", [None, "drop_sum_over_replicas", "halve_shares"])
@@ -170,22 +204,62 @@ def test_the_check_finds_a_rival_that_computes_something_else(
     assert all(loss > 0 for loss in checked.losses)
 
 
+@pytest.mark.parametrize("break_it", [None, "halve_closures"])
+def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
+    break_it: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    target = Target(
+        workload=parse_workload(
+            "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad", field="workload"
+        ),
+        strategy=parse_strategy(SERVERS, field="strategy"),
+        workers=1,
+        replicas=1,
+    )
+    with study(target, n_batches=2) as opened, processes_of(opened, break_it) as processes:
+        checked = check(processes, opened.reference(2))
+    assert checked.verdict.equivalent is (break_it is None)
+
+
+def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    (tmp_path / "mine.py").write_text(MINE)
+    target = Target(
+        workload=parse_workload(f"{tmp_path}/mine.py:Numbered", field="workload"),
+        strategy=parse_strategy(SERVERS, field="strategy"),
+        workers=2,
+        replicas=1,
+    )
+    with study(target, n_batches=3) as opened, processes_of(opened, None) as processes:
+        losses, workers = processes.call_one(0, "probe_jobs:closures", (10,), timeout_s=120)
+    for worker in range(2):
+        own = [loss for loss, by in zip(losses, workers, strict=True) if by == worker]
+        # The numbers 0 to 23 in batches of 8, of which each worker has a half.
+        assert own == [8.0 * (step % 3) + 4.0 * worker + 1.5 for step in range(len(own))]
+
+
 @contextmanager
 def processes_of(opened: TargetStudy, break_it: str | None) -> Iterator[ProcessSet]:
     document = opened.plan.model_dump_json()
+    coordinated = opened.plan.strategy == SERVERS
+    n_workers = len(opened.plan.replicas_per_task)
     with serving_processes(
         SoloWorkers(folder=opened.folder),
-        [opened.folder / "worker.log"],
-        n_devices=[2],
-        server=f"{BASELINE}:start_distribution",
+        [opened.folder / f"worker-{task}.log" for task in range(n_workers)],
+        n_devices=opened.plan.replicas_per_task,
+        server=f"{COORDINATED}:start_cluster" if coordinated else f"{BASELINE}:start_distribution",
         settings=(document,),
+        n_ports=3 if coordinated else 1,
     ) as processes:
         if break_it is not None:
-            processes.call(f"probe_jobs:{break_it}", [()], timeout_s=60)
-        args = (opened.case, SEED, str(opened.capture.folder), document, 0)
-        (answer,) = processes.call(f"{BASELINE}:open_baseline", [args], timeout_s=60)
-        assert isinstance(answer, Opened)
-        shares = (str(opened.batches), answer.start, answer.stop)
-        processes.call(f"{STUDY}:stage_batches", [shares], timeout_s=60)
-        processes.call(f"{JOBS}:load", [()], timeout_s=60)
+            processes.call(f"probe_jobs:{break_it}", [()] * n_workers, timeout_s=60)
+        args = [(opened.case, SEED, str(opened.capture.folder), document, task) for task in range(n_workers)]
+        job = f"{COORDINATED}:open_coordinated" if coordinated else f"{BASELINE}:open_baseline"
+        answers = [a for a in processes.call(job, args, timeout_s=120) if isinstance(a, Opened)]
+        shares = [(str(opened.batches), answer.start, answer.stop) for answer in answers]
+        processes.call(f"{STUDY}:stage_batches", shares, timeout_s=60)
+        processes.call(f"{JOBS}:load", [()] * n_workers, timeout_s=60)
         yield processes

@@ -93,6 +93,15 @@ def test_fixed_warm_up_counts_the_step_that_runs_with_the_window() -> None:
     assert measured.peak_rss_bytes == (1000, None)
 
 
+def test_steps_of_all_may_be_told_by_one_worker() -> None:
+    processes = FakeProcesses([0.1], [(1.0,), ()])
+    measured = measure(processes, n_steps=20, warmup=1, batch_size=32)
+    assert measured.examples_per_s == pytest.approx(32 / 0.1)  # what the second says of times is not asked
+    assert set(measured.steps.worker) == {0}
+    assert set(measured.loss) == {1.0}
+    assert measured.peak_rss_bytes == (1000, None)
+
+
 def test_no_warm_up_at_all() -> None:
     processes = FakeProcesses([0.1], [(0.5,), (0.5,)])
     measured = measure(processes, n_steps=3, warmup=0, batch_size=32)

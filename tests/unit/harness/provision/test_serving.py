@@ -50,8 +50,13 @@ class FakeProcesses:
         timeout_s: float,
         stage: str = "run",
     ) -> list[object]:
-        if function.endswith(":reserve_port"):
-            return [f"127.0.0.1:{self._cluster.n_opened}{worker}" for worker in range(2)]
+        if function.endswith(":reserve_ports"):
+            ((n_ports,), _) = per_worker_args
+            assert isinstance(n_ports, int)
+            return [
+                [f"127.0.0.1:{self._cluster.n_opened}{worker}{'ab'[:port]}" for port in range(n_ports)]
+                for worker in range(2)
+            ]
         if self._cluster.failures:
             raise CaseError(self._cluster.failures.pop(0), "message", stage=stage)
         self._cluster.started = list(per_worker_args)
@@ -73,6 +78,14 @@ def test_every_worker_learns_all_addresses() -> None:
     addresses = ["127.0.0.1:10", "127.0.0.1:11"]
     assert cluster.started == [(0, addresses, 1), (1, addresses, 2)]
     assert cluster.n_open == 0
+
+
+def test_addresses_of_several_ports_come_port_by_port() -> None:
+    cluster = FakeCluster([])
+    with serving_processes(cluster, LOGS, n_devices=[1, 1], n_ports=2, settings=("plan",)):
+        pass
+    addresses = ["127.0.0.1:10", "127.0.0.1:11", "127.0.0.1:10a", "127.0.0.1:11a"]
+    assert cluster.started == [(0, addresses, 1, "plan"), (1, addresses, 1, "plan")]
 
 
 def test_a_taken_port_starts_over_in_fresh_processes_with_other_ports() -> None:

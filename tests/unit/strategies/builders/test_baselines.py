@@ -37,12 +37,32 @@ def test_replicas_of_one_worker_send_nothing_over_the_network():
     assert plan.payload_bytes_per_step == 0
 
 
-@pytest.mark.parametrize("name", ["tf-one-device", "tf-mirrored", "tf-multi-worker-mirrored"])
+def test_servers_get_variables_in_turn_and_slots_with_their_variable():
+    plan = make_plan("tf-parameter-server", {}, STEP, WORKERS)
+    assert plan.strategy_class == "statistical"
+    assert {n.variable: n.destination for n in plan.nodes} == {"a": 0, "a/m": 0, "mean": 1, "b": 0, "c": 1}
+    assert {n.variable for n in plan.nodes if n.synchronizer == "ps"} == {"a", "b", "c", "mean"}
+    sent = sum(n.bytes for n in plan.nodes if n.synchronizer == "ps")
+    # The worker without the server pulls and pushes each once.
+    assert plan.payload_bytes_per_step == 2 * sent
+    assert sum(plan.server_bytes) == sum(n.bytes for n in plan.nodes)
+    assert plan.worker_bytes == 0
+
+
+def test_it_has_as_many_servers_as_it_is_given():
+    plan = make_plan("tf-parameter-server", {"servers": 1}, STEP, WORKERS)
+    assert {n.destination for n in plan.nodes} == {0}
+
+
+RIVALS = ["tf-one-device", "tf-mirrored", "tf-multi-worker-mirrored", "tf-parameter-server"]
+
+
+@pytest.mark.parametrize("name", RIVALS)
 def test_alone_it_sends_nothing_and_claims_no_captured_graph(name):
     plan = make_plan(name, {}, STEP, ALONE)
     assert plan.payload_bytes_per_step == 0
     assert plan.notes == ()
-    assert resolve(name)[0].runner == "baseline"
+    assert resolve(name)[0].runner != "graph"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +77,20 @@ def test_alone_it_sends_nothing_and_claims_no_captured_graph(name):
             {},
             Topology(replicas_per_task=(2, 1), batch_size=4, device="gpu"),
             "needs as many replicas on each worker, got (2, 1); make them equal",
+        ),
+        ("tf-parameter-server", {}, REPLICAS, "one replica of all CPUs of a worker, got 2 replicas"),
+        ("tf-parameter-server", {"servers": 3}, WORKERS, "got servers=3 on 2 workers; lower servers"),
+        (
+            "tf-parameter-server",
+            {},
+            Topology(replicas_per_task=(1, 1), batch_size=5),
+            "shares of one size, got 5 examples for 2 workers; make batch_size a multiple",
+        ),
+        (
+            "tf-parameter-server",
+            {},
+            Topology(replicas_per_task=(1, 1), batch_size=4, device="gpu"),
+            "on CPU workers, got device gpu; use tf-multi-worker-mirrored there",
         ),
     ],
 )

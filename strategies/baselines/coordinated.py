@@ -1,0 +1,126 @@
+"""Training under TensorFlow's ParameterServerStrategy, as its guide to custom training loops has it."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from strategies.baselines.step import sum_no_gradients, train_once
+from strategies.errors import UnsupportedError
+from strategies.tf_bridge.tracing import CapturableStep, reason_of
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+WORKER, SERVER, COORDINATOR = "worker", "ps", "chief"
+
+
+def serve(cluster: tf.train.ClusterSpec, job: str, task: int) -> tf.distribute.Server:
+    """TensorFlow's server of a worker or a parameter server; it ends with its process."""
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=n_threads(cluster.num_tasks(WORKER)))
+    return tf.distribute.Server(cluster, job_name=job, task_index=task, protocol="grpc", config=config)
+
+
+def n_threads(n_workers: int) -> int:
+    """Threads between operations that a process needs, however few cores it has.
+
+    With fewer than one for each worker and one more, closures that wait for a parameter server keep it from
+    answering, and all stand still; TensorFlow's guide sets so many for each server. The servers of a process
+    share its threads, which the first of them makes.
+    """
+    return max(2 * (n_workers + 1), len(os.sched_getaffinity(0)))
+
+
+def connected(cluster: tf.train.ClusterSpec) -> tf.distribute.ParameterServerStrategy:
+    """TensorFlow's strategy in its coordinator; every server of the cluster must be up.
+
+    No partitioner: Keras 3 trains no variable in parts.
+    """
+    return tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.SimpleClusterResolver(
+            cluster, task_type=COORDINATOR, task_id=0, rpc_layer="grpc"
+        )
+    )
+
+
+class CoordinatedStep:
+    """Steps that a coordinator hands to whichever worker is free, in closures of one worker's share each.
+
+    Args:
+        step: made in the distribution's scope.
+        structure: of one example, `tf.TensorSpec` without the batch axis.
+        share: examples of a closure; every worker's are the same in number.
+    """
+
+    def __init__(
+        self,
+        step: CapturableStep,
+        distribution: tf.distribute.ParameterServerStrategy,
+        structure: object,
+        share: int,
+        n_workers: int,
+    ) -> None:
+        self._step = step
+        self._distribution = distribution
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(distribution)
+        self._spec = tf.nest.map_structure(lambda s: tf.TensorSpec((share, *s.shape), s.dtype), structure)
+        self._share, self._n_workers = share, n_workers
+        self._iterator: object = None
+        sum_no_gradients(step.optimizer)
+        self._on_one = tf.function(self._train)
+        self._closure = tf.function(self._timed)
+
+    def trace(self) -> None:
+        """Trace the closure before anything is timed.
+
+        Raises:
+            UnsupportedError: TensorFlow's strategy refuses the step; the message says why.
+        """
+        try:
+            self._closure.get_concrete_function(tf.data.IteratorSpec(self._spec))
+        except Exception as error:
+            raise UnsupportedError(
+                f"train step: TensorFlow's strategy must be able to trace it, got {reason_of(error)}; leave "
+                "this strategy out for this workload"
+            ) from error
+
+    def feed(self, batches: Sequence[Sequence[Array]]) -> None:
+        """Lay each worker's shares of global batches ready there; steps take them in turn from the first."""
+        shape = (len(batches), self._n_workers, self._share)
+        parts = [
+            tf.constant(np.stack(p).reshape(*shape, *p[0].shape[1:])) for p in zip(*batches, strict=True)
+        ]
+
+        def shares() -> tf.data.Dataset:
+            worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+            own = [tf.gather(part, worker, axis=1) for part in parts]
+            made = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(self._spec, own))
+            return made.repeat().prefetch(tf.data.AUTOTUNE)
+
+        self._iterator = iter(self._coordinator.create_per_worker_dataset(shares))
+
+    def run(self, n_closures: int) -> tuple[Array, Array, Array]:
+        """Train until workers have ended so many closures between them.
+
+        Returns:
+            of each closure, in the order in which they ended: its loss, when it ended in seconds on the clock
+            of `time.time`, and the worker that made it.
+        """
+        made = [self._coordinator.schedule(self._closure, args=(self._iterator,)) for _ in range(n_closures)]
+        self._coordinator.join()
+        # Asked for while workers train, each value would cost them a call.
+        losses, ended_s, workers = np.asarray([value.fetch() for value in made], np.float64).T
+        order = np.argsort(ended_s, kind="stable")
+        return losses[order], ended_s[order], workers[order].astype(np.int64)
+
+    def _train(self, batch: object) -> tf.Tensor:
+        return self._distribution.run(lambda own: train_once(self._step, own, 1.0, list), args=(batch,))
+
+    def _timed(self, iterator: "tf.data.Iterator") -> tf.Tensor:
+        loss = self._on_one(next(iterator))
+        # On the call itself, and so on all that it assigns.
+        with tf.control_dependencies([loss]):
+            ended_s = tf.timestamp()
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return tf.stack([tf.cast(loss, tf.float64), ended_s, tf.cast(worker, tf.float64)])
