@@ -13,13 +13,11 @@ from strategies.errors import StrategyError
 from strategies.plan import PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan_check import check_nodes
 from strategies.planning import check_param
-from strategies.registry import STRATEGIES
+from strategies.registry import KNOBS, STRATEGIES
 from strategies.topology import Topology
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _CLASSES = get_args(StrategyClass)
-# Passes read these of any plan, so that they mean the same whoever declares them.
-_KNOBS = {p.name: p for strategy in STRATEGIES for p in strategy.params}
 
 
 class Builder(Protocol):
@@ -163,7 +161,7 @@ def _check_params(params: Sequence[Param], where: str) -> None:
                 f"{where}: param {p.name!r}: type must be bool, int, float or str, got {p.type!r}; use one "
                 "of these"
             )
-        known = _KNOBS.get(p.name)
+        known = KNOBS.get(p.name)
         if known is not None and p.type is not known.type:
             raise StrategyError(
                 f"{where}: param {p.name!r}: it is a knob of type {known.type.__name__} everywhere, got "

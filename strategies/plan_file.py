@@ -15,8 +15,8 @@ from strategies.builders.base import ParamValue, Strategy
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan_check import check_nodes
-from strategies.planning import assembled, settled
-from strategies.registry import STRATEGIES
+from strategies.planning import assembled, check_param, settled
+from strategies.registry import KNOBS, STRATEGIES
 from strategies.topology import Topology
 
 
@@ -135,8 +135,10 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             layout=local.independent,
             params=(),
         )
-        knobs = {p.name: p.default for p in parameter_server.PARAMS} | dict(document.strategy_params)
-        return replace(own, strategy_class=parameter_server.settle(knobs, "exact")), document.strategy_params
+        given = document.strategy_params.items()
+        params = {k: check_param(own.name, KNOBS[k], v) if k in KNOBS else v for k, v in given}
+        knobs = {p.name: p.default for p in parameter_server.PARAMS} | params
+        return replace(own, strategy_class=parameter_server.settle(knobs, "exact")), params
     if made_with.runner != "graph":
         raise StrategyError(
             f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "

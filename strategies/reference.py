@@ -9,9 +9,9 @@ from strategies.builders.base import Param, Strategy
 from strategies.compressors import BY_NAME, payload_bytes
 from strategies.errors import UnsupportedError
 from strategies.plan import Compression, StepSummary, VariableSummary
-from strategies.reference_texts import KNOBS
+from strategies.reference_texts import KNOBS as KNOB_TEXTS
 from strategies.reference_texts import STRATEGIES as TEXTS
-from strategies.registry import STRATEGIES, make_plan
+from strategies.registry import KNOBS, STRATEGIES, make_plan
 from strategies.topology import Topology
 
 PAGE = Path(__file__).parents[1] / "docs" / "strategies.md"
@@ -120,11 +120,10 @@ def _section(strategy: Strategy) -> Iterable[str]:
 
 
 def _knobs() -> Iterable[str]:
-    params = {p.name: p for strategy in STRATEGIES for p in strategy.params}
     yield "\n## Knobs\n"
     yield _table(
         ["knob", "values", "meaning"],
-        [[f"`{name}`", _values(params[name]), KNOBS[name]] for name in sorted(params)],
+        [[f"`{name}`", _values(KNOBS[name]), KNOB_TEXTS[name]] for name in sorted(KNOBS)],
     )
 
 

@@ -142,6 +142,8 @@ STRATEGIES = (
         refuses=baselines.refuse_uneven_work,
     ),
 )
+KNOBS = {p.name: p for strategy in STRATEGIES for p in strategy.params}
+"""What passes read of any plan, so that a name means the same whoever declares it."""
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 

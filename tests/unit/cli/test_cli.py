@@ -21,7 +21,7 @@ from harness.provision import doctor
 from harness.refs import StrategyRef, WorkloadRef
 from harness.spec import ExperimentSpec
 from strategies.errors import StrategyError
-from strategies.registry import STRATEGIES
+from strategies.registry import KNOBS, STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -111,7 +111,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> _Pipeline:
     registry = ModuleType("strategies.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]
     # What is imported meanwhile, and stays, must find the real ones.
-    registry.STRATEGIES = STRATEGIES  # type: ignore[attr-defined]
+    registry.STRATEGIES, registry.KNOBS = STRATEGIES, KNOBS  # type: ignore[attr-defined]
     registry.describe = lambda: [  # type: ignore[attr-defined]
         {
             "name": name,

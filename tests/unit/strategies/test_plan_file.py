@@ -116,6 +116,8 @@ def test_a_plan_of_a_users_own_strategy_needs_no_file():
     assert edited(plan).plan(STEP, TWO).strategy_class == "statistical"
     with pytest.raises(StrategyError, match=r"mine.json: staleness=2 needs sync=true, got sync=false"):
         edited(plan.model_copy(update={"strategy_params": {"sync": False, "staleness": 2}}))
+    with pytest.raises(StrategyError, match=r"mine.json: strategy 'mine': staleness must be int, got 'many'"):
+        edited(plan.model_copy(update={"strategy_params": {"staleness": "many"}}))
 
 
 def node_of(document: Any, variable: str) -> Any:
