@@ -64,6 +64,7 @@ MORE_MOVES = [
     ("word-lm", "adam", Under("uneven-partitioned-ps", (1, 1)), Under("all-reduce", (2, 1))),
     ("word-lm", "adam", Under("random-axis-partitioned-all-reduce", (2,), (("seed", 3),)), SHARDED),
     ("wide-mlp", "adamw-clipped", SHARDED, PS),
+    ("wide-mlp", "adamw-clipped", PS, Under("hierarchical-all-reduce", (2, 1))),
     ("digits-cnn", "rmsprop", Under("all-reduce", (2,)), Under("partitioned-ps", (1, 1))),
 ]
 COMPRESSED = [
@@ -82,6 +83,7 @@ OWING = [
 MORE_OWING = [
     (Under("all-reduce", (1, 1), BY_TOPK), Under("ps", (1, 1, 1), BY_POWER)),
     (Under("partitioned-ps", (1, 2), BY_TOPK), Under("all-reduce", (2,), BY_POWER)),
+    (Under("all-reduce", (2, 1), BY_TOPK), Under("hierarchical-all-reduce", (1, 2), BY_TOPK)),
 ]
 MATRICES = {
     "move": (MOVES, MORE_MOVES),
