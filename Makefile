@@ -7,7 +7,7 @@ LOCK := .ci/lock/$(DEVICE).txt
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all check docs lock
+.PHONY: help setup bench test test-all soak check docs lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ test: setup  ## the tests; those that lack Docker, a browser or a GPU are skippe
 
 test-all: setup  ## the whole contract matrix
 	$(BIN)/python -m pytest --all-cases $(PYTEST_ARGS)
+
+soak: setup  ## the long calibrations and cycles, outside CI
+	$(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
 
 check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .
