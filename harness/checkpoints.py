@@ -24,6 +24,12 @@ class Restored:
     path: Path
     step: int | None
 
+    @property
+    def note(self) -> str:
+        """What figures that come of it should say."""
+        when = "" if self.step is None else f", made after {self.step} steps"
+        return f"began with the checkpoint {self.path}{when}"
+
 
 def require(path: Path) -> None:
     """Look whether there is a checkpoint, before anything is started for it.

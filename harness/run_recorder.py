@@ -102,7 +102,14 @@ class RunRecorder:
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
-            notes=(*self.notes, *plan.notes, *run.opened[0].notes, *run.update_notes, *_notes(measured)),
+            notes=(
+                *self.notes,
+                *plan.notes,
+                *(() if capture.restored is None else (capture.restored.note,)),
+                *run.opened[0].notes,
+                *run.update_notes,
+                *_notes(measured),
+            ),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))

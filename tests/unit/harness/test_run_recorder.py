@@ -8,10 +8,11 @@ import pytest
 
 from harness.captures import Capture
 from harness.case_runner import CaseRun
+from harness.checkpoints import Restored
 from harness.errors import CaseError
 from harness.matrix import Case, Slot, expand
 from harness.measure.collector import Measurement
-from harness.records import Equivalence, Record, StepSeconds
+from harness.records import Checkpoint, Equivalence, Record, StepSeconds
 from harness.run_recorder import RunRecorder
 from harness.spec import ExperimentSpec, resolve
 from harness.store import Steps
@@ -83,10 +84,12 @@ def ended(
     *,
     repeat: int = 0,
     verdict: Equivalence | None = None,
+    capture: Capture = CAPTURE,
+    saved_step: int | None = None,
 ) -> Record:
     opened = Opened(transform_s=0.1, import_s=0.1, nodes_before=1, nodes_after=1, start=0, stop=8)
-    run = CaseRun(measurement=measured, opened=(opened, opened), equivalence=verdict)
-    return recorder.ended(Slot(order=0, repeat=repeat, case=case), CAPTURE, plan(case), run, 1.0)
+    run = CaseRun(measurement=measured, opened=(opened, opened), equivalence=verdict, saved_step=saved_step)
+    return recorder.ended(Slot(order=0, repeat=repeat, case=case), capture, plan(case), run, 1.0)
 
 
 def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape(
@@ -121,6 +124,17 @@ def test_a_record_notes_what_lessens_trust_in_it(recorder: RunRecorder, settled:
         expected.append("warm-up did not settle within 50 steps: step times still changed")
     assert list(record.notes) == expected
     assert Record.from_json(record.to_json()).notes == record.notes
+
+
+def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder) -> None:
+    assert ended(recorder, PS, measurement(0.5)).checkpoint is None
+    saved = ended(recorder, PS, measurement(0.5), repeat=1, saved_step=60).checkpoint
+    assert saved == Checkpoint(saved=f"cases/{PS.id}/1/checkpoint", saved_step=60)
+    restored = replace(CAPTURE, restored=Restored(path=Path("/there"), step=7))
+    record = ended(recorder, PS, measurement(0.5), capture=restored)
+    assert record.checkpoint == Checkpoint(restored="/there", restored_step=7)
+    assert "began with the checkpoint /there, made after 7 steps" in record.notes
+    assert Record.from_json(record.to_json()).checkpoint == record.checkpoint
 
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
