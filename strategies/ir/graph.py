@@ -102,6 +102,7 @@ class Function:
 
     Attributes:
         results: result name → tensor reference in the body.
+        control_outputs: names of control results, as the signature lists them.
         control_results: control result name → node of the body.
         arg_attrs: position of an argument → its attributes (handle shapes, user names).
         extra: the rest of the FunctionDef and its signature, serialized.
@@ -112,6 +113,7 @@ class Function:
     outputs: tuple[Arg, ...]
     nodes: tuple[Node, ...]
     results: Mapping[str, str]
+    control_outputs: tuple[str, ...] = ()
     control_results: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     arg_attrs: Mapping[int, Mapping[str, Attr]] = field(default_factory=dict)

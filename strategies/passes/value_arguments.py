@@ -13,6 +13,8 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 CALLS = LOOPS | _BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
+# A loop of the first kind takes what stays the same in all rounds through Enter.
+_FORWARDERS = frozenset({"Identity", "Enter"})
 _INT32 = DType("int32")
 
 Use: TypeAlias = tuple[Node, int]
@@ -92,7 +94,7 @@ class ValueArguments:
                 continue
             found.add(ref)
             for node, k in uses_of(ref):
-                if node.op == "Identity":
+                if node.op in _FORWARDERS:
                     waiting.append(output(node, 0))
                 elif node.op in CALLS:
                     handed = self.passed_on(node, k)
@@ -139,6 +141,7 @@ class ValueArguments:
             if node.op == "ReadVariableOp" and node.inputs[0] in args
         }
         results = {key: reads.get(producer(ref), ref) for key, ref in function.results.items()}
+        control_results = {k: n for k, n in function.control_results.items() if n not in reads}
         return replace(
             function,
             name=name,
@@ -151,7 +154,8 @@ class ValueArguments:
             ),
             nodes=tuple(self._body(function, args, reads)),
             results=results,
-            control_results={k: n for k, n in function.control_results.items() if n not in reads},
+            control_outputs=tuple(k for k in function.control_outputs if k in control_results),
+            control_results=control_results,
             arg_attrs={k: v for k, v in function.arg_attrs.items() if k not in types},
         )
 
@@ -192,8 +196,10 @@ class ValueArguments:
             }
             inputs = (*node.data_inputs, output(axis, 0), *waits)
             yield replace(node, op="GatherV2", inputs=inputs, attrs=gather)
-        else:
+        elif node.op == "ReadVariableOp":
             yield replace(node, op="Identity", attrs={"T": dtype})
+        else:
+            yield replace(node, attrs={**node.attrs, "T": dtype})
 
 
 def tensor_uses(nodes: Iterable[Node]) -> Mapping[str, list[Use]]:

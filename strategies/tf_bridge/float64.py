@@ -92,6 +92,7 @@ def _function(function: Function, functions: Mapping[str, Function]) -> Function
         outputs=tuple(map(_arg, function.outputs)),
         nodes=nodes,
         results={name: body.moved.get(ref, ref) for name, ref in function.results.items()},
+        control_outputs=function.control_outputs,
         control_results=function.control_results,
         attrs=widen_attrs(function.attrs),
         arg_attrs={index: widen_attrs(attrs) for index, attrs in function.arg_attrs.items()},

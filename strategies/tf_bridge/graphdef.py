@@ -91,7 +91,7 @@ def _function(function_def: function_pb2.FunctionDef) -> Function:
     rest.CopyFrom(function_def)
     for name in ("node_def", "ret", "control_ret", "attr", "arg_attr"):
         rest.ClearField(name)
-    for name in ("name", "input_arg", "output_arg"):
+    for name in ("name", "input_arg", "output_arg", "control_output"):
         rest.signature.ClearField(name)
     return Function(
         name=signature.name,
@@ -99,6 +99,7 @@ def _function(function_def: function_pb2.FunctionDef) -> Function:
         outputs=tuple(map(_arg, signature.output_arg)),
         nodes=_nodes(function_def.node_def),
         results=dict(sorted(function_def.ret.items())),
+        control_outputs=tuple(signature.control_output),
         control_results=dict(sorted(function_def.control_ret.items())),
         attrs=attrs_from_proto(function_def.attr),
         arg_attrs={
@@ -185,6 +186,7 @@ def _function_bytes(function: Function, attrs: _SerializedAttrs) -> bytes:
     proto.signature.name = function.name
     proto.signature.input_arg.extend(map(_arg_proto, function.inputs))
     proto.signature.output_arg.extend(map(_arg_proto, function.outputs))
+    proto.signature.control_output.extend(function.control_outputs)
     proto.ret.update(function.results)
     proto.control_ret.update(function.control_results)
     fill_attrs(proto.attr, function.attrs)

@@ -1,6 +1,7 @@
 """Reads are moved out of functions and merged: each variable is read once in a step."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -183,6 +184,26 @@ def test_a_lookup_in_a_function_becomes_one_in_the_value():
     after = hoisted(step(call("x", "looks", "v"), functions=(looks,)))
     (body,) = after.graph.functions.values()
     assert [n.op for n in body.nodes] == ["Const", "Const", "GatherV2"]
+
+
+def test_a_read_in_a_loop_of_the_first_kind_leaves_it():
+    enter = node("e", "Enter", "v", T=RESOURCE, frame_name=b"loop", is_constant=True)
+    body = function("body", enter, read("r", "e:output:0"), result="r:value:0")
+    after = hoisted(step(call("x", "body", "v"), functions=(body,)))
+    assert len(reads(after)) == 1
+    (made,) = after.graph.functions.values()
+    assert [(n.op, n.attrs["T"]) for n in made.nodes] == [("Enter", FLOAT)]
+
+
+def test_a_function_promises_no_read_that_left_it():
+    body = replace(
+        function("body", read("r", "v"), node("other", "NoOp"), result="r:value:0"),
+        control_outputs=("r", "other"),
+        control_results={"other": "other", "r": "r"},
+    )
+    after = hoisted(step(call("x", "body", "v"), functions=(body,)))
+    (made,) = graphdef_from_graph(after.graph).library.function
+    assert list(made.signature.control_output) == list(made.control_ret) == ["other"]
 
 
 def _int32_vector():
