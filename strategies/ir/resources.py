@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strategies.ir.graph import DType, Graph, Node, Shape, tensor
+from strategies.ir.graph import DType, Function, Graph, Node, Shape, tensor
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedStep, TracedVariable
 from strategies.ir.traversal import COLOCATION_ATTR
+
+_LOWERING_ATTR = "_lower_using_switch_merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
     """The traced graph with resources of its own.
 
     Constants come in place of captured tensors, IdentityN is taken apart, and colocations are dropped: a step
-    is captured for one device, and where nodes run is what plans decide.
+    is captured for one device, and where nodes run is what plans decide. A loop or branch in a function runs
+    as one node, for TensorFlow would take it apart into nodes without its device.
     """
     handles = {
         v.placeholder: access[v.name]
@@ -86,8 +89,9 @@ def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
         elif node.op == "IdentityN" and not node.control_inputs:
             nodes += _taken_apart(node, renamed)
         else:
-            nodes.append(_without_colocation(node))
-    return traced.graph.with_nodes(redirected(nodes, renamed))
+            nodes.append(_without(node, COLOCATION_ATTR))
+    functions = {name: _in_one_place(f) for name, f in traced.graph.functions.items()}
+    return replace(traced.graph, nodes=tuple(redirected(nodes, renamed)), functions=functions)
 
 
 def _reading(name: str, access: Access) -> Node:
@@ -104,10 +108,14 @@ def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
         yield Node(name=name, op="Identity", inputs=(ref,), attrs={"T": dtype}, device=node.device)
 
 
-def _without_colocation(node: Node) -> Node:
-    if COLOCATION_ATTR not in node.attrs:
+def _in_one_place(function: Function) -> Function:
+    return replace(function, nodes=tuple(_without(node, _LOWERING_ATTR) for node in function.nodes))
+
+
+def _without(node: Node, attr: str) -> Node:
+    if attr not in node.attrs:
         return node
-    return replace(node, attrs={key: a for key, a in node.attrs.items() if key != COLOCATION_ATTR})
+    return replace(node, attrs={key: a for key, a in node.attrs.items() if key != attr})
 
 
 def redirected(nodes: Iterable[Node], renamed: Mapping[str, str]) -> list[Node]:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, called_functions, topological_order
+from strategies.passes.value_arguments import CALLS
 from strategies.topology import Topology
 
 _SEVERAL: Final = -1
@@ -19,7 +20,8 @@ class Place:
 
     An update node belongs to the server whose gradient or variable it reads. What combines several servers'
     values (a global norm) runs on the first server; reading such a combination does not move a node from its
-    own server.
+    own server. A loop or branch takes what was read on a server from a copy on its own device: TensorFlow
+    leaves the values of a loop where they come from, and each round would fetch them anew.
 
     Attributes:
         destinations: variable → task that serves it.
@@ -34,17 +36,21 @@ class Place:
         places = self._places(graph)
         host = topology.host_device(self.task)
         shared = {v.handle for v in graph.variables if v.rank is None}
-        nodes = []
+        nodes: list[Node] = []
+        arrived: dict[str, Node] = {}
         for node in graph.graph.nodes:
             device = node.device
             if device and _touches(node, shared):
                 # A variable is read where it lives; what was read travels.
                 device = topology.host_device(max(places[producer(node.inputs[0])], 0))
+                if device != node.device and isinstance(node.attrs.get("dtype"), DType):
+                    arrived[node.name] = _copy(node)
             if not device:
                 place = places.get(node.name)
                 device = host if place is None else topology.host_device(max(place, 0))
             nodes.append(_placed(node, device))
-        if all(map(operator.is_, nodes, graph.graph.nodes)):
+        nodes = _with_copies(nodes, arrived)
+        if len(nodes) == len(graph.graph.nodes) and all(map(operator.is_, nodes, graph.graph.nodes)):
             return graph
         return replace(graph, graph=graph.graph.with_nodes(nodes))
 
@@ -81,6 +87,26 @@ class Place:
 def _touches(node: Node, handles: set[str]) -> bool:
     """Whether a node itself, not a function that it calls, uses a variable."""
     return bool(node.inputs) and producer(node.inputs[0]) in handles and not called_functions(node.attrs)
+
+
+def _copy(read: Node) -> Node:
+    """What a read gives, on the reader's own device."""
+    attrs = {"T": read.attrs["dtype"]}
+    return Node(
+        name=f"{read.name}/arrived", op="Identity", inputs=(read.name,), attrs=attrs, device=read.device
+    )
+
+
+def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
+    """The nodes, and the copies that calls among them take."""
+    used: dict[str, Node] = {}
+    made: list[Node] = []
+    for node in nodes:
+        taken = {name: arrived[name] for name in node.inputs if name in arrived} if node.op in CALLS else {}
+        used |= taken
+        inputs = tuple(taken[ref].name if ref in taken else ref for ref in node.inputs)
+        made.append(replace(node, inputs=inputs) if taken else node)
+    return [*made, *used.values()] if used else nodes
 
 
 def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:
