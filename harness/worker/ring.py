@@ -13,8 +13,8 @@ import numpy.typing as npt
 Vector = npt.NDArray[Any]
 
 CONNECT_S = 60.0
-# What is received is added while it is still in the core's cache.
-CHUNK_BYTES = 256 << 10
+# What is received is added while it is still in a cache; smaller chunks cost more calls than they save.
+CHUNK_BYTES = 1 << 20
 
 
 class RingError(Exception):
