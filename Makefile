@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 DEVICE ?= cpu
 LOCK := .ci/lock/$(DEVICE).txt
 PYTEST_ARGS ?=
+# What starts processes of its own, or measures, runs alone; the rest in two processes, each with a TensorFlow.
+APART := --numprocesses 2 --dist loadfile --ignore tests/integration --ignore tests/benchmarks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench test test-all soak check docs lock
@@ -26,10 +28,11 @@ bench: setup  ## run the quickstart comparison, print it and the path of its rep
 	$(BIN)/stratbench run quickstart
 
 test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/integration tests/benchmarks $(PYTEST_ARGS)
 
 test-all: setup  ## the whole contract matrix
-	$(BIN)/python -m pytest --all-cases $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(APART) --all-cases $(PYTEST_ARGS)
 
 soak: setup  ## the long calibrations and cycles, outside CI
 	$(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
