@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.errors import CaseError
 from harness.provision.base import Forks, ProcessSet
 
-_JOBS = "harness.worker.jobs"
+_LINKS = "harness.worker.links"
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def serving_processes(
     n_devices: Sequence[int],
     timeout_s: float = 60.0,
     attempts: int = 3,
-    server: str = f"{_JOBS}:start_server",
+    server: str = f"{_LINKS}:start_server",
     settings: tuple[object, ...] = (),
     n_ports: int = 1,
 ) -> Iterator[ProcessSet]:
@@ -38,7 +38,9 @@ def serving_processes(
     with ExitStack() as stack:
         for attempt in range(attempts):
             processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
-            reserved = processes.call(f"{_JOBS}:reserve_ports", [(n_ports,)] * n_workers, timeout_s=timeout_s)
+            reserved = processes.call(
+                f"{_LINKS}:reserve_ports", [(n_ports,)] * n_workers, timeout_s=timeout_s
+            )
             addresses = _port_by_port(reserved)
             args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
             try:
@@ -59,9 +61,9 @@ def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
         CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
     """
     n_workers = len(processes.pids)
-    addresses = processes.call(f"{_JOBS}:listen", [()] * n_workers, timeout_s=timeout_s)
+    addresses = processes.call(f"{_LINKS}:listen", [()] * n_workers, timeout_s=timeout_s)
     args = [(task, addresses) for task in range(n_workers)]
-    processes.call(f"{_JOBS}:join_ring", args, timeout_s=timeout_s)
+    processes.call(f"{_LINKS}:join_ring", args, timeout_s=timeout_s)
 
 
 def _port_by_port(reserved: Sequence[object]) -> list[str]:

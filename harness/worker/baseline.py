@@ -13,7 +13,8 @@ import numpy as np
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.matrix import Case
-from harness.worker.jobs import Batch, Opened, Training, on_reserved_port
+from harness.worker.jobs import Batch, Opened, Training
+from harness.worker.links import on_reserved_port
 from harness.worker.process import JobState
 from strategies.errors import UnsupportedError
 from strategies.ir.random import reseed

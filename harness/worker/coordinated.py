@@ -18,7 +18,8 @@ from harness.errors import UNSUPPORTED, CaseError
 from harness.matrix import Case
 from harness.measure.timed_loop import StepTimes
 from harness.worker.baseline import Array, Copy, built, refuse_seeded_operations
-from harness.worker.jobs import Batch, Opened, Training, on_reserved_port
+from harness.worker.jobs import Batch, Opened, Training
+from harness.worker.links import on_reserved_port
 from harness.worker.process import JobState
 from strategies.builders.baselines import servers_of
 from strategies.errors import UnsupportedError

@@ -4,10 +4,8 @@
 that need it.
 """
 
-import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -18,16 +16,13 @@ import numpy.typing as npt
 from harness.errors import CaseError
 from harness.measure.timed_loop import StepTimes
 from harness.measure.timed_loop import run_steps as timed_steps
+from harness.worker.links import InRing, Served
 from harness.worker.process import JobState
-from harness.worker.ring import Ring, RingError, address_of
-from harness.worker.ring import listen as listen_on
 from harness.worker.tcp_counters import Reading, read_connections
 
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
 """Staged batches, a number of steps, the number of the first → when each step began and ended."""
-
-_PORT_WORDS = ("address already in use", "could not start grpc server")
 
 
 class StepSession(Protocol):
@@ -110,96 +105,8 @@ class Opened:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class _Served:
-    target: str
-    server: object  # kept alive by this reference
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
 class _Gathered:
     values: Mapping[str, npt.NDArray[np.generic]]
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Reserved:
-    holders: tuple[socket.socket, ...]
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Listening:
-    listener: socket.socket
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Joined:
-    ring: Ring
-
-
-def reserve_ports(state: JobState, n_ports: int = 1, host: str = "127.0.0.1") -> list[str]:
-    """Reserve free ports until servers start on them; return `host:port` of each."""
-    holders = tuple(socket.socket() for _ in range(n_ports))
-    for holder in holders:
-        holder.bind((host, 0))
-    state.put(_Reserved(holders=holders))
-    return [f"{host}:{holder.getsockname()[1]}" for holder in holders]
-
-
-def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
-    """Start TensorFlow's server of one task on the port reserved for it.
-
-    Raises:
-        CaseError: `port-in-use`, when somebody took the port in the moment between.
-    """
-    from harness.worker.session_runner import start_server as start
-
-    with on_reserved_port(state, task, addresses):
-        server = start(task, addresses, n_devices)
-    state.put(_Served(target=server.target, server=server))
-
-
-def listen(state: JobState, host: str = "127.0.0.1") -> str:
-    """Wait for the worker before in the ring, from now on; return `host:port`."""
-    listener = listen_on(host)
-    state.put(_Listening(listener=listener))
-    return address_of(listener)
-
-
-def join_ring(state: JobState, task: int, addresses: Sequence[str]) -> None:
-    """Join the ring of all workers, which listen at these addresses.
-
-    Raises:
-        CaseError: `unreachable`, when a neighbour did not come.
-    """
-    try:
-        state.put(_Joined(ring=Ring(task, addresses, state.get(_Listening).listener)))
-    except RingError as error:
-        raise CaseError("unreachable", f"worker {task}: {error}", stage="load") from error
-
-
-@contextmanager
-def on_reserved_port(
-    state: JobState, task: int, addresses: Sequence[str], *, port: int = 0
-) -> Iterator[None]:
-    """Give a reserved port up to a server that starts in this context.
-
-    Args:
-        addresses: of this port on every task. port: which of those that were reserved.
-    Raises:
-        CaseError: `port-in-use`, when somebody took the port in the moment between.
-    """
-    # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
-    state.get(_Reserved).holders[port].close()
-    try:
-        yield
-    except Exception as error:
-        if any(words in str(error).lower() for words in _PORT_WORDS):
-            raise CaseError(
-                "port-in-use",
-                f"worker {task}: a free port is needed, got {addresses[task]}, which another program took; "
-                "repeat the case with --resume",
-                stage="run",
-            ) from error
-        raise
 
 
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
@@ -228,8 +135,8 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
-    transport = state.get(_Joined).ring if program.sums else None
-    session = WorkerSession(program, state.get(_Served).target, initial, transport)
+    transport = state.get(InRing).ring if program.sums else None
+    session = WorkerSession(program, state.get(Served).target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     state.put(Training(session=session, task=task, weights=weights))
