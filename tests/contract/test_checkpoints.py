@@ -89,6 +89,7 @@ MATRICES = {
     "move": (MOVES, MORE_MOVES),
     "compressed": (COMPRESSED, MORE_COMPRESSED),
     "owing": (OWING, MORE_OWING),
+    "mode": ([("staleness", 2)], [("sync", False), ("backup", 1)]),
 }
 
 
@@ -164,10 +165,9 @@ def test_what_is_owed_for_a_variable_in_parts_is_stored_in_its_shape(cases, tmp_
         assert stored[f"{name}@rank1"] == stored[name]
 
 
-@pytest.mark.parametrize("mode", [{"staleness": 2}, {"sync": False}, {"backup": 1}], ids=str)
 def test_what_was_contributed_is_saved_where_updates_do_not_wait(cases, tmp_path, mode):
     case = cases.of("digits-mlp", "momentum")
-    plan = case.plan("ps", (1, 1), **mode)
+    plan = case.plan("ps", (1, 1), **dict([mode]))
     state = steps(case, plan, case.batches, tmp_path)
     reader = tf.train.load_checkpoint(str(tmp_path))
     for name, value in ((name, value) for (name, rank), value in state.items() if rank is None):
