@@ -46,7 +46,7 @@ def payload_is_bound(plan: Plan) -> bool:
     """
     if plan.strategy_params.get("backup"):
         return True
-    return any(node.sparse and node.synchronizer != "none" for node in plan.nodes)
+    return any(node.sparse and node.synchronizer not in ("none", "average") for node in plan.nodes)
 
 
 def _core_hz() -> float:

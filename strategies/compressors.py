@@ -239,7 +239,8 @@ def n_directions(shape: Sequence[int], rank: int) -> int:
 
 
 def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool:
-    if node.synchronizer == "none" or node.sparse or node.dtype not in FLOATING or -1 in node.shape:
+    stays = node.synchronizer in ("none", "average")
+    if stays or node.sparse or node.dtype not in FLOATING or -1 in node.shape:
         return False
     if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
         return False

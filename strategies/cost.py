@@ -19,11 +19,14 @@ Matrix = list[list[float]]
 
 
 def payload_matrix(
-    step: StepSummary, nodes: Sequence[PlanNode], topology: Topology
+    step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, *, period: int = 1
 ) -> tuple[tuple[int, ...], ...]:
-    """[task i][task j] → bytes per step that i sends to j.
+    """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
 
     Rows of sparse gradients count with their upper bound: every id of the batch different.
+
+    Args:
+        period: steps from one averaging of variables to the next; its bytes are spread over all of them.
     """
     sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
     by_name = {v.name: v for v in step.variables}
@@ -31,7 +34,8 @@ def payload_matrix(
         if part.synchronizer == "ps":
             _add_parameter_server(sent, part, variable, topology)
         elif part.synchronizer != "none":
-            _add_collective(sent, part, variable, topology)
+            n_steps = period if part.synchronizer == "average" else 1
+            _add_collective(sent, part, variable, topology, n_steps)
     return tuple(tuple(round(value) for value in row) for row in sent)
 
 
@@ -75,13 +79,15 @@ def _add_parameter_server(
         sent[task][node.destination] += push + ids
 
 
-def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology) -> None:
-    """A ring over all members in rank order crosses from each task to the next once.
+def _add_collective(
+    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology, n_steps: int
+) -> None:
+    """A ring over all members in rank order crosses from each task to the next once in so many steps.
 
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
     n = node.n_members(topology)
-    if node.sparse:
+    if node.sparse and node.synchronizer != "average":
         shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
         most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
         longest = _rows(node, variable, most)
@@ -91,7 +97,7 @@ def _add_collective(sent: Matrix, node: PlanNode, variable: VariableSummary, top
     else:
         crossing = (n - 1) * _encoded_bytes(node)
     for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
-        sent[task][(task + 1) % topology.n_tasks] += crossing
+        sent[task][(task + 1) % topology.n_tasks] += crossing / n_steps
 
 
 def _encoded_bytes(node: PlanNode) -> int:

@@ -8,8 +8,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
-Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce"]
+Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average"]
 Transport = Literal["auto", "ring", "nccl", "tcp"]
+
+
+def period_of(params: Mapping[str, bool | int | float | str | None]) -> int:
+    """Steps from one averaging of variables to the next; every step unless a knob says otherwise."""
+    return int(params.get("period") or 1)
 
 
 class Frozen(BaseModel):

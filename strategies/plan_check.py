@@ -114,12 +114,14 @@ class _Check:
                 self._fail(
                     "nothing of it crosses replicas, so synchronizer must be none", got, "set it to none"
                 )
-        elif len(self.synchronizers) > 1:
+        elif len(self.synchronizers) > 1 and self.synchronizers != {"all-reduce", "average"}:
             self._fail(
-                "all variables must have one synchronizer",
+                "all variables must have one synchronizer, or all-reduce and average",
                 ", ".join(sorted(self.synchronizers)),
                 "choose one",
             )
+        elif got == "average" and self.v.rule == "sum":
+            self._fail("what replicas add up has no average", "synchronizer average", "make it all-reduce")
 
     @property
     def _served(self) -> bool:
@@ -130,6 +132,11 @@ class _Check:
     def _reduced(self) -> bool:
         """Whether it takes part in collectives."""
         return self.v.synced and self.node.synchronizer not in ("ps", "none")
+
+    @property
+    def _in_bucket(self) -> bool:
+        """Whether it travels with others: what is dense in collectives, and so are averages of tables."""
+        return self._reduced and (not self.v.sparse or self.node.synchronizer == "average")
 
     def _place(self) -> None:
         node = self.node
@@ -143,7 +150,7 @@ class _Check:
             self._fail(
                 "every replica has its own, so destination must be null", node.destination, "set it to null"
             )
-        in_bucket = self._reduced and not self.v.sparse
+        in_bucket = self._in_bucket
         if in_bucket and (node.group is None or node.group < 0):
             self._fail("group must be the number of its bucket", node.group, "give one from 0")
         if not in_bucket and node.group is not None:
@@ -201,8 +208,7 @@ class _Check:
                 self._fail(
                     f"{field} must be null where parts have {field}s", getattr(self.node, field), "drop it"
                 )
-        in_buckets = self._reduced and not self.v.sparse
-        for field, needed in (("destinations", self._served), ("groups", in_buckets)):
+        for field, needed in (("destinations", self._served), ("groups", self._in_bucket)):
             given: tuple[int, ...] | None = getattr(partition, field)
             if needed and (given is None or len(given) != n):
                 self._fail(
@@ -248,7 +254,7 @@ class _Check:
         transport = self.node.transport
         if transport is None:
             return
-        if not self._reduced or self.v.sparse:
+        if not self._reduced or self.v.sparse or self.node.synchronizer == "average":
             self._fail("transport is for dense gradients of collectives", transport, "set it to null")
         if transport == "tcp" and self.n_tasks < 2:
             self._fail("transport tcp needs two workers", "one", "use auto")
@@ -263,8 +269,10 @@ class _Check:
 
     def _compressor(self, compression: Compression) -> None:
         v, way_out = self.v, "set compressor to null"
-        if v.kind != "trainable" or self.node.synchronizer == "none":
-            self._fail("a compressor is for a gradient that crosses replicas", v.rule or v.kind, way_out)
+        stays = self.node.synchronizer in ("none", "average")
+        if v.kind != "trainable" or stays:
+            what = f"synchronizer {self.node.synchronizer}" if stays else v.rule or v.kind
+            self._fail("a compressor is for a gradient that crosses replicas", what, way_out)
         if v.sparse or v.dtype not in compressors.FLOATING or -1 in v.shape:
             what = "rows of a sparse gradient" if v.sparse else f"{v.dtype} of shape {v.shape}"
             self._fail("a compressor takes dense floating gradients", what, way_out)

@@ -150,7 +150,8 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
 def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass:
     if all(node.synchronizer == "none" for node in nodes):
         return "control"
-    if made_with.strategy_class == "statistical":
+    averaged = any(node.synchronizer == "average" for node in nodes)
+    if averaged or made_with.strategy_class == "statistical":
         return "statistical"
     return "bounded" if any(node.compressor for node in nodes) else "exact"
 

@@ -10,7 +10,7 @@ from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.plan import Plan, PlanNode, StepSummary
+from strategies.plan import Plan, PlanNode, StepSummary, period_of
 from strategies.topology import Topology
 
 Settled = tuple[Strategy, dict[str, ParamValue]]
@@ -95,7 +95,7 @@ def assembled(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
-    matrix = payload_matrix(step, nodes, topology)
+    matrix = payload_matrix(step, nodes, topology, period=period_of(values))
     return Plan(
         workload=step.workload,
         strategy=strategy.name,

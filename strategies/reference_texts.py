@@ -74,6 +74,14 @@ STRATEGIES: Mapping[str, Text] = {
         choose="in place of `all-reduce` for workers of several replicas, on a network slower than memory",
         avoid="with one replica per worker, where it is `all-reduce`",
     ),
+    "local-sgd": Text(
+        payload="each replica sends 2(N − 1)/N·S in every `period`-th step and nothing between, 2(N − 1)/N·S/"
+        "`period` on average, of which the prediction is rounded per link; tables whole, sums in every step",
+        memory=f"{_ALL_OF_IT}; slots stay apart, trainable variables and forward state are averaged",
+        choose="on a slow network, for models that bear replicas going apart for some steps",
+        avoid="where a run must compute what one device computes (but for `period=1` and plain descent), or "
+        "where tables are much larger than the rows that a period of steps looks up",
+    ),
     "partitioned-ps": Text(
         payload=_IN_PARTS,
         memory=f"parts are placed one by one, so that tasks hold nearly the same; {_SERVED}",
@@ -147,6 +155,7 @@ KNOBS: Mapping[str, str] = {
     "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",
+    "period": "steps from one average of variables to the next; the first step ends with one",
     "seed": "of the draws of axes",
     "servers": "workers that have a parameter server beside them, the first ones; all if left out",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",

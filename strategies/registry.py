@@ -3,7 +3,7 @@
 from typing import Any
 
 from strategies import compressors
-from strategies.builders import all_reduce, baselines, local, parameter_server, partitioned
+from strategies.builders import all_reduce, baselines, local, local_sgd, parameter_server, partitioned
 from strategies.builders.base import Param, Params, Strategy
 from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary
@@ -55,6 +55,13 @@ STRATEGIES = (
         layout=all_reduce.hierarchical,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
         refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="local-sgd",
+        summary="replicas update by themselves; every few steps their variables become their average",
+        strategy_class="statistical",
+        layout=local_sgd.averaged,
+        params=(local_sgd.PERIOD, *all_reduce.BUCKETS),
     ),
     Strategy(
         name="partitioned-ps",

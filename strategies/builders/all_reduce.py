@@ -8,9 +8,12 @@ from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, Vari
 from strategies.topology import Topology
 
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
-PARAMS = (
+BUCKETS = (
     Param(name="chunk_size", type=int, default=128, minimum=1),
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
+)
+PARAMS = (
+    *BUCKETS,
     Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS)),
     ACCUMULATE,
 )
@@ -21,12 +24,12 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
 
     New forward state is ready before any gradient and comes first.
     """
-    return _in_buckets(step, topology, params, "all-reduce")
+    return in_buckets(step, topology, params, "all-reduce")
 
 
 def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """As `bucketed`, between workers in place of replicas."""
-    return _in_buckets(step, topology, params, "hierarchical-all-reduce")
+    return in_buckets(step, topology, params, "hierarchical-all-reduce")
 
 
 def transport_of(topology: Topology, params: Params) -> Transport:
@@ -47,9 +50,10 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
     return None
 
 
-def _in_buckets(
+def in_buckets(
     step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
 ) -> list[PlanNode]:
+    """Synchronised variables in buckets as large as these knobs allow, sparse ones in none."""
     dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=readiness)
     bucket_of: dict[str, int] = {}
     bucket, n_in_bucket, bytes_in_bucket = 0, 0, 0

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
+Inherits: TypeAlias = Literal["own", "first", "share", "nothing"]
 _TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64}
 
 
@@ -20,7 +21,8 @@ class Fresh:
         dtype: float, double or int64.
         inherits: what a replica gets of the values that a checkpoint has for the replicas that saved it: its
             `own`; the `first` of all, where all replicas must have the same; or its `share` of their sum,
-            which is its own and, for the first of `owners`, those of all ranks that are no owners any more.
+            which is its own and, for the first of `owners`, those of all ranks that are no owners any more;
+            or `nothing`, for what counts from the start of a session.
         owners: the ranks that have such a variable, in ascending order.
     """
 
@@ -28,7 +30,7 @@ class Fresh:
     dims: tuple[int, ...]
     dtype: str
     seed: int = 0
-    inherits: Literal["own", "first", "share"] = "own"
+    inherits: Inherits = "own"
     owners: tuple[int, ...] = ()
 
     def value(self) -> Array:
@@ -46,7 +48,7 @@ class Fresh:
         Args:
             saved: rank → value of these dimensions.
         """
-        own = saved.get(rank or 0)
+        own = None if self.inherits == "nothing" else saved.get(rank or 0)
         if saved and self.inherits == "first":
             own = saved[min(saved)]
         elif self.inherits == "share" and self.owners[:1] == (rank,):

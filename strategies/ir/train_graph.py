@@ -88,19 +88,20 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Where one replica's value becomes everybody's: a gradient before its update, or a new forward state.
+    """Where one replica's value becomes everybody's: a gradient before its update, a new forward state…
 
     The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows in.
 
     Attributes:
-        role: gradient, or state (the value about to be assigned to a forward state variable).
+        role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
+            value of an updated one, about to be assigned to it).
         rule: mean, sum or first-replica; gradients are means.
         rank: the replica whose copy of the variable is updated; None when all share one.
         contributions: empty before replication.
     """
 
     variable: str
-    role: Literal["gradient", "state"]
+    role: Literal["gradient", "state", "variable"]
     rule: Rule
     dtype: DType
     shape: Shape

@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass
 
-from strategies.ir.fresh import Fresh
+from strategies.ir.fresh import Fresh, Inherits
 from strategies.ir.graph import Attr, DType, Node, Shape
 from strategies.ir.train_graph import Part, Variable
 from strategies.numerics.compressors.codec import StateSpec
@@ -28,22 +28,26 @@ class KeptState:
         spec: StateSpec,
         name: str,
         *,
-        of: str,
+        of: str | None = None,
+        group: str = "compressor",
         path: str,
         rank: int,
         device: str,
         owners: tuple[int, ...],
         shared: bool = False,
+        lasting: bool = True,
         part: Part | None = None,
     ) -> "KeptState":
         """A state of this name for one replica.
 
         Args:
             name: of the variable, the same on all replicas.
-            of: the variable whose gradient it belongs to.
+            of: the variable whose gradient it belongs to, None where it belongs to none.
+            group: what it is for.
             path: what the names of its nodes start with, the same on all replicas.
             owners: ranks of all replicas that have one.
             shared: what is the same on every replica at first must stay so.
+            lasting: a checkpoint's value goes on; otherwise every session begins with a fresh one.
             part: the range of a state of the whole variable that it is.
         """
         prefix = f"{path}/replica_{rank}/"
@@ -51,10 +55,15 @@ class KeptState:
         typed: dict[str, Attr] = {"dtype": dtype}
         # Random draws differ between replicas; a factor must not.
         owner = prefix if spec.initial == "seed" else name
+        inherits: Inherits = "share" if spec.owed else "own"
+        if not lasting:
+            inherits = "nothing"
+        elif shared and spec.initial == "normal":
+            inherits = "first"
         variable = Variable(
             name=name,
             kind="state",
-            group="compressor",
+            group=group,
             dtype=dtype,
             shape=shape,
             handle=f"{prefix}handle",
@@ -70,7 +79,7 @@ class KeptState:
                 dims=spec.dims,
                 dtype=spec.dtype,
                 seed=zlib.crc32(owner.encode()),
-                inherits="share" if spec.owed else "first" if shared and spec.initial == "normal" else "own",
+                inherits=inherits,
                 owners=owners,
             ),
         )

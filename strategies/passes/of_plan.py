@@ -1,8 +1,8 @@
 """The passes that carry out a plan, in their fixed order."""
 
 from strategies.builders.micro_batches import n_micro_batches
-from strategies.errors import StrategyError
 from strategies.passes.accumulate import Accumulate
+from strategies.passes.average import AverageVariables
 from strategies.passes.combine_local import CombineLocal
 from strategies.passes.compress import CompressedAllReduce, CompressedPush
 from strategies.passes.hoist_reads import HoistReads
@@ -15,7 +15,7 @@ from strategies.passes.ps_modes import reading_passes, updating_pass
 from strategies.passes.replicate import Replicate
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.transport_all_reduce import TransportAllReduce
-from strategies.plan import Compression, Plan
+from strategies.plan import Compression, Plan, period_of
 from strategies.plan_parts import cuts_of, parts_of
 from strategies.topology import Topology
 
@@ -53,6 +53,10 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         return (*replicate, *_through_servers(plan, task))
     if "hierarchical-all-reduce" in synchronizers:
         return (*replicate, *_between_workers(plan, task))
+    if "average" in synchronizers:
+        averaged = frozenset(n.variable for n in plan.nodes if n.synchronizer == "average")
+        average = AverageVariables(task=task, period=period_of(plan.strategy_params), variables=averaged)
+        replicate = (*replicate, average)
     return (*replicate, CombineLocal(task=task), *_collectives(plan, task, "replicas"))
 
 
@@ -71,12 +75,6 @@ def _through_servers(plan: Plan, task: int) -> tuple[Pass, ...]:
 
 def _between_workers(plan: Plan, task: int) -> tuple[Pass, ...]:
     """What a lone worker's leader collects is the total already."""
-    other = next((n for n in plan.nodes if n.synchronizer == "all-reduce"), None)
-    if other is not None:
-        raise StrategyError(
-            f"plan: variable {other.variable!r}: goes between workers like the others, got synchronizer "
-            "all-reduce; make it hierarchical-all-reduce, or all of them all-reduce"
-        )
     exchange = _collectives(plan, task, "workers") if len(plan.replicas_per_task) > 1 else ()
     return (Lead(task=task), CombineLocal(task=task), *exchange, HandOn(task=task))
 
@@ -100,8 +98,9 @@ def _compressions(plan: Plan) -> dict[str, Compression]:
 
 
 def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:
-    groups: dict[int, list[str]] = {}
+    """Variables that travel together; those that do not travel in every step, apart from those that do."""
+    groups: dict[tuple[int, str], list[str]] = {}
     for node in plan.nodes:
         if node.group is not None:
-            groups.setdefault(node.group, []).append(node.variable)
-    return tuple(tuple(groups[g]) for g in sorted(groups))
+            groups.setdefault((node.group, node.synchronizer), []).append(node.variable)
+    return tuple(tuple(groups[key]) for key in sorted(groups))

@@ -8,6 +8,7 @@ tf = pytest.importorskip("tensorflow")
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.traversal import prune  # noqa: E402
 from strategies.ir.verify import verify  # noqa: E402
+from strategies.passes.average import AverageVariables  # noqa: E402
 from strategies.passes.combine_local import CombineLocal  # noqa: E402
 from strategies.passes.lead import HandOn, Lead  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
@@ -28,6 +29,8 @@ ROWS = [
     ("hierarchical-all-reduce", 0, "lead"),
     ("hierarchical-all-reduce", 1, "combine-local"),
     ("hierarchical-all-reduce", 1, "hand-on"),
+    ("local-sgd", 0, "average-variables"),
+    ("local-sgd", 1, "combine-local"),
     ("ps", 1, "replicate"),
     ("ps", 1, "combine-local"),
     ("ps", 0, "sync-ps"),
@@ -76,7 +79,7 @@ def test_the_rows_name_every_pass(cases):
     named = {(strategy, name) for strategy, _, name in ROWS}
     planned = {
         (strategy, each.name)
-        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce")
+        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce", "local-sgd")
         for each in passes_of(case.plan(strategy, (2, 2)), 0)
     }
     assert {name for _, name in named} == {name for _, name in planned}
@@ -98,6 +101,7 @@ def nothing_to_do(case):
     yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
     yield TransportAllReduce(task=0, buckets=()), combined, sparse_only
     yield CombineLocal(task=0), combined, topology
+    yield AverageVariables(task=0, period=2, variables=frozenset()), hoisted, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
     yield Lead(task=0), combined, shared
     handed = HandOn(task=0).apply(combined, topology)

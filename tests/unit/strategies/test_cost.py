@@ -118,6 +118,19 @@ def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
     assert made.payload_bytes_per_step == 2 * (18 * (ROW + ID) + LENGTH)
 
 
+@pytest.mark.parametrize("period", [1, 3, 8])
+def test_an_average_spreads_its_bytes_over_the_steps_of_its_period(period):
+    """`2(N-1)/N * S / k` from each replica on average; variables are dense where gradients are rows."""
+    made = plan("local-sgd", step_of(*DENSE.variables, TABLE), (1, 1, 1), period=period)
+    each = round(2 * 2 / 3 * (S + TABLE.bytes) / period)
+    assert made.payload_matrix == ((0, each, 0), (0, 0, each), (each, 0, 0))
+
+
+def test_what_replicas_add_up_travels_in_every_step():
+    sums = step_of(*DENSE.variables, state("seen", 30, rule="sum"))
+    assert plan("local-sgd", sums, (1, 1), period=10).payload_bytes_per_step == 2 * (S // 10 + 120)
+
+
 def test_rows_are_no_more_than_the_table_has():
     made = plan("all-reduce", step_of(TABLE), (1, 1), batch_size=1000)
     assert made.payload_bytes_per_step == 2 * (50 * (ROW + ID) + LENGTH)

@@ -26,6 +26,7 @@ STEP = step_of(
     slot("w/count", "w"),
     slot("iteration", None),
     state("mean", 3),
+    state("seen", 1, rule="sum"),
     state("seed", 2, rule="per-replica"),
 )
 GRAPH = [s for s in STRATEGIES if s.runner == "graph" and not s.single]
@@ -107,6 +108,8 @@ def test_bytes_and_class_follow_from_the_nodes():
     silent = make_plan("none", {}, STEP, TWO)
     assert edited(silent).strategy.strategy_class == "control"
     assert edited(make_plan("ps", {"sync": False}, STEP, TWO)).strategy.strategy_class == "statistical"
+    in_step = make_plan("all-reduce", {}, STEP, TWO)
+    assert edited(in_step, put("b", synchronizer="average")).strategy.strategy_class == "statistical"
 
 
 def test_a_plan_of_a_users_own_strategy_needs_no_file():
@@ -196,7 +199,22 @@ MISTAKES = {
     "mixture": (
         "ps",
         put("b", synchronizer="none"),
-        "'w': all variables must have one synchronizer, got none,",
+        "'w': all variables must have one synchronizer, .*got none, ps; choose",
+    ),
+    "two ways of collectives": (
+        "hierarchical-all-reduce",
+        put("b", synchronizer="all-reduce"),
+        "'w': all variables must have one synchronizer, .*got all-reduce, hierarchical-all-reduce; choose",
+    ),
+    "averaged sum": (
+        "local-sgd",
+        put("seen", synchronizer="average"),
+        "'seen': what replicas add up has no average, got synchronizer average; make it all-reduce",
+    ),
+    "compressed average": (
+        "local-sgd",
+        put("w", compressor={"name": "fp16"}),
+        "'w': a compressor is for a gradient that crosses replicas, got synchronizer average; set",
     ),
     "no bucket": (
         "all-reduce",

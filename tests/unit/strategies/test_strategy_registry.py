@@ -68,6 +68,8 @@ def test_either_spelling_resolves():
         ("all-reduce", {"accumulate": 0}, "accumulate must be at least 1, got 0; leave it out for 1"),
         ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; it takes no parameters"),
         ("tf-mirrored", {"accumulate": 2}, "unknown parameter 'accumulate'"),
+        ("local-sgd", {"period": 0}, "period must be at least 1, got 0; leave it out for 8"),
+        ("local-sgd", {"compressor": "fp16"}, "unknown parameter 'compressor'"),
         ("all-reduce", {"chunk_size": "8"}, "chunk_size must be int, got '8'"),
         ("all-reduce", {"chunk_size": True}, "chunk_size must be int, got True"),
         ("all-reduce", {"chunk_size": 1.0}, "chunk_size must be int, got 1.0"),

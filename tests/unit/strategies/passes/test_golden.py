@@ -89,6 +89,7 @@ def tiny() -> TrainGraph:
         ("all-reduce", 0, "dense-all-reduce"),
         ("hierarchical-all-reduce", 0, "combine-local"),
         ("hierarchical-all-reduce", 0, "hand-on"),
+        ("local-sgd", 0, "average-variables"),
         ("ps", 0, "replicate"),
         ("ps", 0, "combine-local"),
         ("ps", 0, "sync-ps"),
