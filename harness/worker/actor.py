@@ -7,6 +7,7 @@ methods from several threads, so that a process can be killed while a job of it 
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +24,9 @@ from harness.worker.replies import Answer, Died, Reply, Silent
 _MESSAGE_LIMIT = 65536
 _EXIT_NEWS_S = 2.0  # from a closed channel to the news of the exit code
 _FORK_S = 30.0
+_CHECK_S = 0.5
+STOPPED_S = 10.0
+"""For so long a process may be halted by a signal before it is given up."""
 _STACKS_S = 0.3  # for a silent process to write its stacks into its log
 
 
@@ -148,15 +152,18 @@ class Worker:
         child = self._children.get(pid)
         if child is None:
             return self._zygote_died() if self._zygote_gone.is_set() else Died(what="process", exit_code=None)
-        deadline_s = time.monotonic() + timeout_s
+        started_s = time.monotonic()
+        deadline_s = started_s + timeout_s
         try:
             channel.send_message(child.jobs, job, deadline_s=deadline_s)
+            _wait_for_answer(child, deadline_s)
             return Answer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
         except TimeoutError:
             is_stopped = linux.is_stopped(pid)
             self._signal(child, signal.SIGUSR1)
             child.exited.wait(_STACKS_S)
-            return Silent(waited_s=timeout_s, is_stopped=is_stopped)
+            waited_s = min(timeout_s, time.monotonic() - started_s)
+            return Silent(waited_s=waited_s, is_stopped=is_stopped)
         except (channel.ChannelClosedError, OSError):
             child.exited.wait(_EXIT_NEWS_S)
             if self._zygote_gone.is_set():
@@ -269,3 +276,20 @@ class Worker:
     def _zygote_died(self) -> Died:
         self._zygote_gone.wait(_EXIT_NEWS_S)
         return Died(what="zygote", exit_code=self._zygote_exit)
+
+
+def _wait_for_answer(child: _Child, deadline_s: float) -> None:
+    """Wait until a process begins to answer or its socket closes; one that is halted gets little time.
+
+    Raises:
+        TimeoutError: it does not answer.
+    """
+    halted_s = 0.0
+    while True:
+        waited_from_s = time.monotonic()
+        left_s = deadline_s - waited_from_s
+        if left_s <= 0 or halted_s > STOPPED_S:
+            raise TimeoutError
+        if select.select([child.jobs], [], [], min(left_s, _CHECK_S))[0]:
+            return
+        halted_s = halted_s + time.monotonic() - waited_from_s if linux.is_stopped(child.pid) else 0.0

@@ -102,6 +102,23 @@ def test_silence_is_told_and_stacks_are_logged(worker: Worker, pid: int, tmp_pat
     assert "in sleep" in (tmp_path / "worker.log").read_text()
 
 
+def test_a_halted_process_is_given_up_long_before_its_time(
+    worker: Worker, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.worker.actor.STOPPED_S", 0.2)
+    os.kill(pid, signal.SIGSTOP)
+    reply = worker.call(pid, pack_job("actor_jobs:pid", ()), 3600.0)
+    assert isinstance(reply, Silent)
+    assert reply.is_stopped
+    assert reply.waited_s < 3600.0
+
+
+def test_a_process_that_goes_on_after_a_halt_answers(worker: Worker, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, (pid, signal.SIGCONT)).start()
+    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 60.0)) == pid
+
+
 def test_a_dead_zygote_takes_its_processes_along(worker: Worker, pid: int, tmp_path: Path) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
