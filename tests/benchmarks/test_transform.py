@@ -22,17 +22,24 @@ from strategies.passes.of_plan import passes_of, topology_of
 from strategies.passes.pipeline import Transformed, run_passes
 from strategies.plan import Plan
 from strategies.plan_parts import parts_of
-from strategies.registry import make_plan
+from strategies.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 
 pytestmark = pytest.mark.tensorflow
 
-STRATEGIES = ("none", "ps", "ps-load-balancing", "all-reduce", "partitioned-ps")
-SHARED = ("ps", "ps-load-balancing", "partitioned-ps")
+# One of each way to rewrite a step; with `--all-cases` every strategy that does.
+CHOSEN = ("none", "ps", "ps-load-balancing", "all-reduce", "partitioned-ps")
+EVERY = tuple(s.name for s in STRATEGIES if s.runner == "graph" and not s.single)
 BATCH_SIZE = 64
 LARGEST = (20_000, 8)
 Cell = tuple[int, int]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.function is test_transform:
+        every = metafunc.config.getoption("--all-cases")
+        metafunc.parametrize("strategy", EVERY if every else CHOSEN)
 
 
 @cache
@@ -60,7 +67,7 @@ def in_parts(step: TrainGraph, plan: Plan) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHOSEN)
 def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers: int) -> None:
     n_nodes = 400
     step = captured(n_nodes)
@@ -69,7 +76,8 @@ def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers
     for n_replicas in (2, 4, 8):
         made = transformed(strategy, n_nodes, n_replicas, n_workers, check=True)
         sizes[n_replicas] = len(made.step.graph.nodes)
-        n_copies = 1 if strategy in SHARED else n_replicas
+        shared = any(node.synchronizer == "ps" for node in plan_of(strategy, n_nodes, 2, n_workers).nodes)
+        n_copies = 1 if shared else n_replicas
         assert len(made.step.losses) == n_replicas
         n_variables, n_boundaries = in_parts(step, plan_of(strategy, n_nodes, n_replicas, n_workers))
         assert len(made.step.variables) == n_copies * n_variables
@@ -80,7 +88,6 @@ def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_transform(
     strategy: str,
     n_workers: int,
