@@ -138,7 +138,6 @@ def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strateg
     [
         ("partitioned-ps", "powersgd"),
         ("random-axis-partitioned-all-reduce", "powersgd"),
-        ("sharded-ps", "topk"),
     ],
 )
 def test_what_workers_sent_and_kept_of_parts_is_the_sum_of_all_gradients(steady, strategy, compressor):

@@ -1,8 +1,9 @@
 """Knobs with each other and on variables in parts: each does what it does alone.
 
-By default on combinations that hold every strategy; with `--all-cases` on more workloads and topologies.
+By default on few combinations; with `--all-cases` on all strategies, more workloads and topologies.
 """
 
+import itertools
 from typing import Any
 
 import pytest
@@ -20,16 +21,23 @@ from harness.worker.update_loop import UpdateLoop  # noqa: E402
 from strategies.plan import Compression, Plan  # noqa: E402
 
 SERVERS = ("partitioned-ps", "uneven-partitioned-ps", "sharded-ps")
-WORKLOADS = (("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "adam"))
+WORKLOADS = (("digits-mlp", "momentum"), ("word-lm", "adagrad"), ("digits-cnn", "adam"))
+# By default few of all combinations.
+SERVED = (("sharded-ps", WORKLOADS[0]), ("uneven-partitioned-ps", WORKLOADS[1]))
+MODES = (("ps", "compressor"), ("sharded-ps", "proxy"))
+CODED = ("partitioned-ps", "partitioned-all-reduce")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "served" not in metafunc.fixturenames:
-        return
-    chosen = list(zip(SERVERS, WORKLOADS, strict=True))
-    if metafunc.config.getoption("--all-cases"):
-        chosen = [(strategy, workload) for strategy in SERVERS for workload in WORKLOADS]
-    metafunc.parametrize("served", chosen, ids=lambda c: f"{c[0]}-{'-'.join(c[1])}")
+    every = metafunc.config.getoption("--all-cases")
+    if "served" in metafunc.fixturenames:
+        chosen = itertools.product(SERVERS, WORKLOADS) if every else SERVED
+        metafunc.parametrize("served", list(chosen), ids=lambda c: f"{c[0]}-{'-'.join(c[1])}")
+    if "knob" in metafunc.fixturenames:
+        pairs = itertools.product(("ps", "sharded-ps"), ("compressor", "proxy")) if every else MODES
+        metafunc.parametrize(("strategy", "knob"), list(pairs))
+    if "coded" in metafunc.fixturenames:
+        metafunc.parametrize("coded", PARTITIONED if every else CODED)
 
 
 def in_parts(case: Case, strategy: str, replicas: tuple[int, ...], **params: Any) -> Plan:
@@ -61,11 +69,11 @@ def test_an_asynchronous_worker_updates_all_parts_with_its_own_examples(cases, s
         assert plain_steps_equal(case, own, workers.cluster.read())
 
 
-@pytest.mark.parametrize(("strategy", "together"), [("sharded-ps", False), ("uneven-partitioned-ps", True)])
-def test_a_stale_update_of_all_parts_is_one_step_on_the_mean(cases, monkeypatch, strategy, together):
+def test_a_stale_update_of_all_parts_is_one_step_on_the_mean(cases, monkeypatch, all_cases):
     case = cases.of("word-lm", "adagrad")
-    plan = in_parts(case, strategy, (2, 1), staleness=2)
-    assert takes_the_mean(case, plan, monkeypatch, n_workers=1 + together)
+    for strategy, n_workers in (("uneven-partitioned-ps", 2), ("sharded-ps", 1))[: 1 + all_cases]:
+        plan = in_parts(case, strategy, (2, 1), staleness=2)
+        assert takes_the_mean(case, plan, monkeypatch, n_workers=n_workers)
 
 
 def takes_the_mean(case: Case, plan: Plan, monkeypatch: pytest.MonkeyPatch, *, n_workers: int) -> bool:
@@ -86,8 +94,6 @@ def takes_the_mean(case: Case, plan: Plan, monkeypatch: pytest.MonkeyPatch, *, n
 LOSSLESS = Compression(name="topk", ratio=1.0)
 
 
-@pytest.mark.parametrize("strategy", ["ps", "sharded-ps"])
-@pytest.mark.parametrize("knob", ["proxy", "compressor"])
 def test_modes_with_proxies_and_compressors(cases, monkeypatch, strategy, knob):
     case = cases.of("digits-mlp", "momentum")
     params = {**PARTITIONED.get(strategy, {}), "local_proxy_variable": knob == "proxy"}
@@ -111,16 +117,15 @@ def test_a_late_contribution_is_dropped_from_all_parts(cases):
     assert held_back(case, plan) == (True, 2, [3, 3, 3])
 
 
-@pytest.mark.parametrize("strategy", PARTITIONED)
-def test_a_compressor_that_keeps_everything_is_exact(cases, strategy, all_cases):
+def test_a_compressor_that_keeps_everything_is_exact(cases, coded, all_cases):
     lossless = [(Compression(name="topk", ratio=1.0), None)]
-    if strategy != "random-axis-partitioned-all-reduce":
+    if coded != "random-axis-partitioned-all-reduce":
         # A part with more rows than columns is not met whole by a factor of its columns.
         lossless.append((Compression(name="powersgd", rank=1000), 1e-8))
     for workload in ("wide-mlp", "word-lm") if all_cases else ("wide-mlp",):
         case = cases.of(workload, "adam")
         for compression, allowed in lossless:
-            plan = with_all(in_parts(case, strategy, (2, 1)), compression)
+            plan = with_all(in_parts(case, coded, (2, 1)), compression)
             assert any(node.compressor and node.partition for node in plan.nodes)
             verdict = case.check(plan)
             worst = max(verdict.variables, key=lambda v: v.update_error)
