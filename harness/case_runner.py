@@ -19,7 +19,7 @@ from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
 from harness.records import Equivalence
 from harness.worker.jobs import Opened, TimedSteps
-from strategies.plan import Plan
+from strategies.plan import Plan, period_of
 
 JOBS = "harness.worker.jobs"
 BASELINE = "harness.worker.baseline"
@@ -92,7 +92,13 @@ def run_case(
         if reference is not None:
             equivalence = _noted(check(processes, reference).verdict, repeat)
             _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
-        measurement = measure(processes, n_steps=n_steps, warmup=warmup, batch_size=plan.batch_size)
+        measurement = measure(
+            processes,
+            n_steps=n_steps,
+            warmup=warmup,
+            batch_size=plan.batch_size,
+            period=period_of(plan.strategy_params),
+        )
         notes = _update_notes(processes, plan)
         saved_step = None
         if checkpoint is not None:

@@ -44,27 +44,30 @@ class Measurement:
     steps: Steps
 
 
-def measure(processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int) -> Measurement:
+def measure(
+    processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int, period: int = 1
+) -> Measurement:
     """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
 
     The last warm-up step, if there is any, runs in one go with the window: workers start a little
-    apart and meet in it. Bytes are counted over both.
+    apart and meet in it. Bytes are counted over both; where steps differ, more warm-up steps join them until
+    they are whole periods.
 
     Args:
         n_steps: in the timed window.
         warmup: number of steps before it, or `auto`: as many as it takes, see `windows.transient_steps`.
         batch_size: examples of the global batch.
+        period: steps after which what a step sends begins anew.
     Raises:
         CaseError: as `ProcessSet.call`.
     """
     run = _Run(processes)
-    settled, n_lead = True, 1
+    settled, n_lead = True, 0 if warmup == 0 else 1
+    n_lead += -(n_lead + n_steps) % period
     if warmup == "auto":
         settled = _warm_up(run)
-    elif warmup == 0:
-        n_lead = 0
-    elif warmup > 1:
-        run.first_steps(warmup - 1)
+    elif warmup > n_lead:
+        run.first_steps(warmup - n_lead)
     before = run.counters()
     run.steps(n_lead + n_steps)
     tcp = merge(before, run.counters(), n_steps=n_lead + n_steps)

@@ -109,6 +109,19 @@ def test_no_warm_up_at_all() -> None:
     assert not measured.steps.warmup.any()
 
 
+@pytest.mark.parametrize(
+    ("warmup", "runs", "warmup_steps"),
+    [(0, [24], 4), (1, [24], 4), (3, [24], 4), (7, [1, 2, 24], 7)],
+)
+def test_bytes_are_counted_over_whole_periods(warmup: int, runs: list[int], warmup_steps: int) -> None:
+    processes = FakeProcesses([0.1], [(0.5,), (0.5,)])
+    measured = measure(processes, n_steps=20, warmup=warmup, batch_size=32, period=8)
+    assert [n for name, n in processes.calls if name == "run_steps"] == runs
+    assert (measured.warmup_steps, measured.step_s.n) == (warmup_steps, 20)
+    assert measured.tcp is not None
+    assert measured.tcp.matrix == ((0.0, 1000.0), (1000.0, 0.0))
+
+
 def test_automatic_warm_up_goes_on_until_the_times_settle() -> None:
     slow = [1.0 - 0.04 * step for step in range(20)]
     processes = FakeProcesses([*slow, 0.1], [(0.5,), (0.5,)])
