@@ -7,7 +7,7 @@ from harness.equivalence import Array, Checked, Reference, Verdict, Yardstick
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
-from harness.worker.reference import PLAIN, VARIATIONS, run_reference
+from harness.worker.reference import PLAIN, VARIATIONS, run_references
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan
@@ -30,13 +30,12 @@ def make_reference(
     step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
 ) -> Reference:
     """Run the reference, and those that differ from it in rounding, a step for each global batch."""
-    plain = run_reference(step, initial, topology, batches, PLAIN)
-    others = [run_reference(step, initial, topology, batches, rounding).values for rounding in VARIATIONS]
+    plain, *others = run_references(step, initial, topology, batches, [PLAIN, *VARIATIONS])
     yardstick = Yardstick.of(
         [Checked(name=v.name, kind=v.kind, group=v.group) for v in step.variables],
         plain.initial,
         plain.values,
-        others,
+        [other.values for other in others],
         n_steps=len(batches),
         eps=max((_EPS[v.dtype] for v in step.variables if v.dtype in _EPS), default=_EPS["float"]),
     )

@@ -6,6 +6,7 @@ and forward state is merged by its rule.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,20 +61,25 @@ class ReferenceResult:
     losses: tuple[float, ...]
 
 
-def run_reference(
+def run_references(
     step: TrainGraph,
     initial: InitialValues,
     topology: Topology,
     batches: Sequence[Sequence[Array]],
-    rounding: Rounding = PLAIN,
-    *,
-    target: str = "",
-) -> ReferenceResult:
-    """Run the reference on global batches, a step each."""
-    with _Reference(step, initial, topology, rounding, target) as reference:
-        before = reference.snapshot()
-        losses = tuple(reference.step(batch) for batch in batches)
-        return ReferenceResult(values=reference.snapshot(), initial=before, losses=losses)
+    roundings: Sequence[Rounding],
+) -> list[ReferenceResult]:
+    """Run the reference on global batches, a step each, once for each rounding."""
+    results = []
+    with ExitStack() as opened:
+        reference = None
+        for rounding in roundings:
+            if reference is None or not reference.starts_over:
+                reference = opened.enter_context(_Reference(step, initial, topology))
+            reference.begin(rounding)
+            before = reference.snapshot()
+            losses = tuple(reference.step(batch) for batch in batches)
+            results.append(ReferenceResult(values=reference.snapshot(), initial=before, losses=losses))
+    return results
 
 
 def first_crossing(
@@ -84,46 +90,54 @@ def first_crossing(
     Returns:
         `Boundary.values` → values, and row ids if it is sparse.
     """
-    with _Reference(step, initial, topology, PLAIN, "") as reference:
+    with _Reference(step, initial, topology) as reference:
+        reference.begin(PLAIN)
         return reference.crossing(batch)[1]
 
 
 class _Reference:
-    """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers."""
+    """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
-    def __init__(
-        self, step: TrainGraph, initial: InitialValues, topology: Topology, rounding: Rounding, target: str
-    ) -> None:
+    Attributes:
+        starts_over: it can begin again: all that a step leaves behind is in variables, for no op draws from a
+            state of its own.
+    """
+
+    def __init__(self, step: TrainGraph, initial: InitialValues, topology: Topology) -> None:
         self._step = step
+        self._initial = initial
         self._shards = topology.shards()
         self._batch_size = topology.batch_size
-        self._rounding = rounding
-        self._random = np.random.default_rng(rounding.jitter)
-        own = {v.name: v for v in step.variables if v.rule == "per-replica"}
-        self._own = own
+        self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         self._replica_targets = replica_targets(step)
+        self.starts_over = reseed(step.graph, 1) is step.graph
         alone = Topology(replicas_per_task=(1,), batch_size=max(s.examples for s in self._shards))
         graphs = [reseed(step.graph, s.rank) for s in self._shards]
         distinct = {id(g): g for g in graphs}
         sessions = {
             key: WorkerSession(
                 build_program(replace(step, graph=graph), alone, 0, nodes_before=len(graph.nodes)),
-                target,
+                "",
                 initial,
             )
             for key, graph in distinct.items()
         }
         self._sessions = list(sessions.values())
         self._session_of = [sessions[id(g)] for g in graphs]
+        for session in self._sessions:
+            session.setup()
+
+    def begin(self, rounding: Rounding) -> None:
+        """Give every variable its initial value."""
+        self._rounding = rounding
+        self._random = np.random.default_rng(rounding.jitter)
         self._random_state: dict[Copy, Array] = {
-            (v.name, s.rank): np.array(initial.value(v.name, _mix(v, s), rank=s.rank))
-            for v in own.values()
+            (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
+            for v in self._own.values()
             for s in self._shards
         }
-        self._values: dict[str, Array] = {}
         for session in self._sessions:
             session.load()
-            session.setup()
 
     def __enter__(self) -> "_Reference":
         return self
