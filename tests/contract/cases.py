@@ -1,13 +1,14 @@
-"""What the contract tests share: small workloads captured once, and references run once per topology."""
+"""What the contract tests share: models captured once, and references run once per topology."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import keras
+from model import Model
+from models import MODELS
 from servers import running
 
 from harness.equivalence import Verdict
@@ -23,27 +24,8 @@ from strategies.summary import summarise
 from strategies.tf_bridge.capture import capture
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology
-from workloads import registry
-from workloads.data import batches
 
 Start = Callable[[Sequence[Program], InitialValues], AbstractContextManager[InProcessCluster]]
-
-N_STEPS = 3
-# No number of replicas divides it, so that shards are never equally large.
-BATCH_SIZE = 7
-SMALL: Mapping[str, Mapping[str, Any]] = {
-    "digits-mlp": {"units": 12},
-    "digits-cnn": {"filters": 3, "units": 8},
-    "word-lm": {"vocabulary": 40, "sequence_length": 4, "embedding": 6, "units": 5},
-    "wide-mlp": {"units": 16, "layers": 2, "features": 9, "examples": 64},
-}
-OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
-    "momentum": {"optimizer": "momentum"},
-    "adam": {"optimizer": "adam"},
-    "adamw-clipped": {"optimizer": "adamw", "clip_global_norm": 0.5},
-    "adagrad": {"optimizer": "adagrad"},
-    "rmsprop": {"optimizer": "rmsprop"},
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +69,22 @@ class Cases:
     """Makes cases, each once; captures lie below `folder`."""
 
     folder: Path
-    _made: dict[tuple[str, str], Case] = field(default_factory=dict)
+    _made: dict[str, Case] = field(default_factory=dict)
 
     def of(self, workload: str, optimizer: str) -> Case:
-        if (workload, optimizer) not in self._made:
-            self._made[workload, optimizer] = self._capture(workload, optimizer)
-        return self._made[workload, optimizer]
+        return self.model(f"{workload}+{optimizer}")
 
-    def _capture(self, name: str, optimizer: str) -> Case:
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(1)
-        workload = registry.resolve(name, {**SMALL[name], **OPTIMIZER_PARAMS[optimizer]})
-        captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-        fed = itertools.islice(batches(workload, batch_size=BATCH_SIZE, seed=0), N_STEPS)
-        return case_of(captured, [list(batch) for batch in fed], self.folder / f"{name}+{optimizer}")
+    def model(self, name: str) -> Case:
+        if name not in self._made:
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(1)
+            self._made[name] = case_of_model(MODELS[name](), self.folder / name)
+        return self._made[name]
+
+
+def case_of_model(model: Model, folder: Path) -> Case:
+    """A case of a model that was just made."""
+    return case_of(capture(model.step, model.spec), model.batches, folder)
 
 
 def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path) -> Case:

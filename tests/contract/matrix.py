@@ -1,9 +1,12 @@
 """Names of what the equivalence matrix is made of; no TensorFlow, for collecting needs none."""
 
+from collections.abc import Iterator
+
+from strategies.registry import describe, resolve
+
 WORKLOADS = ("digits-mlp", "digits-cnn", "word-lm", "wide-mlp")
 OPTIMIZERS = ("momentum", "adam", "adamw-clipped", "adagrad", "rmsprop")
 TOPOLOGIES: tuple[tuple[int, ...], ...] = ((2,), (1, 1), (2, 2), (1, 1, 1), (2, 1), (1, 2))
-EXACT = ("ps", "ps-load-balancing", "all-reduce")
 # Strategy → parameters with which tiny models have parts.
 PARTITIONED: dict[str, dict[str, int]] = {
     "partitioned-ps": {},
@@ -12,3 +15,14 @@ PARTITIONED: dict[str, dict[str, int]] = {
     "partitioned-all-reduce": {},
     "random-axis-partitioned-all-reduce": {"seed": 3},
 }
+
+
+def _exact() -> Iterator[str]:
+    for described in describe():
+        strategy, _ = resolve(described["name"])
+        if strategy.strategy_class == "exact" and strategy.runner == "graph" and not strategy.single:
+            yield strategy.name
+
+
+EXACT = tuple(_exact())
+"""Every strategy of class `exact` that rewrites graphs; rivals are checked where they run."""

@@ -10,21 +10,18 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import BATCH_SIZE, case_of  # noqa: E402
 from covering import covering  # noqa: E402
 from matrix import EXACT, OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS  # noqa: E402
+from model import BATCH_SIZE  # noqa: E402
+from models import STATE  # noqa: E402
 from test_mutations import after, broken, noticed, reweighted  # noqa: E402
-from test_steps_of_other_kinds import SPEC, STEPS, fed, kernel, step_of  # noqa: E402
 
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.ir.graph import producer  # noqa: E402
 from strategies.ir.traversal import ancestors, descendants  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
 
-STRATEGIES: dict[str, dict[str, int]] = {
-    name: {} for name in (*EXACT, "hierarchical-all-reduce")
-} | PARTITIONED
+STRATEGIES: dict[str, dict[str, int]] = {name: {} for name in EXACT} | PARTITIONED
 FACTORS = {
     "workload": WORKLOADS,
     "optimizer": OPTIMIZERS,
@@ -63,21 +60,12 @@ def test_equivalent(cases, combination):
     assert verdict.tolerance < 1e-9
 
 
-def looped():
-    w = kernel()
-
-    def loss(x):
-        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.tanh(y * w) + x), (0, x))[1]
-        return tf.reduce_mean(y**2)
-
-    return step_of(loss, w)
-
-
 @pytest.mark.parametrize(
-    ("made", "strategy"), [*zip(STEPS, itertools.cycle(["ps", "all-reduce"]), strict=False), (looped, "ps")]
+    ("model", "strategy"),
+    [*zip(STATE, itertools.cycle(["ps", "all-reduce"]), strict=False), ("first-loop", "ps")],
 )
-def test_steps_of_other_kinds(tmp_path, made, strategy):
-    case = case_of(capture(made(), SPEC), fed(), tmp_path / f"{made.__name__}+plain")
+def test_state_and_loops(cases, model, strategy):
+    case = cases.model(model)
     verdict = case.check(case.plan(strategy, (1, 1), accumulate=2))
     assert verdict.equivalent, [v for v in verdict.variables if v.update_error > verdict.tolerance]
 

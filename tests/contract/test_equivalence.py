@@ -1,40 +1,42 @@
 """Every exact strategy computes what one device computes, in float64, and `none` does not.
 
-By default on few combinations of workload, optimizer and topology, which hold every pair of them, and on
-each of them every strategy; with `--all-cases` on all of them.
+By default every strategy meets each of a few models, and among these every topology; with `--all-cases` every
+strategy meets every model on every topology.
 """
 
 import itertools
 
 import pytest
-from covering import covering
-from matrix import EXACT, OPTIMIZERS, TOPOLOGIES, WORKLOADS
+from matrix import EXACT, PARTITIONED, TOPOLOGIES
 
 pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow")
 
-FACTORS = {"workload": WORKLOADS, "optimizer": OPTIMIZERS, "replicas": TOPOLOGIES}
+from models import FEW, MODELS  # noqa: E402
+
+ROWS = {
+    **{name: (name, PARTITIONED.get(name, {})) for name in EXACT},
+    "ps-with-proxies": ("ps-load-balancing", {"local_proxy_variable": True}),
+}
 
 
 def pytest_generate_tests(metafunc):
     if "combination" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        chosen = list(itertools.product(*FACTORS.values()))
+        chosen = list(itertools.product(MODELS, TOPOLOGIES, ROWS))
     else:
-        chosen = covering(FACTORS, list(itertools.combinations(FACTORS, 2)))
-    # Neighbours share a capture.
-    chosen.sort(key=lambda choice: (WORKLOADS.index(choice[0]), OPTIMIZERS.index(choice[1])))
-    metafunc.parametrize("combination", chosen, ids=lambda c: "-".join((*c[:2], "+".join(map(str, c[2])))))
+        # A model has one topology, for a reference takes as long as several strategies.
+        pairs = zip(FEW, itertools.cycle(TOPOLOGIES), strict=False)
+        chosen = [(*pair, row) for pair in pairs for row in ROWS]
+    metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
 
 
-@pytest.fixture
-def case(cases, combination):
-    return cases.of(*combination[:2])
-
-
-@pytest.mark.parametrize("strategy", EXACT)
-def test_an_exact_strategy_computes_what_one_device_computes(case, combination, strategy):
-    plan = case.plan(strategy, combination[2])
+def test_an_exact_strategy_computes_what_one_device_computes(cases, combination):
+    model, replicas, row = combination
+    strategy, params = ROWS[row]
+    case = cases.model(model)
+    plan = case.plan(strategy, replicas, **params)
     assert plan.strategy_class == "exact"
     verdict = case.check(plan)
     worst = max(verdict.variables, key=lambda v: v.update_error)
@@ -45,8 +47,11 @@ def test_an_exact_strategy_computes_what_one_device_computes(case, combination, 
     assert verdict.tolerance < 1e-9
 
 
-def test_replicas_that_do_not_communicate_drift_apart(case, combination):
-    plan = case.plan("none", combination[2])
+@pytest.mark.parametrize("replicas", [(2,), (2, 1)], ids=str)
+@pytest.mark.parametrize("model", FEW[:4])
+def test_replicas_that_do_not_communicate_drift_apart(cases, model, replicas):
+    case = cases.model(model)
+    plan = case.plan("none", replicas)
     assert plan.strategy_class == "control"
     assert plan.payload_bytes_per_step == 0
     verdict = case.check(plan)

@@ -11,10 +11,11 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
 tf = pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
-from cases import BATCH_SIZE, SMALL, Case, case_of  # noqa: E402
+from cases import Case, case_of  # noqa: E402
+from model import BATCH_SIZE  # noqa: E402
+from models import SMALL, STATE  # noqa: E402
 from servers import running  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
-from test_steps_of_other_kinds import SPEC, STEPS, fed  # noqa: E402
 
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
@@ -62,10 +63,10 @@ def test_averaging_plain_descent_in_every_step_is_exact(plain, workload, replica
     assert verdict.tolerance < 1e-9
 
 
-@pytest.mark.parametrize("made", STEPS)
-def test_steps_of_other_kinds(tmp_path, made):
+@pytest.mark.parametrize("model", STATE)
+def test_steps_of_other_kinds(cases, model):
     """Sums, counts and averages that replicas keep, unused variables, tables, looks after updates."""
-    case = case_of(capture(made(), SPEC), fed(), tmp_path / f"{made.__name__}+plain")
+    case = cases.model(model)
     verdict = case.check(case.plan(NAME, (2, 1), period=1))
     assert verdict.equivalent, [v for v in verdict.variables if v.update_error > verdict.tolerance]
 

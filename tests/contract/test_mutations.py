@@ -12,7 +12,8 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(90)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import N_STEPS, Case  # noqa: E402
+from cases import Case  # noqa: E402
+from model import N_STEPS  # noqa: E402
 
 from harness.worker.check import make_reference  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402

@@ -1,9 +1,7 @@
 """Partitioned variables: the same numbers as one device, whatever the optimizer, and mistakes are noticed."""
 
-import itertools
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
@@ -11,9 +9,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
 tf = pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
-from cases import case_of  # noqa: E402
-from covering import covering  # noqa: E402
-from matrix import OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS  # noqa: E402
+from cases import case_of_model  # noqa: E402
+from layer_models import primes_and_ones  # noqa: E402
+from matrix import PARTITIONED  # noqa: E402
 
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
@@ -21,63 +19,16 @@ from strategies.numerics import parts  # noqa: E402
 from strategies.passes import partition_graph  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
 from strategies.plan import Partition  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-
-FACTORS = {
-    "workload": WORKLOADS,
-    "optimizer": OPTIMIZERS,
-    "replicas": TOPOLOGIES,
-    "strategy": tuple(PARTITIONED),
-}
-
-
-def pytest_generate_tests(metafunc):
-    if "combination" not in metafunc.fixturenames:
-        return
-    if metafunc.config.getoption("--all-cases"):
-        chosen = list(itertools.product(*FACTORS.values()))
-    else:
-        pairs = [("workload", "strategy"), ("optimizer", "strategy"), ("replicas", "strategy")]
-        chosen = covering(FACTORS, [*pairs, ("workload", "optimizer")])
-    chosen.sort(key=lambda choice: (WORKLOADS.index(choice[0]), OPTIMIZERS.index(choice[1])))
-    metafunc.parametrize(
-        "combination", chosen, ids=lambda c: "-".join((*c[:2], "+".join(map(str, c[2])), c[3]))
-    )
 
 
 def cut_of(plan):
     return {node.variable: node.partition for node in plan.nodes if node.partition is not None}
 
 
-def test_equivalent(cases, combination):
-    workload, optimizer, replicas, strategy = combination
-    case = cases.of(workload, optimizer)
-    plan = case.plan(strategy, replicas, **PARTITIONED[strategy])
-    assert bool(cut_of(plan)) == (strategy != "sharded-ps" or len(replicas) > 1)
-    verdict = case.check(plan)
-    worst = max(verdict.variables, key=lambda v: v.update_error)
-    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
-    assert verdict.tolerance < 1e-9
-
-
-class TwoTables:
-    """A step with a looked up table, a prime and a size-1 dimension, by a Keras optimizer."""
-
-    clip_global_norm = None
-
-    def __init__(self, optimizer):
-        self.table = keras.Variable(np.linspace(-1, 1, 44).reshape(11, 4), name="table", dtype="float32")
-        self.kernel = keras.Variable(np.linspace(-1, 1, 28).reshape(4, 7), name="kernel", dtype="float32")
-        self.one = keras.Variable(np.full((1, 7), 0.5), name="one", dtype="float32")
-        self.variables = [self.table, self.kernel, self.one]
-        self.optimizer = optimizer
-        optimizer.build(self.variables)
-
-    def loss(self, batch):
-        # Ids repeat, in any order, and some parts of the table are looked up by nobody.
-        ids = tf.cast(batch[:, :2] * 5, tf.int32) % 11
-        looked_up = tf.nn.embedding_lookup(self.table.value, ids)
-        return tf.reduce_mean(tf.square(tf.reduce_sum(looked_up, 1) @ self.kernel * self.one))
+@pytest.mark.parametrize("strategy", PARTITIONED)
+@pytest.mark.parametrize("model", ["digits-mlp+momentum", "word-lm+rmsprop", "wide-mlp+adamw-clipped"])
+def test_the_matrix_has_parts(cases, model, strategy):
+    assert cut_of(cases.model(model).plan(strategy, (2, 1), **PARTITIONED[strategy]))
 
 
 K = keras.optimizers
@@ -95,17 +46,16 @@ MADE = {
     "clipped": lambda: K.Adam(0.1, global_clipnorm=0.3),
     "ema": lambda: K.AdamW(0.1, weight_decay=0.1, use_ema=True),
 }
-SPEC = tf.TensorSpec((3,), tf.float32)
-
-
-def fed():
-    random = np.random.default_rng(0)
-    return [[random.uniform(0, 3, size=(7, 3)).astype(np.float32)] for _ in range(3)]
 
 
 def tables(tmp_path, optimizer):
     keras.backend.clear_session()
-    return case_of(capture(TwoTables(optimizer), SPEC), fed(), tmp_path / "tables")
+    return case_of_model(primes_and_ones(optimizer), tmp_path / "tables")
+
+
+def test_a_variable_that_feeds_control_flow_stays_whole(cases):
+    plan = cases.model("looked-up-in-a-loop").plan("partitioned-ps", (1, 1))
+    assert set(cut_of(plan)) == {"w"}
 
 
 @pytest.mark.parametrize("made", MADE)

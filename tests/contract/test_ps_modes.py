@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
 tf = pytest.importorskip("tensorflow")
 
 from cases import Case, case_of  # noqa: E402
+from models import STATE  # noqa: E402
 from servers import running  # noqa: E402
 from test_mutations import After  # noqa: E402
-from test_steps_of_other_kinds import SPEC, STEPS, fed, looks_after_the_update, summed_state  # noqa: E402
 
 from harness.worker.check import make_reference  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
@@ -237,9 +237,9 @@ def test_updates_count_their_steps(cases, workload, strategy, params):
         assert workers.taken() + sum(s.pace.dropped for s in workers.cluster.sessions if s.pace) <= 12
 
 
-@pytest.mark.parametrize("made", [s for s in STEPS if s is not looks_after_the_update])
-def test_steps_of_other_kinds(tmp_path, made):
-    case = case_of(capture(made(), SPEC), fed(), tmp_path / f"{made.__name__}+plain")
+@pytest.mark.parametrize("model", [name for name in STATE if name != "looked-at-afterwards"])
+def test_steps_of_other_kinds(cases, model):
+    case = cases.model(model)
     for params in MODES:
         with workers_of(case, case.plan("ps-load-balancing", (1, 2), **params)) as workers:
             for task in range(2):
@@ -248,9 +248,9 @@ def test_steps_of_other_kinds(tmp_path, made):
             assert all(np.isfinite(value).all() for value in workers.cluster.read().values())
 
 
-def test_sums_of_stale_and_asynchronous_steps_are_whole(tmp_path):
+def test_sums_of_stale_and_asynchronous_steps_are_whole(cases):
     """What replicas add to a sum is in it once, however many come together."""
-    case = case_of(capture(summed_state(), SPEC), fed(), tmp_path / "summed+plain")
+    case = cases.model("summed-state")
     for params in MODES[:2]:
         with workers_of(case, case.plan("ps", (1, 1), **params)) as workers:
             for task in range(2):
@@ -262,8 +262,8 @@ def test_sums_of_stale_and_asynchronous_steps_are_whole(tmp_path):
             np.testing.assert_allclose(seen, sum(batch[0].sum() for batch in case.batches))
 
 
-def test_what_needs_the_batch_after_the_update_is_refused(tmp_path):
-    case = case_of(capture(looks_after_the_update(), SPEC), fed(), tmp_path / "looks+plain")
+def test_what_needs_the_batch_after_the_update_is_refused(cases):
+    case = cases.model("looked-at-afterwards")
     message = r"updates come apart from the batch, got one that needs 'batch' past the gradients; leave"
     for params in MODES[1:]:
         plan = case.plan("ps", (1, 1), **params)

@@ -80,7 +80,7 @@ def assert_equivalent(captured: Captured, folder: Path, batches=None, strategies
     save(folder, captured.step, captured.initial, summary)
     step, initial = step_in_float64(captured.step), InitialValues(folder, float64=True)
     fed = [[in_float64(part) for part in batch] for batch in batches]
-    shapes = {"ps": (1, 1), "all-reduce": (2,)}
+    shapes = {"ps": (1, 1), "partitioned-ps": (1, 1), "all-reduce": (2,)}
     for strategy in strategies:
         topology = Topology(replicas_per_task=shapes[strategy], batch_size=len(batches[0][0]))
         verdict = check(step, initial, make_plan(strategy, {}, summary, topology), fed).verdict

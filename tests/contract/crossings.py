@@ -1,0 +1,89 @@
+"""What crosses between tasks in a step, counted in the graphs that TensorFlow really runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tensorflow as tf
+from cases import Case
+from servers import running
+
+from harness.worker.in_process import programs_of
+from harness.worker.session_runner import WorkerSession, ref
+from strategies.plan import Plan
+
+FLOAT_BYTES = 4  # as plans count; the check itself runs in float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """A tensor that one task sends to another.
+
+    Attributes:
+        source: the node that makes it. variable: what it reads, None unless it reads one.
+        n_bytes: None where its shape is not known before.
+    """
+
+    sender: int
+    receiver: int
+    source: str
+    variable: str | None
+    n_bytes: int | None
+
+
+def crossings(case: Case, plan: Plan) -> list[Crossing]:
+    """Everything that all workers' first step sends across tasks, but for the insides of collectives."""
+    first = case.batches[0]
+
+    def of_worker(session: WorkerSession) -> list[Crossing]:
+        program, graph = session.program, session._graph
+        feed = {
+            ref(b.node): v[program.start : program.stop] for b, v in zip(program.batch, first, strict=True)
+        }
+        metadata = tf.compat.v1.RunMetadata()
+        session._session.run(
+            [graph.get_operation_by_name(name) for name in program.targets],
+            feed,
+            options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+            run_metadata=metadata,
+        )
+        return [c for made in metadata.partition_graphs for c in _between_tasks(made, graph)]
+
+    with running(programs_of(case.step, plan), case.initial) as cluster:
+        return [crossing for found in cluster.each(of_worker) for crossing in found]
+
+
+def _between_tasks(partition: tf.compat.v1.GraphDef, graph: tf.Graph) -> Iterator[Crossing]:
+    """What one device's part of a graph sends to other tasks' devices."""
+    by_name = {node.name: node for node in partition.node}
+    for node in partition.node:
+        if node.op not in ("_Send", "_HostSend"):
+            continue
+        sender, receiver = (_task(node.attr[key].s.decode()) for key in ("send_device", "recv_device"))
+        source, _, index = node.input[0].partition(":")
+        if sender == receiver or _says_only_that_it_ran(by_name[source]):
+            continue
+        # The program must have it: only of a loop in pieces would TensorFlow send nodes of its own making.
+        made = graph.get_operation_by_name(source)
+        yield Crossing(
+            sender=sender,
+            receiver=receiver,
+            source=source,
+            variable=made.inputs[0].op.name if made.type == "ReadVariableOp" else None,
+            n_bytes=_float_bytes(made.outputs[int(index or 0)]),
+        )
+
+
+def _says_only_that_it_ran(node: tf.compat.v1.NodeDef) -> bool:
+    """An empty constant goes where a node waits for one on another device."""
+    return node.op == "Const" and tf.TensorShape(node.attr["value"].tensor.tensor_shape).num_elements() == 0
+
+
+def _task(device: str) -> int:
+    return int(tf.DeviceSpec.from_string(device).task)
+
+
+def _float_bytes(tensor: tf.Tensor) -> int | None:
+    """Of values; counters and tokens are none."""
+    if not tensor.dtype.is_floating:
+        return 0
+    return None if tensor.shape.num_elements() is None else FLOAT_BYTES * tensor.shape.num_elements()

@@ -1,0 +1,110 @@
+"""Models of layers under Keras optimizers, whose updates do more than follow the gradient."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from model import BATCH_SIZE, N_CLASSES, N_STEPS, ROWS, Model, mean_cross_entropy, on_labelled
+
+from workloads.protocol import TrainStep
+
+K = keras.optimizers
+
+
+def perceptron(optimizer, *, clip_global_norm=None, n_steps=N_STEPS):
+    """Two layers by any optimizer."""
+    layers = keras.layers
+    net = keras.Sequential([keras.Input((3,)), layers.Dense(5, "tanh"), layers.Dense(N_CLASSES)])
+    optimizer.build(net.trainable_variables)
+
+    def loss(batch):
+        rows, labels = batch
+        return mean_cross_entropy(labels, net(rows, training=True))
+
+    step = TrainStep(
+        loss=loss,
+        variables=net.trainable_variables,
+        optimizer=optimizer,
+        clip_global_norm=clip_global_norm,
+    )
+    return on_labelled(step, n_steps=n_steps)
+
+
+def clipped_and_averaged():
+    """Gradients are clipped together, weights decay, and averages of them replace them every other step."""
+    optimizer = K.AdamW(0.05, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=2)
+    return perceptron(optimizer, clip_global_norm=0.05)
+
+
+def accumulated():
+    """The optimizer adds up two steps' gradients, and updates inside an If."""
+    return perceptron(K.Adam(0.05, gradient_accumulation_steps=2), n_steps=4)
+
+
+def shared_embedding():
+    """One table for two look-ups, whose ids overlap, and a dense layer above."""
+    table, head = keras.layers.Embedding(11, 3, name="table"), keras.layers.Dense(N_CLASSES, name="head")
+    table.build()
+    head.build((None, 3))
+    variables = [*table.trainable_variables, *head.trainable_variables]
+    optimizer = K.Adagrad(0.1)
+    optimizer.build(variables)
+    random = np.random.default_rng(0)
+    fed = [
+        [
+            random.integers(0, 11, (BATCH_SIZE, 4)).astype(np.int32),
+            random.integers(0, N_CLASSES, BATCH_SIZE).astype(np.int32),
+        ]
+        for _ in range(N_STEPS)
+    ]
+
+    def loss(batch):
+        ids, labels = batch
+        looked_up = [tf.nn.embedding_lookup(table.embeddings.value, i) for i in (ids, (ids + 1) % 11)]
+        return mean_cross_entropy(labels, head(tf.reduce_mean(looked_up[0] * looked_up[1], axis=1)))
+
+    step = TrainStep(loss=loss, variables=variables, optimizer=optimizer)
+    return Model(step=step, spec=(tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32)), batches=fed)
+
+
+def two_optimizers():
+    """A step of the author's own: two losses, two optimizers, and one network that both read."""
+    layers = keras.layers
+    generator = keras.Sequential([keras.Input((3,)), layers.Dense(3, "tanh", name="generator")])
+    judge = keras.Sequential([keras.Input((3,)), layers.Dense(4, "tanh", name="hidden"), layers.Dense(1)])
+    first, second = K.Adam(0.05), K.RMSprop(0.05, momentum=0.5)
+    first.build(generator.trainable_variables)
+    second.build(judge.trainable_variables)
+
+    @tf.function
+    def step(batch):
+        rows, _ = batch
+        with tf.GradientTape() as one, tf.GradientTape() as other:
+            fake = judge(generator(rows))
+            loss = -tf.reduce_mean(tf.math.log_sigmoid(fake))
+            against = -tf.reduce_mean(tf.math.log_sigmoid(judge(rows)) + tf.math.log_sigmoid(-fake))
+        mine = one.gradient(loss, generator.trainable_variables)
+        yours = other.gradient(against, judge.trainable_variables)
+        first.apply_gradients(zip(mine, generator.trainable_variables, strict=True))
+        second.apply_gradients(zip(yours, judge.trainable_variables, strict=True))
+        return loss + against
+
+    return on_labelled(step)
+
+
+def primes_and_ones(optimizer):
+    """A step with a looked up table, a prime and a size-1 dimension, by any optimizer."""
+    table = keras.Variable(np.linspace(-1, 1, 44).reshape(11, 4), name="table", dtype="float32")
+    kernel = keras.Variable(np.linspace(-1, 1, 28).reshape(4, 7), name="kernel", dtype="float32")
+    one = keras.Variable(np.full((1, 7), 0.5), name="one", dtype="float32")
+    optimizer.build([table, kernel, one])
+    random = np.random.default_rng(0)
+    fed = [[random.uniform(0, 3, size=(BATCH_SIZE, 3)).astype(np.float32)] for _ in range(N_STEPS)]
+
+    def loss(batch):
+        # Ids repeat, in any order, and some parts of the table are looked up by nobody.
+        ids = tf.cast(batch[:, :2] * 5, tf.int32) % 11
+        looked_up = tf.nn.embedding_lookup(table.value, ids)
+        return tf.reduce_mean(tf.square(tf.reduce_sum(looked_up, 1) @ kernel * one))
+
+    step = TrainStep(loss=loss, variables=[table, kernel, one], optimizer=optimizer)
+    return Model(step=step, spec=ROWS, batches=fed)

@@ -1,0 +1,73 @@
+"""The models of the contract matrix by name, each made anew when it is captured."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import keras
+import layer_models
+import loop_models
+import state_models
+from model import BATCH_SIZE, N_STEPS, Model
+
+from workloads import registry
+from workloads.data import batches
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "digits-mlp": {"units": 12},
+    "digits-cnn": {"filters": 3, "units": 8},
+    "word-lm": {"vocabulary": 40, "sequence_length": 4, "embedding": 6, "units": 5},
+    "wide-mlp": {"units": 16, "layers": 2, "features": 9, "examples": 64},
+}
+OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
+    "momentum": {"optimizer": "momentum"},
+    "adam": {"optimizer": "adam"},
+    "adamw-clipped": {"optimizer": "adamw", "clip_global_norm": 0.5},
+    "adagrad": {"optimizer": "adagrad"},
+    "rmsprop": {"optimizer": "rmsprop"},
+}
+
+
+def shipped(name: str, optimizer: str) -> Model:
+    """A small instance of a shipped workload."""
+    workload = registry.resolve(name, {**SMALL[name], **OPTIMIZER_PARAMS[optimizer]})
+    fed = itertools.islice(batches(workload, batch_size=BATCH_SIZE, seed=0), N_STEPS)
+    return Model(
+        step=workload.train_step(),
+        spec=workload.dataset(0).element_spec,
+        batches=[list(batch) for batch in fed],
+    )
+
+
+SHIPPED: Mapping[str, Callable[[], Model]] = {
+    f"{name}+{optimizer}": partial(shipped, name, optimizer)
+    for name in SMALL
+    for optimizer in OPTIMIZER_PARAMS
+}
+STATE: Mapping[str, Callable[[], Model]] = {
+    "unused-and-shared": state_models.unused_and_shared,
+    "summed-state": state_models.summed_state,
+    "counted-state": state_models.counted_state,
+    "summed-integers": state_models.summed_integers,
+    "averaged-state": state_models.averaged_state,
+    "two-tapes": state_models.two_tapes,
+    "looked-up": state_models.looked_up,
+    "looked-at-afterwards": state_models.looked_at_afterwards,
+}
+OWN: Mapping[str, Callable[[], Model]] = {
+    "shared-embedding": layer_models.shared_embedding,
+    "clipped-and-averaged": layer_models.clipped_and_averaged,
+    "accumulated": layer_models.accumulated,
+    "two-optimizers": layer_models.two_optimizers,
+    "primes-and-ones": lambda: layer_models.primes_and_ones(keras.optimizers.Adam(0.1)),
+    "first-loop": loop_models.first_loop,
+    "first-loops-nested": loop_models.first_loops_nested,
+    "loops-and-branches": loop_models.loops_and_branches,
+    "recurrent": loop_models.recurrent,
+    "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,
+    **STATE,
+}
+MODELS = {**SHIPPED, **OWN}
+# One instance of each shipped workload, all optimizers among them and `shared-embedding`.
+FEW = ("digits-mlp+momentum", "digits-cnn+adam", "word-lm+rmsprop", "wide-mlp+adamw-clipped", *OWN)
