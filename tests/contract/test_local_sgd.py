@@ -65,10 +65,22 @@ def test_averaging_plain_descent_in_every_step_is_exact(plain, workload, replica
 
 @pytest.mark.parametrize("model", STATE)
 def test_steps_of_other_kinds(cases, model):
-    """Sums, counts and averages that replicas keep, unused variables, tables, looks after updates."""
-    case = cases.model(model)
-    verdict = case.check(case.plan(NAME, (2, 1), period=1))
-    assert verdict.equivalent, [v for v in verdict.variables if v.update_error > verdict.tolerance]
+    """Sums, counts and averages that replicas keep, unused variables, tables, looks after updates.
+
+    Updates of these are small beside variables, relative to which an average rounds.
+    """
+    case, replicas = cases.model(model), (2, 1)
+    with running(programs_of(case.step, case.plan(NAME, replicas, period=1)), case.initial) as cluster:
+        for batch in case.batches:
+            cluster.step(batch)
+        values = cluster.read()
+    expected = case.reference(replicas).yardstick.values
+    ours = {v.name for v in case.step.variables}
+    for copy, value in values.items():
+        if copy[0] in ours:
+            want = expected.get(copy, expected.get((copy[0], None)))
+            allowed = 64 * len(case.batches) * np.finfo(np.float64).eps * np.abs(want).max(initial=0)
+            np.testing.assert_allclose(value, want, rtol=0, atol=allowed)
 
 
 def weighted(case, values, name, replicas):
