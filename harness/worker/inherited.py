@@ -9,6 +9,11 @@ from strategies.ir.train_graph import Part
 from strategies.program import VariableAccess
 
 
+def lasts(access: VariableAccess) -> bool:
+    """Whether a variable's value means something beyond the session that it is in."""
+    return access.fresh is None or access.fresh.inherits != "nothing"
+
+
 def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
     """The value that an added variable begins with, or the part of it that this is.
 

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import config_pb2
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
 from harness.worker.exchange import Exchange, Transport
-from harness.worker.inherited import first_value
+from harness.worker.inherited import first_value, lasts
 from harness.worker.part_values import joined, of_part
 from harness.worker.python_calls import PythonCalls
 from harness.worker.update_loop import Pace, UpdateLoop
@@ -60,9 +60,11 @@ class WorkerSession:
         self.program = program
         self._initial = initial
         self._exchange = None if transport is None else Exchange(transport, program.sums)
+        # What counts from the start of a session is nobody's to read or save.
+        self._passing = [access for access in program.variables if not lasts(access)]
         # A variable in parts has an access for each.
         self._accesses: dict[Copy, list[VariableAccess]] = {}
-        for access in program.variables:
+        for access in filter(lasts, program.variables):
             self._accesses.setdefault((access.variable, access.rank), []).append(access)
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
@@ -92,6 +94,8 @@ class WorkerSession:
             saved = self._initial.of_ranks(first.variable)
             for access in accesses:
                 self._put(access, first_value(access, saved))
+        for access in self._passing:
+            self._put(access, first_value(access, {}))
 
     def assign(self, copy: Copy, value: Array) -> None:
         """Give one copy of a variable a value."""

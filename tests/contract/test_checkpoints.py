@@ -124,6 +124,13 @@ def test_a_checkpoint_has_original_names_and_shapes_and_each_replica_s_random_st
     assert tf.train.load_variable(str(tmp_path), "stratbench/step") == 2
 
 
+def test_what_counts_from_the_start_of_a_session_is_not_saved(cases, tmp_path):
+    case = cases.of("digits-mlp", "momentum")
+    steps(case, case.plan("local-sgd", (1, 1), period=2), case.batches[:1], tmp_path)
+    stored = {name for name, _ in tf.train.list_variables(str(tmp_path))}
+    assert stored == {*(v.name for v in case.step.variables), "stratbench/step"}
+
+
 def test_a_replica_that_is_new_gets_the_random_state_that_it_would_have_had(cases, tmp_path):
     """Replicas draw as often as each other: a rank's own seed and the first one's counter tell all."""
     case = cases.of("digits-cnn", "rmsprop")
