@@ -26,6 +26,8 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable,
         if isinstance(values, keras.optimizers.Optimizer):
             yield from _slots(values)
         elif isinstance(values, list) and values is not trained and len(values) == len(trained):
+            if any(v is optimizer.iterations for v in values):
+                continue  # all that the optimizer has, which may by chance be as many
             owned = {id(v) for v in optimizer.variables} - {id(v) for v in trained}
             for slot, owner in zip(values, trained, strict=True):
                 if isinstance(slot, Variable) and id(slot) in owned:

@@ -224,6 +224,18 @@ def test_names_are_unique_in_creation_order_and_initial_values_are_no_constants(
     assert_equivalent(captured, tmp_path, strategies=("ps",))
 
 
+def test_counters_are_slots_of_no_variable_although_there_are_as_many():
+    """Without momentum the optimizer has a counter and a rate, for two variables by chance."""
+    first = tf.Variable(tf.ones((3, 4)), name="first")
+    second = tf.Variable(tf.ones(4), name="second")
+
+    def loss(batch):
+        return tf.reduce_mean(tf.square(batch[0] @ first + second))
+
+    captured = capture(Step(loss, [first, second], optimizers.SGD(0.1)), SPEC)
+    assert {v.slot_of for v in captured.step.variables if v.kind == "slot"} == {None}
+
+
 def test_batches_may_be_nested_and_their_axis_is_free_where_the_model_allows(tmp_path):
     net = hidden()
 
