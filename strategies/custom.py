@@ -112,6 +112,10 @@ def _checked_layout(builder: Builder, where: str) -> Layout:
                 )
             _check_types(node, where)
         check_nodes(made, step, topology, where=f"{where}: layout")
+        try:
+            parameter_server.check_knobs(params, made, topology)
+        except StrategyError as error:
+            raise StrategyError(f"{where}: {error}") from None
         squeezed = next((node for node in made if node.compressor is not None), None)
         if squeezed is not None and builder.strategy_class == "exact":
             raise StrategyError(

@@ -15,6 +15,11 @@ from strategies.plan import Compression, Partition, PlanNode, StepSummary, Varia
 from strategies.planning import suggest
 from strategies.topology import UPDATER, Topology
 
+_TOGETHER = (
+    {"all-reduce", "average"},
+    {"ps", "all-reduce"},
+    {"ps", "hierarchical-all-reduce"},
+)
 _WHOLE = "keep it whole with `partition: null`"
 
 
@@ -114,19 +119,26 @@ class _Check:
                 self._fail(
                     "nothing of it crosses replicas, so synchronizer must be none", got, "set it to none"
                 )
-        elif len(self.synchronizers) > 1 and self.synchronizers != {"all-reduce", "average"}:
+        elif len(self.synchronizers) > 1 and self.synchronizers not in _TOGETHER:
             self._fail(
-                "all variables must have one synchronizer, or all-reduce and average",
+                "synchronizers must be one, or all-reduce and average, or ps and one kind of all-reduce",
                 ", ".join(sorted(self.synchronizers)),
-                "choose one",
+                "choose among those",
             )
         elif got == "average" and self.v.rule == "sum":
             self._fail("what replicas add up has no average", "synchronizer average", "make it all-reduce")
 
     @property
     def _served(self) -> bool:
-        """Whether it lives on a server: what replicas share does, where there are servers."""
-        return "ps" in self.synchronizers and self.v.rule != "per-replica"
+        """Whether it lives on a server: what replicas share does, where there are servers.
+
+        Beside collectives, what no gradient or new state reaches may be either, a slot as its variable is.
+        """
+        if self.v.synced or "ps" not in self.synchronizers:
+            return self.node.synchronizer == "ps"
+        if self.v.rule == "per-replica":
+            return False
+        return self.synchronizers == {"ps"} or _is_served(self.owner or self.node)
 
     @property
     def _reduced(self) -> bool:
@@ -260,6 +272,9 @@ class _Check:
             self._fail("transport tcp needs two workers", "one", "use auto")
         if transport == "nccl" and self.topology.device != "gpu":
             self._fail("transport nccl needs GPUs", f"device {self.topology.device}", "use auto")
+        if transport == "tcp" and "ps" in self.synchronizers:
+            # On one core that is the only one, and another worker's step may need it to read here.
+            self._fail("transport tcp waits on a thread that servers need", "ps beside it", "use auto")
         if transport == "tcp" and self.node.compressor is not None:
             self._fail(
                 "transport tcp takes gradients as they are",
@@ -282,6 +297,12 @@ class _Check:
             raise StrategyError(f"{self.where}: variable {v.name!r}: {error}") from None
         if compressors.BY_NAME[compression.name].matrices and len(v.shape) < 2:
             self._fail(f"{compression.name} takes two axes or more", f"shape {v.shape}", way_out)
+
+
+def _is_served(node: PlanNode) -> bool:
+    return node.destination is not None or (
+        node.partition is not None and node.partition.destinations is not None
+    )
 
 
 def _cut_of(node: PlanNode) -> Mapping[str, object] | None:

@@ -62,12 +62,12 @@ class EditedPlan:
             raise UnsupportedError(reason)
         if topology.n_replicas > 1:
             check_nodes(self.nodes, step, topology, where=self.where)
-            self._check_backup(topology)
+            self._check_knobs(topology)
         return assembled(self.strategy, self.params, self.nodes, step, topology)
 
-    def _check_backup(self, topology: Topology) -> None:
+    def _check_knobs(self, topology: Topology) -> None:
         try:
-            parameter_server.check_backup(self.params, topology)
+            parameter_server.check_knobs(self.params, self.nodes, topology)
         except StrategyError as error:
             raise StrategyError(f"{self.where}: {error}") from None
 

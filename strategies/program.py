@@ -44,7 +44,7 @@ class Program:
         losses: one per local shard.
         targets: nodes that a step runs.
         setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
-        background: nodes to run together, again and again, beside the steps; none for most programs.
+        background: nodes to run together, once beside each step, or with `taken` over and over.
         taken: tensor of the number of contributions in an update of the background, None without one.
         progress: tensor [2] of the step come to after a step, and 1 if its contribution came too late; None
             where every step is made and every contribution counts.

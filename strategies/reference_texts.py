@@ -82,6 +82,14 @@ STRATEGIES: Mapping[str, Text] = {
         avoid="where a run must compute what one device computes (but for `period=1` and plain descent), or "
         "where tables are much larger than the rows that a period of steps looks up",
     ),
+    "parallax": Text(
+        payload="dense: as `all-reduce` with `transport=ring`; sparse: as `ps-load-balancing`",
+        memory="servers hold what has sparse gradients once, with its slots; every replica owns the rest",
+        choose="for models with large looked-up tables beside dense layers: only rows in use travel, and "
+        "dense gradients go round the ring",
+        avoid="without sparse gradients, where it is `all-reduce`, or where one branch updates all variables "
+        "(a `LossScaleOptimizer`): it is refused by name",
+    ),
     "partitioned-ps": Text(
         payload=_IN_PARTS,
         memory=f"parts are placed one by one, so that tasks hold nearly the same; {_SERVED}",

@@ -3,7 +3,15 @@
 from typing import Any
 
 from strategies import compressors
-from strategies.builders import all_reduce, baselines, local, local_sgd, parameter_server, partitioned
+from strategies.builders import (
+    all_reduce,
+    baselines,
+    local,
+    local_sgd,
+    parallax,
+    parameter_server,
+    partitioned,
+)
 from strategies.builders.base import Param, Params, Strategy
 from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary
@@ -86,6 +94,14 @@ STRATEGIES = (
         layout=partitioned.sharded_ps,
         params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
         settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="parallax",
+        summary="collectives for dense variables, parameter servers for those with sparse gradients",
+        strategy_class="exact",
+        layout=parallax.by_gradient,
+        params=(*parallax.PARAMS, *compressors.PARAMS),
+        settle=parallax.settle,
     ),
     Strategy(
         name="partitioned-all-reduce",

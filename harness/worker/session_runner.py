@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.beside_step import BesideStep
 from harness.worker.exchange import Exchange, Transport
 from harness.worker.inherited import first_value, lasts
 from harness.worker.part_values import joined, of_part
@@ -78,10 +79,15 @@ class WorkerSession:
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
-        if program.taken is not None:
-            options = config_pb2.CallableOptions(fetch=[ref(program.taken)], target=list(program.background))
-            update = self._session._make_callable_from_options(options)  # noqa: SLF001
-            self.updates = UpdateLoop(update, self._session.close)
+        self._beside: BesideStep | None = None
+        if program.background:
+            taken = [] if program.taken is None else [ref(program.taken)]
+            options = config_pb2.CallableOptions(fetch=taken, target=list(program.background))
+            run = self._session._make_callable_from_options(options)  # noqa: SLF001
+            if program.taken is None:
+                self._beside = BesideStep(run, self._session.close)
+            else:
+                self.updates = UpdateLoop(run, self._session.close)
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value, one at a time."""
@@ -127,6 +133,8 @@ class WorkerSession:
         Returns:
             the loss of each local shard, scalars.
         """
+        if self._beside is not None:
+            return self._beside.during(lambda: self._step(*feeds))
         if self.updates is None and self.pace is None:
             return self._step(*feeds)  # type: ignore[no-any-return]
         return self._step_beside_updates(feeds)
@@ -186,6 +194,8 @@ class WorkerSession:
         if self._exchange is not None:
             self._exchange.close()
         self._session.close()
+        if self._beside is not None:
+            self._beside.end()
         if self.updates is not None:
             self.updates.join()
 

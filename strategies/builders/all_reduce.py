@@ -7,9 +7,10 @@ from strategies.builders.micro_batches import ACCUMULATE
 from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.topology import Topology
 
+CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1)
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
 BUCKETS = (
-    Param(name="chunk_size", type=int, default=128, minimum=1),
+    CHUNK_SIZE,
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
 )
 PARAMS = (

@@ -1,6 +1,6 @@
 """Parameter servers: which task holds which variable, and who waits for whom."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from strategies.builders.base import Param, Params, node_of
 from strategies.builders.micro_batches import ACCUMULATE, n_micro_batches
@@ -105,6 +105,38 @@ def check_backup(params: Params, topology: Topology) -> None:
             f"backup={backup} must be less than the number of workers, got workers={topology.n_tasks}; "
             "lower backup or add workers"
         )
+
+
+def check_together(params: Params, reduced: str) -> None:
+    """Refuse knobs that let workers go ahead of each other, beside collectives, where nobody can.
+
+    Args:
+        reduced: what goes through collectives, for the message.
+    Raises:
+        StrategyError: for the first such knob.
+    """
+    asked = {
+        "sync=false": params.get(SYNC.name) is False,
+        **{f"{knob.name}={_count(params, knob)}": _count(params, knob) > 0 for knob in (STALENESS, BACKUP)},
+    }
+    knob = next((knob for knob, given in asked.items() if given), None)
+    if knob is not None:
+        raise StrategyError(
+            f"{knob} lets workers go ahead of each other, got collectives for {reduced}, where all wait for "
+            f"all; drop {knob.partition('=')[0]}, or put every variable on a server"
+        )
+
+
+def check_knobs(params: Params, nodes: Sequence[PlanNode], topology: Topology) -> None:
+    """Refuse knobs of servers that other nodes, or too few workers, do not allow.
+
+    Raises:
+        StrategyError: as `check_backup` and `check_together`.
+    """
+    check_backup(params, topology)
+    reduced = next((n for n in nodes if n.synchronizer not in ("none", "ps")), None)
+    if reduced is not None:
+        check_together(params, f"variable {reduced.variable!r}")
 
 
 def _count(params: Params, knob: Param) -> int:

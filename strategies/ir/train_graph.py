@@ -127,6 +127,18 @@ class UpdateRegion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """A value of the one shared update that replicas' own updates read, or only wait for.
+
+    Attributes:
+        node: an identity, which replicas read on every task; only the updater's has the value by itself.
+    """
+
+    node: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchInput:
     """A placeholder that is fed with examples along axis 0.
 
@@ -155,13 +167,16 @@ class TrainGraph:
 
     Attributes:
         shared_update: nodes that several regions need (a learning rate, a global norm), in graph order.
+        handed: what replicas' own updates take from the update of shared variables; empty where all variables
+            are shared or none is.
         readiness: name of trainable → its place in the order in which backward makes gradients ready.
         state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks).
         effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
         step_targets: further nodes that a step must run and that nothing above names (synchronisation).
         tables: initializer nodes of lookup tables, run once before the first step.
         setup: further nodes that this task runs once before the first step.
-        background: nodes that this task runs together, again and again, beside its steps.
+        background: nodes that this task runs together beside its steps: once beside each, or, with `taken`,
+            over and over.
         taken: tensor of the number of contributions in an update that the background made; None without one.
         progress: tensor [2] of the step that this task has come to after a step, and whether its contribution
             came too late; None where every step is made and every contribution counts.
@@ -187,6 +202,7 @@ class TrainGraph:
     progress: str | None = None
     sums: tuple[str, ...] = ()
     savers: tuple[str, ...] = ()
+    handed: tuple[Handed, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -11,7 +11,10 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lead:
-    """Let the first replica of this task contribute what all of its replicas do, and the others nothing."""
+    """Let the first replica of this task contribute what all of its replicas do, and the others nothing.
+
+    What goes to a server, for a variable that replicas share, is one contribution of the task in any case.
+    """
 
     name: ClassVar[str] = "lead"
     task: int
@@ -22,13 +25,15 @@ class Lead:
         if len(replicas) == 1:
             return graph
         brought: dict[str, tuple[Contribution, ...]] = {}
-        for b in graph.boundaries:
+        for b in (b for b in graph.boundaries if b.rank is not None):
             brought[captured_name(b)] = (*brought.get(captured_name(b), ()), *b.contributions)
         leader = replicas[0].rank
         return replace(
             graph,
             boundaries=tuple(
-                replace(b, contributions=brought[captured_name(b)] if b.rank == leader else ())
+                b
+                if b.rank is None
+                else replace(b, contributions=brought[captured_name(b)] if b.rank == leader else ())
                 for b in graph.boundaries
             ),
         )
@@ -46,7 +51,7 @@ class HandOn:
         totals = {
             captured_name(b): replace(b.contributions[0], total=True)
             for b in graph.boundaries
-            if b.contributions
+            if b.contributions and b.rank is not None
         }
         return contribute(graph, _others(graph, totals), ())
 
@@ -57,4 +62,4 @@ def _others(graph: TrainGraph, totals: Mapping[str, Contribution]) -> dict[str, 
     def lacks(b: Boundary) -> bool:
         return b.contributions != (totals[captured_name(b)],)
 
-    return {b.values: totals[captured_name(b)] for b in graph.boundaries if lacks(b)}
+    return {b.values: totals[captured_name(b)] for b in graph.boundaries if b.rank is not None and lacks(b)}

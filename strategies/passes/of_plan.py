@@ -1,10 +1,14 @@
 """The passes that carry out a plan, in their fixed order."""
 
+from collections.abc import Mapping
+
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.passes.accumulate import Accumulate
 from strategies.passes.average import AverageVariables
+from strategies.passes.collectives_apart import CollectivesApart
 from strategies.passes.combine_local import CombineLocal
 from strategies.passes.compress import CompressedAllReduce, CompressedPush
+from strategies.passes.hand_over import HandOver
 from strategies.passes.hoist_reads import HoistReads
 from strategies.passes.lead import HandOn, Lead
 from strategies.passes.members import Between
@@ -40,47 +44,43 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
             update={"nodes": tuple(part for node in plan.nodes for part in parts_of(node))}
         )
     partition = (Partition(cuts=cuts),) if cuts else ()
-    synchronizers = {node.synchronizer for node in plan.nodes}
+    destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
     replicate: tuple[Pass, ...] = (
         HoistReads(),
         *partition,
-        Replicate(task=task, mirrored="ps" not in synchronizers),
+        Replicate(task=task, shared=frozenset(destinations)),
         *((Accumulate(task=task),) if n_micro_batches(plan.strategy_params) > 1 else ()),
     )
+    synchronizers = {node.synchronizer for node in plan.nodes}
     if synchronizers == {"none"}:
         return replicate
-    if "ps" in synchronizers:
-        return (*replicate, *_through_servers(plan, task))
-    if "hierarchical-all-reduce" in synchronizers:
-        return (*replicate, *_between_workers(plan, task))
     if "average" in synchronizers:
         averaged = frozenset(n.variable for n in plan.nodes if n.synchronizer == "average")
         average = AverageVariables(task=task, period=period_of(plan.strategy_params), variables=averaged)
         replicate = (*replicate, average)
-    return (*replicate, CombineLocal(task=task), *_collectives(plan, task, "replicas"))
-
-
-def _through_servers(plan: Plan, task: int) -> tuple[Pass, ...]:
-    destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
-    compressions = _compressions(plan)
-    push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
+    reduced = not synchronizers.isdisjoint(("all-reduce", "hierarchical-all-reduce", "average"))
+    between: Between = "workers" if "hierarchical-all-reduce" in synchronizers else "replicas"
+    served = bool(destinations)
     return (
-        *reading_passes(plan, task),
+        *replicate,
+        *(reading_passes(plan, task) if served else ()),
+        *((Lead(task=task),) if between == "workers" else ()),
         CombineLocal(task=task),
-        *((push,) if compressions else ()),
-        updating_pass(plan, task, destinations),
-        Place(task=task, destinations=destinations),
+        *(_collectives(plan, task, between) if reduced else ()),
+        *((CollectivesApart(task=task),) if reduced and served else ()),
+        *(_updates_on_servers(plan, task, destinations) if served else ()),
+        *((HandOver(task=task),) if reduced and served else ()),
+        *((Place(task=task, destinations=destinations),) if served else ()),
     )
 
 
-def _between_workers(plan: Plan, task: int) -> tuple[Pass, ...]:
-    """What a lone worker's leader collects is the total already."""
-    exchange = _collectives(plan, task, "workers") if len(plan.replicas_per_task) > 1 else ()
-    return (Lead(task=task), CombineLocal(task=task), *exchange, HandOn(task=task))
-
-
 def _collectives(plan: Plan, task: int, between: Between) -> tuple[Pass, ...]:
-    buckets, compressions = _buckets(plan), _compressions(plan)
+    """What the leader of a lone worker collects is the total already."""
+    hand_on = (HandOn(task=task),) if between == "workers" else ()
+    if hand_on and len(plan.replicas_per_task) == 1:
+        return hand_on
+    buckets = _buckets(plan)
+    compressions = _compressions(plan, served=False)
     small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions, between=between)
     hints = {n.variable: n.transport for n in plan.nodes if n.transport in ("ring", "nccl")}
     carried = {n.variable for n in plan.nodes if n.transport == "tcp" and n.compressor is None}
@@ -90,11 +90,22 @@ def _collectives(plan: Plan, task: int, between: Between) -> tuple[Pass, ...]:
         *((small,) if compressions else ()),
         *((TransportAllReduce(task=task, buckets=own, between=between),) if carried else ()),
         DenseAllReduce(task=task, buckets=buckets, between=between, hints=hints),
+        *hand_on,
     )
 
 
-def _compressions(plan: Plan) -> dict[str, Compression]:
-    return {n.variable: n.compressor for n in plan.nodes if n.compressor is not None}
+def _updates_on_servers(plan: Plan, task: int, destinations: Mapping[str, int]) -> tuple[Pass, ...]:
+    compressions = _compressions(plan, served=True)
+    push = CompressedPush(task=task, destinations=destinations, compressions=compressions)
+    return (*((push,) if compressions else ()), updating_pass(plan, task, destinations))
+
+
+def _compressions(plan: Plan, *, served: bool) -> dict[str, Compression]:
+    return {
+        n.variable: n.compressor
+        for n in plan.nodes
+        if n.compressor is not None and (n.destination is not None) == served
+    }
 
 
 def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import producer
 from strategies.ir.late import replica_targets
+from strategies.ir.own_side import own_updates
 from strategies.ir.train_graph import TrainGraph, Variable
 from strategies.ir.traversal import ancestors
 
@@ -21,22 +22,25 @@ class Owners:
     per_replica: AbstractSet[str]
 
     @classmethod
-    def of(cls, step: TrainGraph, *, mirrored: bool, micro_batches: int) -> "Owners":
+    def of(cls, step: TrainGraph, *, shared: AbstractSet[str], micro_batches: int) -> "Owners":
         """The owners in a step.
 
         Args:
-            mirrored: replicas own all variables and update them.
+            shared: names of the variables of which there is one copy for all replicas; each owns and updates
+                the others.
             micro_batches: shards of each replica.
+        Raises:
+            StrategyError: when one node updates variables of both kinds.
         """
         everything = set(step.graph.by_name) - {b.node for b in step.batch}
-        if mirrored and micro_batches == 1:
+        if not shared and micro_batches == 1:
             return cls(per_shard=frozenset(), per_replica=everything)
         passing = _forward_and_backward(step)
+        copied = passing | own_updates(step, shared) if shared else everything
         if micro_batches == 1:
-            return cls(per_shard=frozenset(), per_replica=passing)
-        same = _same_for_all_shards(step, passing)
-        passing -= same
-        return cls(per_shard=passing, per_replica=everything - passing if mirrored else same)
+            return cls(per_shard=frozenset(), per_replica=copied)
+        passing -= _same_for_all_shards(step, passing)
+        return cls(per_shard=passing, per_replica=copied - passing)
 
     def copied(self) -> set[str]:
         """The nodes that do not exist once."""

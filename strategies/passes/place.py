@@ -1,7 +1,7 @@
 """Devices for what replicas share."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -36,6 +36,8 @@ class Place:
         places = self._places(graph)
         host = topology.host_device(self.task)
         shared = {v.handle for v in graph.variables if v.rank is None}
+        by_name = graph.graph.by_name
+        own = {v.handle: by_name[v.handle].device for v in graph.variables if v.rank is not None}
         nodes: list[Node] = []
         arrived: dict[str, Node] = {}
         for node in graph.graph.nodes:
@@ -45,6 +47,8 @@ class Place:
                 device = topology.host_device(max(places[producer(node.inputs[0])], 0))
                 if device != node.device and isinstance(node.attrs.get("dtype"), DType):
                     arrived[node.name] = _copy(node)
+            if not device and _touches(node, own):
+                device = own[producer(node.inputs[0])]
             if not device:
                 place = places.get(node.name)
                 device = host if place is None else topology.host_device(max(place, 0))
@@ -64,10 +68,16 @@ class Place:
                 place = _SEVERAL if common else self.destinations[v.name]
                 places |= dict.fromkeys((v.handle, v.placeholder, v.load, v.read), place)
         for b in graph.boundaries:
-            places |= dict.fromkeys((n for n in (b.values, b.indices) if n), self.destinations[b.variable])
+            if b.rank is None:
+                places |= dict.fromkeys(
+                    (n for n in (b.values, b.indices) if n), self.destinations[b.variable]
+                )
         handles = {v.handle for v in graph.variables}
         shared = graph.update_nodes().union(graph.state_targets, places)
-        affected = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in shared)
+        # What a replica updates for itself is on its device already.
+        affected = graph.graph.with_nodes(
+            n for n in graph.graph.nodes if n.name in shared and (n.name in places or not n.device)
+        )
         order = [n for n in topological_order(affected.nodes) if n.name not in places]
         for node in order:
             met = _meet(node, places, handles)
@@ -84,7 +94,7 @@ class Place:
                 places[node.name] = read_by.pop() if len(read_by) == 1 else _SEVERAL
 
 
-def _touches(node: Node, handles: set[str]) -> bool:
+def _touches(node: Node, handles: Container[str]) -> bool:
     """Whether a node itself, not a function that it calls, uses a variable."""
     return bool(node.inputs) and producer(node.inputs[0]) in handles and not called_functions(node.attrs)
 

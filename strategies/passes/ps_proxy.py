@@ -29,9 +29,10 @@ class ProxyVariables:
         """The step in which replicas share what they read; the same if there is one replica."""
         if len(topology.local_replicas(self.task)) == 1:
             return graph
-        variables = {v.handle: v for v in graph.variables if v.rank is None and v.name in self.remote}
+        shared = [v for v in graph.variables if v.rank is None]
+        variables = {v.handle: v for v in shared if v.name in self.remote}
         host = topology.host_device(self.task)
-        apart = late_nodes(graph, variables.values()) | graph.update_nodes()
+        apart = late_nodes(graph, shared) | graph.update_nodes()
         apart |= {name for v in variables.values() for name in (v.read, v.load)}
         made: dict[str, tuple[Node, Node]] = {}
         nodes: list[Node] = []

@@ -1,6 +1,7 @@
 """One copy of the step for each replica of a task, and in it of forward and backward for each shard."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
 from strategies.ir.traversal import Renames, renamed_copies
+from strategies.passes.hand_over import marked
 from strategies.passes.owners import Owners
 from strategies.passes.split_batch import split_batch
 from strategies.topology import Shard, Topology
@@ -33,22 +35,23 @@ class Replicate:
     together.
 
     Attributes:
-        mirrored: every replica owns all variables and updates them; otherwise all replicas share one copy of
-            them, of the update and of merged state, and only forward, backward and random state are copied.
+        shared: names of the variables of which all replicas share one copy, with its update; every replica
+            owns and updates the others. Forward, backward and random state are copied always.
     """
 
     name: ClassVar[str] = "replicate"
     task: int
-    mirrored: bool
+    shared: frozenset[str]
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step of this task's replicas."""
         shards = topology.local_shards(self.task)
         nodes, fed = split_batch(graph.batch, shards, topology.host_device(self.task))
         batch = {b.node for b in graph.batch}
-        owners = Owners.of(graph, mirrored=self.mirrored, micro_batches=topology.micro_batches)
-        copies = _Copies.of(graph, owners, shards, fed)
+        owners = Owners.of(graph, shared=self.shared, micro_batches=topology.micro_batches)
         copied = owners.copied()
+        between = marked(graph, copied)
+        copies = _Copies.of(graph, owners, shards, fed, between.refs)
         originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copied)
         nodes = [*(n for n in graph.graph.nodes if n.name in batch), *nodes]
         functions = dict(graph.graph.functions)
@@ -56,9 +59,9 @@ class Replicate:
             seeded = reseed(originals, shard.rank)
             functions.update(seeded.functions)
             nodes += copies.own(seeded.nodes, shard)
-        nodes += copies.shared(batch | copied)
+        nodes += [*copies.shared(batch | copied), *between.nodes]
         made = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
-        return copies.describe(made, topology)
+        return replace(copies.describe(made, topology), handed=between.handed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class _Copies:
     Attributes:
         firsts: the first shard of each replica, which stands for it.
         renames: rank of a shard → its references.
+        inner: the same in copies, which take something else in place of what exists once.
+        waits: nodes that copies do not wait for themselves.
     """
 
     graph: TrainGraph
@@ -75,24 +80,46 @@ class _Copies:
     shards: Sequence[Shard]
     firsts: Sequence[Shard]
     renames: Mapping[int, Renames]
+    inner: Mapping[int, Renames]
+    waits: AbstractSet[str]
 
     @classmethod
     def of(
-        cls, graph: TrainGraph, owners: Owners, shards: Sequence[Shard], fed: Mapping[int, Mapping[str, str]]
+        cls,
+        graph: TrainGraph,
+        owners: Owners,
+        shards: Sequence[Shard],
+        fed: Mapping[int, Mapping[str, str]],
+        between: Mapping[str, str],
     ) -> "_Copies":
         """Copies for these shards.
 
         Args:
             fed: rank of a shard → placeholder → its examples.
+            between: reference to what exists once → what copies read or wait for instead.
         """
-        renames = {}
+        copied = owners.copied()
+        # A wait for what crosses to a shared variable is one for having made what goes there.
+        gradients = {
+            f"^{n}": producer(graph.graph.by_name[n].inputs[0])
+            for b in graph.boundaries
+            for n in (b.values, b.indices)
+            if n is not None and n not in copied
+        }
+        renames, inner = {}, {}
         for shard in shards:
             replica, micro_batch = replica_prefix(shard.replica.rank), micro_batch_prefix(shard)
             names = {name: replica + name for name in owners.per_replica}
             names.update((name, micro_batch + name) for name in owners.per_shard)
             renames[shard.rank] = Renames(names)
             renames[shard.rank].update(fed[shard.rank])
-        return cls(graph, owners, shards, [shard for shard in shards if shard.turn == 0], renames)
+            inner[shard.rank] = Renames(names)
+            inner[shard.rank].update(fed[shard.rank])
+            inner[shard.rank].update(between)
+            inner[shard.rank].update((ref, f"^{names[made]}") for ref, made in gradients.items())
+        waits = {producer(ref) for ref in (*gradients, *between) if ref[0] == "^"}
+        firsts = [shard for shard in shards if shard.turn == 0]
+        return cls(graph, owners, shards, firsts, renames, inner, waits)
 
     def ref(self, ref: str, shard: Shard) -> str:
         """A reference of the captured graph as this shard has it."""
@@ -107,18 +134,19 @@ class _Copies:
         """The copies that a shard has, and with a replica's first shard those that the replica has."""
         if shard.turn == 0:
             originals = [node for node in nodes if node.name in self.owners.per_replica]
-            mates = [other for other in self.shards if other.replica == shard.replica]
+            mates = [self.inner[other.rank] for other in self.shards if other.replica == shard.replica]
             for original, copy in zip(
                 originals, self._copied(originals, shard, replica_prefix(shard.replica.rank)), strict=True
             ):
-                apart = self.owners.per_shard.isdisjoint(map(producer, original.inputs))
-                yield copy if apart else replace(copy, inputs=self._inputs(original, mates))
+                inputs = [producer(ref) for ref in original.inputs]
+                apart = self.owners.per_shard.isdisjoint(inputs) and self.waits.isdisjoint(inputs)
+                yield copy if apart else replace(copy, inputs=_inputs(original, mates))
         inner = [node for node in nodes if node.name in self.owners.per_shard]
         yield from self._copied(inner, shard, micro_batch_prefix(shard))
 
     def _copied(self, nodes: Iterable[Node], shard: Shard, prefix: str) -> Iterator[Node]:
         device = shard.replica.device
-        for node in renamed_copies(nodes, self.renames[shard.rank], frames=prefix, device=lambda _: device):
+        for node in renamed_copies(nodes, self.inner[shard.rank], frames=prefix, device=lambda _: device):
             if node.op == "VarHandleOp":
                 shared_name = node.attrs["shared_name"]
                 assert isinstance(shared_name, bytes)
@@ -134,13 +162,7 @@ class _Copies:
             if node.name in apart or node.name in effects:
                 continue
             alone = copied.isdisjoint(map(producer, node.inputs))
-            yield node if alone else replace(node, inputs=self._inputs(node, self.shards))
-
-    def _inputs(self, node: Node, shards: Sequence[Shard]) -> tuple[str, ...]:
-        """Inputs of what these shards have in common: it reads the first, and waits for all."""
-        data = (self.ref(ref, shards[0]) for ref in node.data_inputs)
-        waits = self.refs([ref for ref in node.inputs if ref[0] == "^"], shards)
-        return (*data, *waits)
+            yield node if alone else replace(node, inputs=_inputs(node, [*self.renames.values()]))
 
     def describe(self, made: Graph, topology: Topology) -> TrainGraph:
         """What the parts of the copied graph are."""
@@ -213,3 +235,10 @@ class _Copies:
             indices=None if b.indices is None else self.ref(by_name[b.indices].inputs[0], shard),
             weight=weights[b.rule],
         )
+
+
+def _inputs(node: Node, renames: Sequence[Renames]) -> tuple[str, ...]:
+    """Inputs of what several shards have in common: it reads the first, and waits for all."""
+    data = (renames[0][ref] for ref in node.data_inputs)
+    waits = dict.fromkeys(each[ref] for each in renames for ref in node.inputs if ref[0] == "^")
+    return (*data, *waits)

@@ -89,6 +89,8 @@ class DenseAllReduce:
 class SparseAllGather:
     """Give every member all members' rows of each sparse gradient; the update merges equal ids.
 
+    Variables that replicas share are left to their servers, here as in `DenseAllReduce`.
+
     Attributes:
         between: whose rows are gathered.
     """
@@ -99,7 +101,7 @@ class SparseAllGather:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with three gathers per sparse gradient on each local member."""
-        if all(b.indices is None for b in graph.boundaries):
+        if all(b.indices is None or b.rank is None for b in graph.boundaries):
             return graph
         members = Members.of(topology, self.between)
         sparse = [b for b in graph.boundaries if b.indices is not None and b.rank in members.ranks]

@@ -37,6 +37,7 @@ class ParameterServerSync:
             return graph
         uses = resource_uses(graph.graph)
         handles = {v.name: v.handle for v in graph.variables if v.rank is None}
+        shared = [b for b in graph.boundaries if b.rank is None]
         updates = self.task == UPDATER
         pushes: list[str] = []
         added: list[Node] = []
@@ -44,7 +45,7 @@ class ParameterServerSync:
         # Updates come after the push, and a session reads for itself when no step runs.
         late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
         not_waited_for = graph.update_nodes() | {v.read for v in graph.variables} | late
-        crossing = {boundary.variable for boundary in graph.boundaries}
+        crossing = {boundary.variable for boundary in shared}
         # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
         common = [
             read
@@ -53,7 +54,7 @@ class ParameterServerSync:
             for read in uses[handle].reads
             if read not in not_waited_for
         ]
-        for boundary in graph.boundaries:
+        for boundary in shared:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             own = uses[handles[boundary.variable]].reads
@@ -76,9 +77,9 @@ class ParameterServerSync:
         own_state = tuple(t for t in graph.state_targets if t not in late)
         return replace(
             contribute(graph, combined, [*added, *wait]),
-            boundaries=(),
-            regions=(),
-            shared_update=(),
+            boundaries=tuple(b for b in graph.boundaries if b.rank is not None),
+            regions=tuple(r for r in graph.regions if r.variable not in handles),
+            shared_update=tuple(n for n in graph.shared_update if graph.graph.by_name[n].device),
             state_targets=own_state,
             step_targets=(*pushes, wait[-1].name),
         )

@@ -10,7 +10,7 @@ from tensorflow.core.framework import op_def_pb2
 # What types an op may have, and which of them this build has kernels for, is public nowhere.
 from tensorflow.python.framework import kernels, op_def_registry
 
-from strategies.ir.graph import Attr, DType
+from strategies.ir.graph import Attr, DType, Graph, output_index, producer
 from strategies.tf_bridge.attrs import attr_from_proto, dtype_number, dtype_of
 
 
@@ -58,6 +58,16 @@ def with_type_defaults(op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> M
 def tensors(args: Sequence[op_def_pb2.OpDef.ArgDef], attrs: Mapping[str, Attr]) -> list[OpTensor]:
     """The tensors that arguments stand for, under these attributes."""
     return [OpTensor(arg.name, i, dtype) for arg in args for i, dtype in enumerate(_arg_dtypes(arg, attrs))]
+
+
+def output_type(graph: Graph, ref: str) -> DType | None:
+    """The type of a graph's tensor; None when this process does not know the op or it says no type."""
+    node = graph.by_name[producer(ref)]
+    op_def = op_definition(node.op)
+    if op_def is None:
+        called = graph.functions.get(node.op)
+        return None if called is None else called.outputs[output_index(ref)].dtype
+    return tensors(op_def.output_arg, with_type_defaults(op_def, node.attrs))[output_index(ref)].dtype
 
 
 def _arg_dtypes(arg: op_def_pb2.OpDef.ArgDef, attrs: Mapping[str, Attr]) -> Sequence[DType | None]:

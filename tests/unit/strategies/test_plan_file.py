@@ -112,6 +112,23 @@ def test_bytes_and_class_follow_from_the_nodes():
     assert edited(in_step, put("b", synchronizer="average")).strategy.strategy_class == "statistical"
 
 
+def test_servers_and_collectives_in_one_plan():
+    plan = make_plan("all-reduce", {"transport": "ring"}, STEP, TWO)
+
+    def change(document: Any) -> None:
+        put("w", synchronizer="ps", destination=1, group=None, transport=None)(document)
+        for name in ("w/m", "w/count"):
+            put(name, destination=1)(document)
+        put("iteration", destination=0)(document)
+
+    made = edited(plan, change).plan(STEP, TWO)
+    assert made.strategy_class == "exact"
+    assert made.server_bytes == (4, 240 + 240 + 4)
+    assert made.worker_bytes == plan.worker_bytes - sum(made.server_bytes)
+    # A ring of two sends as much as a push and a pull.
+    assert made.payload_bytes_per_step == plan.payload_bytes_per_step
+
+
 def test_a_plan_of_a_users_own_strategy_needs_no_file():
     plan = make_plan("ps", {}, STEP, TWO).model_copy(
         update={"strategy": "mine", "strategy_params": {"depth": 3, "staleness": 2}}
@@ -146,6 +163,16 @@ def cut(variable: str, /, **fields: Any) -> Any:
 
 def knobs(**params: Any) -> Any:
     return lambda document: document["strategy_params"].update(params)
+
+
+def ahead(**params: Any) -> Any:
+    """These knobs, and a variable in a collective."""
+
+    def change(document: Any) -> None:
+        knobs(**params)(document)
+        put("b", synchronizer="all-reduce", destination=None, group=0)(document)
+
+    return change
 
 
 def twice(document: Any) -> None:
@@ -199,12 +226,12 @@ MISTAKES = {
     "mixture": (
         "ps",
         put("b", synchronizer="none"),
-        "'w': all variables must have one synchronizer, .*got none, ps; choose",
+        "'w': synchronizers must be one, or .*got none, ps; choose",
     ),
     "two ways of collectives": (
         "hierarchical-all-reduce",
         put("b", synchronizer="all-reduce"),
-        "'w': all variables must have one synchronizer, .*got all-reduce, hierarchical-all-reduce; choose",
+        "'w': synchronizers must be one, or .*got all-reduce, hierarchical-all-reduce; choose",
     ),
     "averaged sum": (
         "local-sgd",
@@ -216,6 +243,38 @@ MISTAKES = {
         put("w", compressor={"name": "fp16"}),
         "'w': a compressor is for a gradient that crosses replicas, got synchronizer average; set",
     ),
+    "ring beside servers": (
+        "parallax",
+        put("w", transport="tcp"),
+        "'w': transport tcp waits on a thread that servers need, got ps beside it; use auto",
+    ),
+    "served beside collectives": (
+        "parallax",
+        put("table", destination=None),
+        "'table': destination must be a task from 0 to 1, got None",
+    ),
+    "reduced beside servers": (
+        "parallax",
+        put("w", destination=1),
+        "'w': every replica has its own, so destination must be null, got 1; set it to null",
+    ),
+    "slot apart": (
+        "parallax",
+        put("w", synchronizer="ps", destination=1, group=None, transport=None),
+        "'w/m': destination must be a task from 0 to 1, got None",
+    ),
+    "counter beside collectives": (
+        "parallax",
+        put("iteration", destination=1),
+        "'iteration': what all updates share must be on task 0, got 1",
+    ),
+    "sync beside collectives": (
+        "ps",
+        ahead(sync=False),
+        "sync=false lets workers go ahead of each other, got collectives for variable 'b', where all wait",
+    ),
+    "staleness beside collectives": ("ps", ahead(staleness=2), "staleness=2 lets workers go ahead"),
+    "backup beside collectives": ("ps", ahead(backup=1), "drop backup, or put every variable on a server"),
     "no bucket": (
         "all-reduce",
         put("b", group=None),

@@ -1,0 +1,49 @@
+"""Dense variables all-reduced, those with sparse gradients on parameter servers.
+
+Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:1808.02621.
+"""
+
+from strategies.builders import all_reduce, parameter_server
+from strategies.builders.base import Params
+from strategies.builders.micro_batches import ACCUMULATE
+from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.topology import Topology
+
+PARAMS = (all_reduce.CHUNK_SIZE, parameter_server.SYNC, parameter_server.STALENESS, ACCUMULATE)
+
+
+def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
+    """Its class, whatever its parameters.
+
+    Raises:
+        StrategyError: when workers should go ahead of each other, which collectives do not let them.
+    """
+    parameter_server.settle(params, otherwise)
+    parameter_server.check_together(params, "dense variables")
+    return otherwise
+
+
+def by_gradient(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """Dense gradients in buckets of `chunk_size`; sparse ones, and their slots, on the least loaded servers.
+
+    What updates share, such as a step counter, every replica has for itself. Beside servers collectives are
+    TensorFlow's: the workers' own ring waits on a thread that others may need to read here.
+    """
+    sparse = {v.name for v in step.variables if v.synced and v.sparse}
+
+    def is_served(v: VariableSummary) -> bool:
+        return (v.slot_of or v.name) in sparse
+
+    def only(*, served: bool) -> StepSummary:
+        chosen = tuple(v for v in step.variables if is_served(v) == served)
+        return step.model_copy(update={"variables": chosen})
+
+    reduced = all_reduce.bucketed(only(served=False), topology, params)
+    if sparse:
+        reduced = [
+            node.model_copy(update={"transport": "auto"}) if node.transport == "tcp" else node
+            for node in reduced
+        ]
+    served = parameter_server.load_balancing(only(served=True), topology, {})
+    by_name = {node.variable: node for node in (*reduced, *served)}
+    return [by_name[v.name] for v in step.variables]

@@ -1,0 +1,143 @@
+"""What passes make of a step one of whose two variables is on a server, as text; see test_golden."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow")
+
+from test_golden import FLOAT, node, tiny  # noqa: E402
+
+from strategies.errors import StrategyError  # noqa: E402
+from strategies.ir.own_side import own_updates  # noqa: E402
+from strategies.ir.text import to_text  # noqa: E402
+from strategies.ir.train_graph import Boundary, UpdateRegion, Variable  # noqa: E402
+from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.owners import Owners  # noqa: E402
+from strategies.registry import make_plan  # noqa: E402
+from strategies.summary import summarise  # noqa: E402
+from strategies.topology import Topology  # noqa: E402
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "passes"
+
+
+def two() -> object:
+    """The tiny step with a second variable v; each update takes its gradient times the sum of both norms."""
+    step = tiny()
+    w = step.variables[0]
+    names = {"w": "v", "w/initial": "v/initial", "w/load": "v/load", "w/read": "v/read"}
+    access = [
+        replace(
+            n,
+            name=names[n.name],
+            inputs=tuple(names[ref] for ref in n.inputs),
+            attrs={**n.attrs, "shared_name": b"v"} if n.name == "w" else n.attrs,
+        )
+        for n in step.graph.nodes
+        if n.name in names
+    ]
+    kept = [n for n in step.graph.nodes if n.name not in ("second", "update")]
+    added = [
+        node("second", "ReadVariableOp", "v", dtype=FLOAT),
+        node("v_gradient", "Identity", "backward", T=FLOAT),
+        node("norm", "L2Loss", "gradient", T=FLOAT),
+        node("v_norm", "L2Loss", "v_gradient", T=FLOAT),
+        node("factor", "Add", "norm", "v_norm", T=FLOAT),
+        node("scaled", "Mul", "gradient", "factor", T=FLOAT),
+        node("v_scaled", "Mul", "v_gradient", "factor", T=FLOAT),
+        node("update", "AssignSubVariableOp", "w", "scaled", "^first", dtype=FLOAT),
+        node("v_update", "AssignSubVariableOp", "v", "v_scaled", "^second", dtype=FLOAT),
+    ]
+    other = Variable(
+        name="v",
+        kind=w.kind,
+        group=w.group,
+        dtype=w.dtype,
+        shape=w.shape,
+        handle="v",
+        placeholder="v/initial",
+        load="v/load",
+        read="v/read",
+    )
+    boundary = step.boundaries[0]
+    return replace(
+        step,
+        graph=step.graph.with_nodes([*kept[:4], *access, *kept[4:-3], added[0], *kept[-3:], *added[1:]]),
+        variables=(w, other),
+        boundaries=(
+            boundary,
+            Boundary(
+                variable="v",
+                role=boundary.role,
+                rule=boundary.rule,
+                dtype=boundary.dtype,
+                shape=boundary.shape,
+                values="v_gradient",
+            ),
+        ),
+        regions=(
+            UpdateRegion(variable="w", nodes=("scaled", "update"), targets=("update",)),
+            UpdateRegion(variable="v", nodes=("v_scaled", "v_update"), targets=("v_update",)),
+        ),
+        shared_update=("norm", "v_norm", "factor"),
+        readiness={"w": 0, "v": 1},
+    )
+
+
+def mixed(step):
+    """The plan of all-reduce with v on the server of task 0."""
+    topology = Topology(replicas_per_task=(2, 1), batch_size=3)
+    plan = make_plan("all-reduce", {"transport": "ring"}, summarise(step, "tiny", {}), topology)
+    nodes = (
+        n.model_copy(update={"synchronizer": "ps", "destination": 0, "group": None, "transport": None})
+        if n.variable == "v"
+        else n
+        for n in plan.nodes
+    )
+    return plan.model_copy(update={"nodes": tuple(nodes)})
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [(0, "replicate"), (1, "collectives-apart"), (0, "hand-over"), (1, "hand-over"), (0, "place")],
+)
+def test_golden(task, name):
+    step = two()
+    plan = mixed(step)
+    for each in passes_of(plan, task):
+        step = each.apply(step, topology_of(plan))
+        if each.name == name:
+            break
+    text = to_text(step.graph) + f"# runs {', '.join(step.targets())}\n"
+    text += f"# beside steps {', '.join(step.background)}\n"
+    path = GOLDEN / f"{name}-mixed-task-{task}.txt"
+    if not path.exists():
+        path.write_text(text)
+        pytest.fail(f"{path.name} is new; look at it, then run this again")
+    assert text == path.read_text()
+
+
+def test_only_what_depends_on_a_shared_variable_alone_exists_once():
+    step = two()
+    owners = Owners.of(step, shared={"v"}, micro_batches=1)
+    assert set(step.graph.by_name) - owners.copied() == {
+        *("x", "v", "v/initial", "v/load", "v/read"),
+        *("v_gradient", "v_norm", "v_scaled", "v_update"),
+    }
+    in_turn = Owners.of(step, shared={"v"}, micro_batches=2)
+    assert in_turn.copied() == owners.copied()
+    assert in_turn.per_shard == {"loss", "backward"}
+
+
+def test_one_node_cannot_update_both_kinds():
+    step = two()
+    nodes = (
+        replace(n, inputs=("w", "v", *n.inputs[1:])) if n.name == "update" else n for n in step.graph.nodes
+    )
+    step = replace(step, graph=step.graph.with_nodes(nodes))
+    message = "'w' and 'v': AssignSubVariableOp 'update' updates them together, so both must be on servers"
+    with pytest.raises(StrategyError, match=message):
+        own_updates(step, {"v"})
+    assert own_updates(step, {"v", "w"}) == set()
