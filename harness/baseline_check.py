@@ -21,7 +21,7 @@ def refuse_what_needs_a_graph(request: VerifyRequest) -> None:
     """Say what cannot be asked of a strategy that rewrites no graph.
 
     Raises:
-        UsageError: float64 or the first pass that diverges is asked for.
+        UsageError: float64, a smaller last batch, or the first pass that diverges is asked for.
     """
     name = request.target.strategy.name
     if request.dtype == "float64":
@@ -30,6 +30,8 @@ def refuse_what_needs_a_graph(request: VerifyRequest) -> None:
             "--dtype model",
             field="dtype",
         )
+    if request.last_batch is not None:
+        raise UsageError(f"is for strategies that rewrite the graph, got {name}; drop it", field="last_batch")
     if request.shrink:
         raise UsageError(f"names a pass, and {name} has none; drop it", field="shrink")
 

@@ -94,12 +94,14 @@ class VerifyRequest:
     """Compare a strategy with the single-device reference over `steps` steps.
 
     Args:
+        last_batch: examples in the last of the batches; None for as many as in the others.
         dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
         restore: checkpoint that both begin with.
     """
 
     target: Target
     steps: int = 4
+    last_batch: int | None = None
     restore: Path | None = None
     dtype: Dtype | None = None
     shrink: bool = False

@@ -15,6 +15,7 @@ from harness.checkpoints import require
 from harness.chosen import choose
 from harness.environment import environment
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
+from harness.last_batch import require_last_batch
 from harness.matrix import Slot, expand, schedule
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
@@ -88,13 +89,17 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
         if on_workers:
             answer = verify_baseline(opened, request.steps)
         else:
+            if request.last_batch is not None:
+                facts = opened.capture.facts
+                require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
             folders = (str(opened.capture.folder), str(opened.batches))
-            args = (*folders, opened.plan, request.steps, dtype == "float64", request.shrink)
+            asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
+            args = (*folders, opened.plan, *asked)
             answer = opened.call("verify", args)
         restored = opened.capture.restored
         origin = None if restored is None else {"path": str(restored.path), "step": restored.step}
         heading = {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, "restored": origin}
-        return {**heading, **answer}
+        return {**heading, "last_batch": request.last_batch, **answer}
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:

@@ -37,6 +37,10 @@ def verify(
     steps: Annotated[
         int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
     ] = 4,
+    last_batch: Annotated[
+        int | None,
+        typer.Option("--last-batch", metavar="N", min=1, help="Examples in the last step's batch; all."),
+    ] = None,
     dtype: Annotated[
         Precision | None,
         typer.Option(
@@ -54,6 +58,7 @@ def verify(
     request = VerifyRequest(
         target=options.target(workload, strategy, plan, workers, replicas),
         steps=steps,
+        last_batch=last_batch,
         dtype=None if dtype is None else dtype.value,
         restore=restore,
         shrink=shrink,

@@ -53,11 +53,14 @@ def check(
 
     Args:
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+        batches: may be of other sizes than the plan's, where the step takes any number of examples.
         reference: of the same step, topology and batches, if it was made before.
     """
     reference = reference or make_reference(step, initial, topology_of(plan), batches)
     programs = programs_of(step, plan)
     with InProcessCluster(programs, initial) as cluster:
+        for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
+            cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
         losses = tuple(cluster.step(batch) for batch in batches)
         actual = cluster.read()
     return Checkup(

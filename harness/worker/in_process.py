@@ -1,5 +1,6 @@
 """All workers of a topology in one process: a server, a session and a thread for each."""
 
+import itertools
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -57,10 +58,9 @@ class InProcessCluster:
     ) -> None:
         self._servers = start_servers(programs) if servers is None else servers
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
-        self.sessions = [
-            WorkerSession(p, server.target, initial, ring)
-            for p, server, ring in zip(programs, self._servers, self._rings(programs), strict=True)
-        ]
+        self._initial = initial
+        self.sessions = self._opened(programs)
+        self._of_size = {examples_of(programs): self.sessions}
 
     def __enter__(self) -> Self:
         self.each(WorkerSession.load)
@@ -71,8 +71,16 @@ class InProcessCluster:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._close()
 
+    def take_up(self, programs: Sequence[Program]) -> None:
+        """Step with these programs on batches of their size from now on; they share all variables.
+
+        Args:
+            programs: of the same step and plan but for the number of examples.
+        """
+        self._of_size[examples_of(programs)] = self._opened(programs)
+
     def step(self, batch: Sequence[Array]) -> float:
-        """Run one step of all workers on a global batch.
+        """Run one step of all workers on a global batch of a size that there are programs for.
 
         Returns:
             the example-weighted mean loss.
@@ -83,21 +91,25 @@ class InProcessCluster:
             losses = session.step([part[program.start : program.stop] for part in batch])
             return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
 
-        return sum(self.each(one))
+        return sum(self.each(one, self._of_size[len(batch[0])]))
 
     def read(self) -> Mapping[Copy, Array]:
         """Every copy of every variable."""
         return {copy: value for values in self.each(WorkerSession.read) for copy, value in values.items()}
 
-    def each(self, job: Callable[[WorkerSession], T]) -> list[T]:
+    def each(
+        self, job: Callable[[WorkerSession], T], sessions: Sequence[WorkerSession] | None = None
+    ) -> list[T]:
         """Do a job on all workers at a time.
 
+        Args:
+            sessions: one for each worker; None takes those that load and read.
         Returns:
             the results by task.
         Raises:
             Exception: what a worker raised, as soon as it does; the cluster is of no further use then.
         """
-        futures = [self._threads.submit(job, session) for session in self.sessions]
+        futures = [self._threads.submit(job, session) for session in sessions or self.sessions]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         failed = next((future for future in futures if future in done and future.exception()), None)
         if failed is not None:
@@ -105,6 +117,12 @@ class InProcessCluster:
             self._close()
             failed.result()
         return [future.result() for future in futures]
+
+    def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
+        return [
+            WorkerSession(p, server.target, self._initial, ring)
+            for p, server, ring in zip(programs, self._servers, self._rings(programs), strict=True)
+        ]
 
     def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
         if not any(p.sums for p in programs):
@@ -116,8 +134,13 @@ class InProcessCluster:
         )
 
     def _close(self) -> None:
-        for session in self.sessions:
+        for session in itertools.chain.from_iterable(self._of_size.values()):
             session.close()
+
+
+def examples_of(programs: Sequence[Program]) -> int:
+    """Examples of the global batch that all workers' programs share."""
+    return max(program.stop for program in programs)
 
 
 def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:

@@ -106,8 +106,8 @@ class _Reference:
     def __init__(self, step: TrainGraph, initial: InitialValues, topology: Topology) -> None:
         self._step = step
         self._initial = initial
+        self._topology = topology
         self._shards = topology.shards()
-        self._batch_size = topology.batch_size
         self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         self._replica_targets = replica_targets(step)
         self.starts_over = reseed(step.graph, 1) is step.graph
@@ -162,13 +162,18 @@ class _Reference:
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
         """The mean loss of a global batch, and what all shards together send across each boundary."""
-        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in self._shards]
+        shards = self._shards_of(batch)
+        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in shards]
         loss = 0.0
-        for i in self._rounding.order(len(self._shards)):
-            shard = self._shards[i]
+        for i in self._rounding.order(len(shards)):
+            shard = shards[i]
             value, crossed[i] = self._forward(shard, [part[shard.start : shard.stop] for part in batch])
-            loss += value * shard.examples / self._batch_size
-        return loss, {b.values: self._combine(b, crossed) for b in self._step.boundaries}
+            loss += value * shard.examples / shards[-1].stop
+        return loss, {b.values: self._combine(b, crossed, shards) for b in self._step.boundaries}
+
+    def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
+        """The shards of a batch, which may have other examples than the topology's."""
+        return replace(self._topology, batch_size=len(batch[0])).shards()
 
     def _forward(
         self, shard: Shard, examples: Sequence[Array]
@@ -196,15 +201,18 @@ class _Reference:
         return float(fetched[self._step.losses[0].tensor]), crossed
 
     def _combine(
-        self, b: Boundary, crossed: Sequence[Mapping[str, tuple[Array, Array | None]]]
+        self,
+        b: Boundary,
+        crossed: Sequence[Mapping[str, tuple[Array, Array | None]]],
+        in_order: Sequence[Shard],
     ) -> tuple[Array, Array | None]:
         """What all shards contribute, in float64 and then in the boundary's type."""
-        parts = [crossed[i][b.values] for i in self._rounding.order(len(self._shards))]
-        shards = [self._shards[i] for i in self._rounding.order(len(self._shards))]
+        parts = [crossed[i][b.values] for i in self._rounding.order(len(in_order))]
+        shards = [in_order[i] for i in self._rounding.order(len(in_order))]
         kind = parts[0][0].dtype
         if b.rule == "first-replica":
             return crossed[0][b.values]
-        weights = [s.examples / self._batch_size if b.rule == "mean" else 1.0 for s in shards]
+        weights = [s.examples / in_order[-1].stop if b.rule == "mean" else 1.0 for s in shards]
         if b.indices is not None:
             rows = [
                 self._jittered(v.astype(np.float64) * w, kind)
@@ -233,7 +241,7 @@ class _Reference:
             if b.indices is not None and indices is not None:
                 feed[b.indices] = indices
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
-        first = self._shards[0]
+        first = self._shards_of(batch)[0]
         feed |= {
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
         }

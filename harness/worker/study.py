@@ -170,9 +170,12 @@ def verify(
     n_steps: int,
     float64: bool,
     shrink: bool,
+    last_batch: int | None = None,
 ) -> dict[str, Any]:
     """Check a plan against the reference, all workers in this process.
 
+    Args:
+        last_batch: examples in the last step's batch, None for all.
     Returns:
         the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also
         the first pass and variable that diverge, if any do.
@@ -185,6 +188,7 @@ def verify(
     folder = Path(capture_folder)
     step, initial = load_step(folder), InitialValues(folder, float64=float64)
     batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
+    batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
     if float64:
         step = step_in_float64(step)
         batches = [[in_float64(part) for part in batch] for batch in batches]

@@ -1,0 +1,35 @@
+"""Whether a plan can be verified with a last batch of its own size."""
+
+from harness.errors import UsageError
+from strategies.passes.of_plan import topology_of
+from strategies.plan import Plan
+
+FIELD = "last_batch"
+
+
+def require_last_batch(n_examples: int, plan: Plan, *, replica_batch: int | None) -> None:
+    """Refuse a last batch that the step or the plan cannot take.
+
+    Args:
+        replica_batch: examples that every replica must get, None if any number will do.
+    Raises:
+        UsageError: with the way out.
+    """
+    least = topology_of(plan).n_shards
+    if not least <= n_examples <= plan.batch_size:
+        raise UsageError(
+            f"must give each shard an example and be no larger than the others, got {n_examples}; choose one "
+            f"from {least} to {plan.batch_size}",
+            field=FIELD,
+        )
+    if replica_batch is not None and n_examples != plan.batch_size:
+        raise UsageError(
+            f"needs a model that takes any number of examples, got one that takes {replica_batch} on each "
+            "replica; drop it",
+            field=FIELD,
+        )
+    if plan.strategy_class not in ("exact", "control"):
+        raise UsageError(
+            f"is compared for exact strategies, got {plan.strategy}, which is {plan.strategy_class}; drop it",
+            field=FIELD,
+        )

@@ -1,0 +1,63 @@
+"""A smaller last batch is exact: its programs share the variables, and its shards weigh what they are."""
+
+from dataclasses import replace
+
+import pytest
+from servers import in_own_group, running
+
+from harness.worker.in_process import programs_of
+from strategies.errors import StrategyError
+
+pytestmark = pytest.mark.tensorflow
+
+# Shards of 4 and 3 become 3 and 2, those of 2, 2, 2 and 1 become 2, 1, 1 and 1.
+LAST = 5
+
+
+@pytest.fixture(params=["digits-cnn", "word-lm"])
+def case(request, cases):
+    """Steps of which the one before the last has a smaller batch, so that a full one must follow it too."""
+    full = cases.of(request.param, "momentum" if request.param == "digits-cnn" else "adagrad")
+    short = [part[:LAST] for part in full.batches[1]]
+    return replace(full, batches=[full.batches[0], short, full.batches[2]], _references={})
+
+
+def programs_of_last(case, plan):
+    return in_own_group(programs_of(case.step, plan.model_copy(update={"batch_size": LAST})))
+
+
+def verdict_of(case, plan, programs, last):
+    with running(programs, case.initial) as cluster:
+        cluster.take_up(last)
+        losses = [cluster.step(batch) for batch in case.batches]
+        return losses, case.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
+
+
+@pytest.mark.parametrize(("strategy", "replicas"), [("ps", (2, 2)), ("all-reduce", (1, 1))])
+def test_a_smaller_batch_between_full_ones_is_equivalent(case, strategy, replicas):
+    assert len(case.batches[0][0]) == 7
+    plan = case.plan(strategy, replicas)
+    programs = programs_of(case.step, plan)
+    losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan))
+    assert verdict.equivalent, max(verdict.variables, key=lambda v: v.update_error)
+    assert losses == pytest.approx(case.reference(replicas).losses, rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
+def test_shards_that_weigh_what_those_of_full_batches_do_are_found(cases, strategy):
+    full = cases.of("digits-cnn", "momentum")
+    case = replace(full, batches=[full.batches[0], [part[:LAST] for part in full.batches[1]]], _references={})
+    plan = case.plan(strategy, (1, 1))
+    programs = programs_of(case.step, plan)
+    wrong = [
+        replace(p, start=last.start, stop=last.stop)
+        for p, last in zip(in_own_group(programs), programs_of_last(case, plan), strict=True)
+    ]
+    _, verdict = verdict_of(case, plan, programs, wrong)
+    assert not verdict.equivalent
+
+
+def test_a_batch_with_fewer_examples_than_replicas_is_refused(cases):
+    plan = cases.of("digits-cnn", "momentum").plan("ps", (2, 2)).model_copy(update={"batch_size": 3})
+    with pytest.raises(StrategyError, match="each replica needs an example, got 3 examples for 4 replicas"):
+        programs_of(cases.of("digits-cnn", "momentum").step, plan)
