@@ -10,7 +10,7 @@ from typing import Any
 from harness import checkpoints
 from harness.captures import Capture
 from harness.chosen import choose
-from harness.equivalence import Array, Copy, Reference, Verdict
+from harness.equivalence import Reference, Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.patience import patience_s
@@ -19,6 +19,7 @@ from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
 from harness.records import Equivalence
 from harness.worker.jobs import Opened, TimedSteps
+from harness.worker.part_values import Held, values_of
 from strategies.plan import Plan, period_of
 
 JOBS = "harness.worker.jobs"
@@ -187,11 +188,11 @@ def check(processes: ProcessSet, reference: Reference) -> CheckedSteps:
         )
         known_s.append(time.monotonic() - started_s)
         losses.append(sum(float(r.times.losses[0] @ r.weights) for r in ran if isinstance(r, TimedSteps)))
-    actual: dict[Copy, Array] = {}
+    held: list[Held] = []
     for values in _each(processes, f"{JOBS}:read_variables", [()] * n_workers, stage="check"):
         assert isinstance(values, Mapping)
-        actual |= values
-    return CheckedSteps(verdict=yardstick.judge(actual), losses=tuple(losses))
+        held.append(values)
+    return CheckedSteps(verdict=yardstick.judge(values_of(held)), losses=tuple(losses))
 
 
 def _noted(verdict: Verdict, repeat: int) -> Equivalence:

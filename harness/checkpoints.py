@@ -62,9 +62,7 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int) -
     processes.call(f"{JOBS}:settle", [(n_workers,)] * n_workers, timeout_s=_SAVE_S, stage="checkpoint")
     args = [(shared, task == WRITER) for task in range(n_workers)]
     gathered = processes.call(f"{JOBS}:gather_checkpoint", args, timeout_s=_SAVE_S, stage="checkpoint")
-    others = {
-        name: value for values in gathered if isinstance(values, Mapping) for name, value in values.items()
-    }
+    others = [values for values in gathered if isinstance(values, Mapping)]
     model = frozenset(v.name for v in step.variables)
     processes.call_one(
         WRITER,

@@ -8,7 +8,7 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
-"""A variable's name, and the rank that has this copy for itself; None where all replicas share one."""
+"""A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
 
 NOISE_FACTOR = 10.0
 STEP_FACTOR = 64.0

@@ -5,12 +5,14 @@ optimal all-reduce algorithms); with parameter servers a worker pulls and pushes
 al. 2014, Scaling distributed machine learning with the parameter server).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan import PlanNode, StepSummary, VariableSummary
 from strategies.plan_parts import parts_of
+from strategies.shard_cost import Shards
 from strategies.topology import Topology
 
 LENGTH_BYTES = 4
@@ -30,12 +32,16 @@ def payload_matrix(
     """
     sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
     by_name = {v.name: v for v in step.variables}
+    shards = Shards()
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
             _add_parameter_server(sent, part, variable, topology)
         elif part.synchronizer != "none":
-            n_steps = period if part.synchronizer == "average" else 1
-            _add_collective(sent, part, variable, topology, n_steps)
+            shards.add(part)
+            if not shards.scatters(part):
+                n_steps = period if part.synchronizer == "average" else 1
+                _add_collective(sent, part, variable, topology, n_steps)
+    shards.send(sent, topology)
     return tuple(tuple(round(value) for value in row) for row in sent)
 
 
@@ -49,8 +55,14 @@ def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ..
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:
-    """Bytes of variables and slots that one replica owns."""
-    return sum(part.bytes for node in nodes for part in parts_of(node) if part.destination is None)
+    """Bytes of variables and slots that one replica has, the one that has the most."""
+    common, alone = 0, Counter[int]()
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.owner is not None and part.synchronizer == "none":
+            alone[part.owner] += part.bytes
+        elif part.destination is None:
+            common += part.bytes
+    return common + max(alone.values(), default=0)
 
 
 def _add_parameter_server(

@@ -33,6 +33,9 @@ class VariableSummary(Frozen):
         synced: its gradient or its new state crosses replicas.
         readiness: place in the order in which backward makes gradients ready, None without gradient.
         partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
+        apart: one replica alone can update it: no other update reads its value or its slots.
+        apart_axes: along which each part can be updated by another replica: no part reads another.
+        gradient_shared: other updates read its gradient, as clipping by a global norm does.
     """
 
     name: str
@@ -47,6 +50,9 @@ class VariableSummary(Frozen):
     synced: bool = False
     readiness: int | None = None
     partitionable_axes: tuple[int, ...] = ()
+    apart: bool = False
+    apart_axes: tuple[int, ...] = ()
+    gradient_shared: bool = False
 
 
 class BatchSummary(Frozen):
@@ -83,12 +89,14 @@ class Partition(Frozen):
     Attributes:
         destinations: task that holds each part, for a parameter server.
         groups: bucket of each part's gradient.
+        owners: rank of the replica that alone updates each part.
     """
 
     axis: int
     sizes: tuple[int, ...]
     destinations: tuple[int, ...] | None = None
     groups: tuple[int, ...] | None = None
+    owners: tuple[int, ...] | None = None
 
 
 class PlanNode(Frozen):
@@ -100,6 +108,9 @@ class PlanNode(Frozen):
         proxy: a worker's replicas read it from one copy on their host.
         compressor: of its gradient, None where it travels as it is.
         transport: of a dense gradient between members: `tcp` is the workers' own, others are TensorFlow's.
+        owner: rank of the replica that alone updates it; the others get its new value where it is
+            synchronised, and have none of it where it is not (a slot). None where all update their copies.
+        whole_gradient: every replica gets the sum of its gradient, not its owner alone.
     """
 
     variable: str
@@ -114,6 +125,8 @@ class PlanNode(Frozen):
     proxy: bool = False
     compressor: Compression | None = None
     transport: Transport | None = None
+    owner: int | None = None
+    whole_gradient: bool = False
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""
@@ -130,7 +143,7 @@ class Plan(Frozen):
             workers, who take no part in steps that they come late to.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
         server_bytes: task → bytes of variables and slots it serves.
-        worker_bytes: bytes that one replica owns.
+        worker_bytes: bytes that one replica owns, the one that owns the most.
     """
 
     workload: str

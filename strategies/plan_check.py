@@ -12,6 +12,7 @@ from strategies import compressors
 from strategies.errors import StrategyError
 from strategies.ir.cut import part_name
 from strategies.plan import Compression, Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan_owners import is_owned, ownership_mistake
 from strategies.planning import suggest
 from strategies.topology import UPDATER, Topology
 
@@ -91,6 +92,11 @@ class _Check:
             self._with_owner(self.owner)
         self._proxy()
         self._transport()
+        wrong = ownership_mistake(self.v, self.node, self.owner, self.topology.n_replicas)
+        if wrong is not None:
+            self._fail(*wrong)
+        if is_owned(self.node) and "ps" in self.synchronizers:
+            self._fail("an owner needs a plan without servers", "one with", "set owner to null")
         if self.node.compressor is not None:
             self._compressor(self.node.compressor)
 
@@ -147,8 +153,9 @@ class _Check:
 
     @property
     def _in_bucket(self) -> bool:
-        """Whether it travels with others: what is dense in collectives, and so are averages of tables."""
-        return self._reduced and (not self.v.sparse or self.node.synchronizer == "average")
+        """Whether it travels with others: what is dense, averages and new values from owners included."""
+        dense = not self.v.sparse or self.node.synchronizer == "average" or is_owned(self.node)
+        return self._reduced and dense
 
     def _place(self) -> None:
         node = self.node

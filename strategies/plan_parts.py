@@ -37,6 +37,7 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     cut = Cut(axis=partition.axis, sizes=partition.sizes)
     destinations = _each(node, "destinations", partition.destinations)
     groups = _each(node, "groups", partition.groups)
+    owners = _each(node, "owners", partition.owners)
     made = []
     for k in range(cut.n):
         shape = cut.shape(node.shape, k)
@@ -47,6 +48,7 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
             "partition": None,
             "destination": destinations[k],
             "group": groups[k],
+            "owner": owners[k],
         }
         made.append(node.model_copy(update=changes))
     return tuple(made)

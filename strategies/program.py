@@ -12,8 +12,8 @@ class VariableAccess:
 
     Attributes:
         variable: name under which its initial value is stored.
-        rank: replica that owns the copy, None when all replicas of all workers share one; of random state the
-            shard that draws with it.
+        rank: replica that owns the copy, None when there is one for all replicas of all workers; of random
+            state the shard that draws with it.
         load: node that assigns `placeholder`.
         read: tensor of its value.
         seed_mix: change of the stored initial value for this rank, None when it is used as stored.

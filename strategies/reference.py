@@ -63,6 +63,8 @@ def example() -> StepSummary:
         synced=True,
         readiness=_N_LAYERS,
         partitionable_axes=(0,),
+        apart=True,
+        apart_axes=(0,),
     )
     kernels = [
         VariableSummary(
@@ -74,6 +76,8 @@ def example() -> StepSummary:
             synced=True,
             readiness=_N_LAYERS - 1 - k,
             partitionable_axes=(0, 1),
+            apart=True,
+            apart_axes=(0, 1),
         )
         for k in range(_N_LAYERS)
     ]

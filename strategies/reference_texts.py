@@ -122,6 +122,17 @@ STRATEGIES: Mapping[str, Text] = {
         choose="to explore what the axis of a cut changes; sparse gradients are cut along axis 0",
         avoid="where a plan should be the same for every seed: use `partitioned-all-reduce`",
     ),
+    "sharded-update": Text(
+        payload="each replica sends (N − 1)/N·S of gradients to owners and as much of new values to all; "
+        "shares that are not equally large travel in the length of the largest. Where all updates read all "
+        "gradients (clipping by a global norm), these go to all, 2(N − 1)/N·S. Sparse: rows go to all as "
+        "under `all-reduce`, and new values of the whole table too",
+        memory="every replica has all variables, and 1/N of the slots",
+        choose="where slots are too much memory for every replica (Adam has two for each variable), or "
+        "updates take time: each replica makes 1/N of them",
+        avoid="for large tables with sparse gradients, which travel whole in every step; where an update "
+        "reads all of its variable (a norm of it), one replica makes it",
+    ),
     "tf-one-device": Text(
         payload="0",
         memory="one copy of everything",

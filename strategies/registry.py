@@ -11,6 +11,7 @@ from strategies.builders import (
     parallax,
     parameter_server,
     partitioned,
+    sharded,
 )
 from strategies.builders.base import Param, Params, Strategy
 from strategies.errors import StrategyError
@@ -118,6 +119,13 @@ STRATEGIES = (
         layout=partitioned.random_axis,
         params=(partitioned.MAX_SHARDS, partitioned.SEED, *all_reduce.PARAMS, *compressors.PARAMS),
         refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="sharded-update",
+        summary="each replica updates its share of the variables, whose slots no other has, and tells all",
+        strategy_class="exact",
+        layout=sharded.sharded_update,
+        params=sharded.PARAMS,
     ),
     Strategy(
         name="tf-one-device",

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from strategies.ir.part_spread import axes_to_cut
+from strategies.ir.part_spread import axes_to_cut, spread_along
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.update_reach import update_reach
 from strategies.passes.hoist_reads import HoistReads
 from strategies.plan import BatchSummary, StepSummary, VariableSummary
 from strategies.topology import Topology
@@ -16,7 +17,11 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     Args:
         rows_per_example: variable → rows of its sparse gradient that one example makes, where known.
     """
-    axes = axes_to_cut(HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1)))
+    hoisted = HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1))
+    found = spread_along(hoisted)
+    axes = axes_to_cut(hoisted, found)
+    reach = update_reach(hoisted)
+    parts_apart = [reach.parts_apart(along) for along in found]
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
     synced = {b.variable for b in step.boundaries}
 
@@ -35,6 +40,9 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             synced=v.name in synced,
             readiness=step.readiness.get(v.name),
             partitionable_axes=axes.get(v.name, ()),
+            apart=v.name in reach.apart,
+            apart_axes=tuple(axis for axis in axes.get(v.name, ()) if v.name in parts_apart[axis]),
+            gradient_shared=v.name in reach.shared_gradients,
         )
 
     return StepSummary(

@@ -115,6 +115,11 @@ class Topology:
         """The shards of one task's replicas."""
         return tuple(shard for shard in self.shards() if shard.replica.task == task)
 
+    def collective_order(self) -> tuple[int, ...]:
+        """Ranks in the order in which TensorFlow's collectives take members: tasks by name, as text."""
+        ordered = sorted(self.replicas(), key=lambda r: (str(r.task), r.local))
+        return tuple(replica.rank for replica in ordered)
+
     def host_device(self, task: int) -> str:
         """The device of a task that holds what belongs to no replica."""
         return f"{task_device(task)}/device:CPU:0"

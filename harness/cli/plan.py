@@ -30,17 +30,20 @@ def plan(
     return Answer(document=document, show=partial(_show, document))
 
 
+_PLACES = ("partition", "synchronizer", "destination", "group", "owner")
+
+
 def _show(document: Mapping[str, object]) -> None:
     nodes = document["nodes"]
     rows = [item for item in nodes if isinstance(item, Mapping)] if isinstance(nodes, Sequence) else []
     output.table(
-        ["variable", "shape", "bytes", "partition", "synchronizer", "destination", "group"],
+        ["variable", "shape", "bytes", *_PLACES],
         [
             [
                 str(item["variable"]),
                 _shape(item["shape"]),
                 output.n_bytes(item["bytes"]),
-                *(_text(item[key]) for key in ("partition", "synchronizer", "destination", "group")),
+                *(_text(item.get(key)) for key in _PLACES),
             ]
             for item in rows
         ],

@@ -15,6 +15,7 @@ from harness.errors import UNSUPPORTED, CaseError
 from harness.matrix import Case
 from harness.worker.jobs import Batch, Opened, Training
 from harness.worker.links import on_reserved_port
+from harness.worker.part_values import Held
 from harness.worker.process import JobState
 from strategies.errors import UnsupportedError
 from strategies.ir.random import reseed
@@ -134,7 +135,7 @@ class BaselineSession:
         """Run one step on a prepared batch and return the loss of each local replica."""
         return self._step(feeds)
 
-    def read(self) -> Mapping[Copy, Array]:
+    def read(self) -> Held:
         """Every copy that this worker holds; forward state as its rule merges it, on all workers together."""
         from strategies.baselines.variables import merged
 
@@ -158,7 +159,8 @@ class BaselineSession:
             {name: self._value(self._captured[name], 0) for name in states},
             self._step.weight,
         )
-        return values | {(name, None): value for name, value in total.items()}
+        values |= {(name, None): value for name, value in total.items()}
+        return {copy: [(None, value)] for copy, value in values.items()}
 
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""

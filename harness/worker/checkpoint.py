@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from harness.atomic_files import sync_directory, write_text
-from harness.equivalence import Array, Copy
+from harness.equivalence import Array
 from harness.errors import CaseError, UsageError
 from harness.worker.artefact import stored_name, variable_and_rank
+from harness.worker.part_values import Held, Pieces
 
 v1 = tf.compat.v1
 OURS = "stratbench/"
@@ -43,15 +44,15 @@ class Checkpoint:
     step: int | None
 
 
-def contribution(values: Mapping[Copy, Array], shared: Collection[str]) -> dict[str, Array]:
-    """What a worker's copies of variables add to a checkpoint, by name in the artefact.
+def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
+    """What a worker's copies of variables, or parts of them, add to a checkpoint, by name in the artefact.
 
     Args:
         shared: variables of which replicas have equal copies; the first replica's is stored.
     """
     return {
-        stored_name(name, rank): value
-        for (name, rank), value in values.items()
+        stored_name(name, rank): pieces
+        for (name, rank), pieces in held.items()
         if name not in shared or rank is None or rank == 0
     }
 

@@ -17,9 +17,10 @@ import numpy as np
 from harness.errors import UNSUPPORTED, CaseError
 from harness.matrix import Case
 from harness.measure.timed_loop import StepTimes
-from harness.worker.baseline import Array, Copy, built, refuse_seeded_operations
+from harness.worker.baseline import Array, built, refuse_seeded_operations
 from harness.worker.jobs import Batch, Opened, Training
 from harness.worker.links import on_reserved_port
+from harness.worker.part_values import Held
 from harness.worker.process import JobState
 from strategies.builders.baselines import servers_of
 from strategies.errors import UnsupportedError
@@ -151,14 +152,13 @@ class CoordinatorSession:
         means = losses.reshape(n_steps, self._n_workers).mean(axis=1, keepdims=True)
         return StepTimes(start_s=start_s, end_s=end_s, losses=means)
 
-    def read(self) -> Mapping[Copy, Array]:
+    def read(self) -> Held:
         """Every variable, of which there is one for all."""
-        return {
-            (name, None): self._variables[name].numpy()
-            if name in self._variables
-            else self._initial.value(name, None)
-            for name in self._names
-        }
+        return {(name, None): [(None, self._value(name))] for name in self._names}
+
+    def _value(self, name: str) -> Array:
+        own = self._variables.get(name)
+        return self._initial.value(name, None) if own is None else own.numpy()
 
     def settle(self, n_workers: int) -> None:
         """Steps end when all of their closures have."""
@@ -202,7 +202,7 @@ class _Waiting:
         """No step is this worker's own."""
         return ()
 
-    def read(self) -> Mapping[Copy, Array]:
+    def read(self) -> Held:
         """The coordinator reads."""
         return {}
 

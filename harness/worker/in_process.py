@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.part_values import values_of
 from harness.worker.ring import Ring, address_of, listen
 from harness.worker.session_runner import WorkerSession, start_server
 from strategies.ir.train_graph import TrainGraph
@@ -95,7 +96,7 @@ class InProcessCluster:
 
     def read(self) -> Mapping[Copy, Array]:
         """Every copy of every variable."""
-        return {copy: value for values in self.each(WorkerSession.read) for copy, value in values.items()}
+        return values_of(self.each(WorkerSession.read))
 
     def each(
         self, job: Callable[[WorkerSession], T], sessions: Sequence[WorkerSession] | None = None

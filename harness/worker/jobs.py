@@ -17,6 +17,7 @@ from harness.errors import CaseError
 from harness.measure.timed_loop import StepTimes
 from harness.measure.timed_loop import run_steps as timed_steps
 from harness.worker.links import InRing, Served
+from harness.worker.part_values import Held, Pieces, values_of
 from harness.worker.process import JobState
 from harness.worker.tcp_counters import Reading, read_connections
 
@@ -40,8 +41,8 @@ class StepSession(Protocol):
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
         """Run one step on a prepared part of a batch and return the loss of each local replica."""
 
-    def read(self) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
-        """Read every variable copy of this worker, by name and rank."""
+    def read(self) -> Held:
+        """Read what this worker has of every copy of a variable."""
 
     def settle(self, n_workers: int) -> None:
         """Wait until what all workers have contributed in as many steps is in the variables."""
@@ -106,7 +107,7 @@ class Opened:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class _Gathered:
-    values: Mapping[str, npt.NDArray[np.generic]]
+    values: Mapping[str, Pieces]
 
 
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
@@ -196,8 +197,8 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     return TimedSteps(times=times, weights=training.weights)
 
 
-def read_variables(state: JobState) -> Mapping[tuple[str, int | None], npt.NDArray[np.generic]]:
-    """Read every variable copy of this worker, by name and the rank that owns it."""
+def read_variables(state: JobState) -> Held:
+    """Read what this worker has of every copy of a variable."""
     return state.get(Training).session.read()
 
 
@@ -206,9 +207,7 @@ def settle(state: JobState, n_workers: int) -> None:
     state.get(Training).session.settle(n_workers)
 
 
-def gather_checkpoint(
-    state: JobState, shared: Collection[str], writer: bool
-) -> Mapping[str, npt.NDArray[np.generic]]:
+def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
     """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
 
     All workers do this together, since reading may need them all.
@@ -229,7 +228,7 @@ def write_checkpoint(
     state: JobState,
     folder: str,
     model: Collection[str],
-    others: Mapping[str, npt.NDArray[np.generic]],
+    others: Sequence[Mapping[str, Pieces]],
     step: int,
 ) -> None:
     """Write what this worker has gathered, and what the others have, into a folder.
@@ -241,7 +240,7 @@ def write_checkpoint(
     """
     from harness.worker.checkpoint import write_checkpoint as write
 
-    write(Path(folder), {**others, **state.get(_Gathered).values}, model, step)
+    write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)
 
 
 def read_tcp(state: JobState) -> Reading | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
+from harness.worker.part_values import values_of
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
 from strategies.ir.random import reseed
@@ -148,7 +149,7 @@ class _Reference:
 
     def snapshot(self) -> dict[Copy, Array]:
         """The shared variables as they are, and every shard's random state."""
-        read = self._sessions[0].read()
+        read = values_of([self._sessions[0].read()])
         shared: dict[Copy, Array] = {
             (name, None): v for (name, _), v in read.items() if name not in self._own
         }

@@ -12,7 +12,7 @@ from harness.worker.artefact import InitialValues
 from harness.worker.beside_step import BesideStep
 from harness.worker.exchange import Exchange, Transport
 from harness.worker.inherited import first_value, lasts
-from harness.worker.part_values import joined, of_part
+from harness.worker.part_values import Held, of_part
 from harness.worker.python_calls import PythonCalls
 from harness.worker.update_loop import Pace, UpdateLoop
 from strategies.program import Program, VariableAccess
@@ -159,15 +159,15 @@ class WorkerSession:
         if self.updates is not None and self.pace is None:
             self.updates.wait_for(n_workers * self._n_contributed)
 
-    def read(self) -> Mapping[Copy, Array]:
-        """The value of every copy of a variable that this worker holds."""
+    def read(self) -> Held:
+        """What this worker has of every copy of a variable."""
         fetches = {
             copy: [self._graph.get_tensor_by_name(ref(a.read)) for a in accesses]
             for copy, accesses in self._accesses.items()
         }
         values = self._session.run(fetches)
         return {
-            copy: joined(list(zip((a.part for a in accesses), values[copy], strict=True)))
+            copy: list(zip((a.part for a in accesses), values[copy], strict=True))
             for copy, accesses in self._accesses.items()
         }
 

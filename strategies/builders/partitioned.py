@@ -94,7 +94,7 @@ def _cut_by(
     return cuts
 
 
-def _family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:
+def family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:
     """Variable or slot → the variable with which it is cut."""
     shapes = {v.name: v.shape for v in step.variables}
     return {
@@ -147,7 +147,7 @@ def in_parts(
     nodes: Iterable[PlanNode], step: StepSummary, partitions: Mapping[str, Partition]
 ) -> list[PlanNode]:
     """Nodes on servers with these variables in parts, and their slots of the same shape likewise."""
-    owners = _family(step, partitions)
+    owners = family(step, partitions)
     return [
         node.model_copy(update={"partition": partitions[owners[node.variable]], "destination": None})
         if node.variable in owners
@@ -165,7 +165,7 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
     )
     whole = {node.variable: node for node in nodes}
     next_group = 1 + max((node.group for node in nodes if node.group is not None), default=-1)
-    owners = _family(step, cuts)
+    owners = family(step, cuts)
     ready = sorted((v for v in step.variables if v.name in cuts and not v.sparse), key=all_reduce.readiness)
     groups = {}
     for v in ready:

@@ -49,6 +49,7 @@ class Variable:
         seed_word: position of the seed in a random state, None otherwise.
         fresh: what it begins with if a strategy added it; None where the capture has its initial value.
         part: the range of a captured variable that it holds, None where it is a whole one.
+        sole: only this replica has it, and it stands for all: it is seen once, like what all share.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Variable:
     seed_word: int | None = None
     fresh: Fresh | None = None
     part: Part | None = None
+    sole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +121,13 @@ class UpdateRegion:
     Attributes:
         nodes: those that no other region needs, in graph order; the others are in `TrainGraph.shared_update`.
         targets: the assignments, which a step runs.
+        rank: the replica whose copy of the variable is updated; None when all share one.
     """
 
     variable: str
     nodes: tuple[str, ...]
     targets: tuple[str, ...]
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,19 @@ from strategies.errors import StrategyError
 GROUP_KEY = 1
 # Of one replica for each worker, where that is not all of them.
 LEADERS_KEY = 2
+GATHER_GROUP_KEY = 3
+"""The same members as those of `GROUP_KEY`; instance keys of one group are of no concern to the other."""
+_FIRST_PAIR = 4
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.
 ROWS_PER_RANGE = 1 << 22
 _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
+
+
+def pair_group_key(one: int, other: int, n_replicas: int) -> int:
+    """The key of the group of two replicas, given by rank."""
+    return _FIRST_PAIR + min(one, other) * n_replicas + max(one, other)
 
 
 def instance_keys(names: Iterable[str]) -> dict[str, int]:

@@ -16,7 +16,9 @@ from strategies.passes.partition import Partition
 from strategies.passes.pipeline import Pass
 from strategies.passes.place import Place
 from strategies.passes.ps_modes import reading_passes, updating_pass
+from strategies.passes.reduce_scatter import DenseReduceScatter
 from strategies.passes.replicate import Replicate
+from strategies.passes.shard_updates import ShardUpdates
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.transport_all_reduce import TransportAllReduce
 from strategies.plan import Compression, Plan, period_of
@@ -66,6 +68,7 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         *(reading_passes(plan, task) if served else ()),
         *((Lead(task=task),) if between == "workers" else ()),
         CombineLocal(task=task),
+        *_sharding(plan, task, _buckets(plan)),
         *(_collectives(plan, task, between) if reduced else ()),
         *((CollectivesApart(task=task),) if reduced and served else ()),
         *(_updates_on_servers(plan, task, destinations) if served else ()),
@@ -106,6 +109,20 @@ def _compressions(plan: Plan, *, served: bool) -> dict[str, Compression]:
         for n in plan.nodes
         if n.compressor is not None and (n.destination is not None) == served
     }
+
+
+def _sharding(plan: Plan, task: int, buckets: tuple[tuple[str, ...], ...]) -> tuple[Pass, ...]:
+    """The passes that leave updates to single replicas, none where every replica makes all of them."""
+    synced = [n for n in plan.nodes if n.synchronizer == "all-reduce"]
+    owners = {n.variable: n.owner for n in synced if n.owner is not None}
+    if not owners:
+        return ()
+    whole = frozenset(n.variable for n in synced if n.whole_gradient)
+    scattered = {name: owner for name, owner in owners.items() if name not in whole}
+    return (
+        ShardUpdates(task=task, buckets=buckets, owners=owners, whole=whole),
+        DenseReduceScatter(task=task, buckets=buckets, owners=scattered),
+    )
 
 
 def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:

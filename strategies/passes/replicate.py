@@ -174,13 +174,7 @@ class _Copies:
             boundaries=tuple(
                 b for boundary in graph.boundaries for b in self._boundaries(boundary, topology)
             ),
-            regions=tuple(
-                UpdateRegion(
-                    variable=r.variable, nodes=self.refs(r.nodes, [c]), targets=self.refs(r.targets, [c])
-                )
-                for r in graph.regions
-                for c in (self.firsts if r.targets[0] in self.owners.per_replica else [first])
-            ),
+            regions=tuple(made for region in graph.regions for made in self._regions(region)),
             shared_update=self.refs(graph.shared_update),
             losses=tuple(
                 Loss(tensor=self.ref(graph.losses[0].tensor, s), weight=s.examples / topology.batch_size)
@@ -206,6 +200,13 @@ class _Copies:
                 self.ref(n, shard) for n in (v.handle, v.placeholder, v.load, v.read)
             )
             yield replace(v, handle=handle, placeholder=placeholder, load=load, read=read, rank=rank)
+
+    def _regions(self, region: UpdateRegion) -> Iterator[UpdateRegion]:
+        mirrored = region.targets[0] in self.owners.per_replica
+        for shard in self.firsts if mirrored else self.shards[:1]:
+            nodes, targets = (self.refs(names, [shard]) for names in (region.nodes, region.targets))
+            rank = shard.replica.rank if mirrored else None
+            yield replace(region, nodes=nodes, targets=targets, rank=rank)
 
     def _boundaries(self, b: Boundary, topology: Topology) -> Iterator[Boundary]:
         crossing = [self._contribution(b, shard, topology) for shard in self.shards]

@@ -50,7 +50,7 @@ def _access(v: Variable) -> VariableAccess:
     return VariableAccess(
         variable=v.name if v.part is None else v.part.variable,
         kind=v.kind,
-        rank=v.rank,
+        rank=None if v.sole else v.rank,
         placeholder=v.placeholder,
         load=v.load,
         read=v.read,

@@ -11,6 +11,7 @@ from servers import running
 from harness.worker.artefact import InitialValues, save_values
 from harness.worker.checkpoint import contribution, read_checkpoint, write_checkpoint
 from harness.worker.in_process import InProcessCluster, programs_of
+from harness.worker.part_values import values_of
 from strategies.plan import Plan
 
 
@@ -18,8 +19,7 @@ def save(case: Case, cluster: InProcessCluster, folder: Path, step: int) -> None
     cluster.each(lambda session: session.settle(len(cluster.sessions)))
     shared = {v.name for v in case.step.variables if v.rule != "per-replica"}
     brought = cluster.each(lambda session: contribution(session.read(), shared))
-    values = {name: value for each in reversed(brought) for name, value in each.items()}
-    write_checkpoint(folder, values, {v.name for v in case.step.variables}, step)
+    write_checkpoint(folder, values_of(brought), {v.name for v in case.step.variables}, step)
 
 
 def restored(case: Case, checkpoint: Path) -> Case:

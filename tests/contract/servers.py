@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, start_servers
-from strategies.passes.collective_keys import GROUP_KEY, LEADERS_KEY
+from strategies.passes.collective_keys import GROUP_KEY
 from strategies.program import Program
 
 _pool: dict[tuple[int, ...], list[tf.distribute.Server]] = {}
-_OWN_KEYS = (GROUP_KEY, LEADERS_KEY)
-_group_keys = itertools.count(max(_OWN_KEYS) + 1)
+_GROUPS = 1000  # of one plan, at most
+_first_group_keys = itertools.count(_GROUPS, _GROUPS)
 _GROUP_INPUT = 2  # of every collective: input, group size, group key, instance key
 
 
@@ -37,19 +37,17 @@ def running(programs: Sequence[Program], initial: InitialValues) -> Iterator[InP
 
 
 def in_own_group(programs: Sequence[Program]) -> list[Program]:
-    """The programs with a group key of their own: servers remember the shapes of a group's collectives."""
-    group_key = next(_group_keys)
-    return [
-        replace(p, graph_def=_with_group(p.graph_def, group_key)) if p.group_leader else p for p in programs
-    ]
+    """The programs with group keys of their own: servers remember the shapes of a group's collectives."""
+    first = next(_first_group_keys)
+    return [replace(p, graph_def=_with_groups(p.graph_def, first)) if p.group_leader else p for p in programs]
 
 
-def _with_group(graph_def: bytes, group_key: int) -> bytes:
+def _with_groups(graph_def: bytes, first: int) -> bytes:
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
     keys = {n.input[_GROUP_INPUT] for n in graph.node if n.op in ("CollectiveReduceV2", "CollectiveGatherV2")}
     for node in graph.node:
         if node.name in keys:
-            # A program has one group, of all replicas or of one for each worker.
-            assert tf.make_ndarray(node.attr["value"].tensor) in _OWN_KEYS
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(group_key, tf.int32))
+            group_key = int(tf.make_ndarray(node.attr["value"].tensor))
+            assert GROUP_KEY <= group_key < _GROUPS
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(first + group_key, tf.int32))
     return graph.SerializeToString()

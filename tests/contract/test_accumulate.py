@@ -21,7 +21,11 @@ from strategies.ir.graph import producer  # noqa: E402
 from strategies.ir.traversal import ancestors, descendants  # noqa: E402
 from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
 
-STRATEGIES: dict[str, dict[str, int]] = {name: {} for name in EXACT} | PARTITIONED
+STRATEGIES: dict[str, dict[str, int]] = {
+    **{name: {} for name in EXACT},
+    **PARTITIONED,
+    "sharded-update": {"min_bytes": 1},
+}
 FACTORS = {
     "workload": WORKLOADS,
     "optimizer": OPTIMIZERS,
@@ -35,6 +39,7 @@ CHOSEN = [
     ("digits-cnn", "momentum", "all-reduce", ((2, 1), 2)),
     ("digits-cnn", "momentum", "ps", ((1, 1), 3)),
     ("word-lm", "adagrad", "all-reduce", ((1, 1), 3)),
+    ("digits-cnn", "momentum", "sharded-update", ((1, 1), 2)),
     ("word-lm", "adagrad", "partitioned-ps", ((1, 1), 2)),
 ]
 

@@ -31,6 +31,8 @@ ROWS = [
     ("hierarchical-all-reduce", 1, "hand-on"),
     ("local-sgd", 0, "average-variables"),
     ("local-sgd", 1, "combine-local"),
+    ("sharded-update", 0, "shard-updates"),
+    ("sharded-update", 1, "dense-reduce-scatter"),
     ("ps", 1, "replicate"),
     ("ps", 1, "combine-local"),
     ("ps", 0, "sync-ps"),
@@ -79,7 +81,7 @@ def test_the_rows_name_every_pass(cases):
     named = {(strategy, name) for strategy, _, name in ROWS}
     planned = {
         (strategy, each.name)
-        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce", "local-sgd")
+        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce", "local-sgd", "sharded-update")
         for each in passes_of(case.plan(strategy, (2, 2)), 0)
     }
     assert {name for _, name in named} == {name for _, name in planned}

@@ -18,8 +18,8 @@ from strategies.topology import Topology
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)
 STEP = step_of(
-    trainable("w", 12, 5, partitionable_axes=(0, 1), readiness=1),
-    trainable("table", 10, 4, partitionable_axes=(0,), sparse=True, readiness=2),
+    trainable("w", 12, 5, partitionable_axes=(0, 1), apart=True, apart_axes=(1,), readiness=1),
+    trainable("table", 10, 4, partitionable_axes=(0,), apart=True, sparse=True, readiness=2),
     trainable("b", 5, readiness=0),
     trainable("n", 4, dtype="int32", bytes=16, readiness=3),
     slot("w/m", "w", 12, 5),
@@ -35,6 +35,13 @@ COMPRESSIONS = [None, *compressors.BY_NAME]
 shapes = st.lists(st.integers(1, 40), max_size=3).map(tuple)
 
 
+def ownership(axes: tuple[int, ...]) -> Any:
+    """Whether one replica can make an update, and along which axes several can share it."""
+    return st.fixed_dictionaries(
+        {"apart": st.booleans(), "gradient_shared": st.booleans(), "apart_axes": st.sampled_from([axes, ()])}
+    ).filter(lambda fields: fields["apart"] or not fields["apart_axes"])
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> Any:
     """Trainables of any shape, some sparse, with a slot each, beside shared and forward state."""
@@ -46,7 +53,9 @@ def steps(draw: st.DrawFn) -> Any:
         axes = tuple(sorted(a for a in axes if shape[a] > 1))
         name = f"v{k}"
         variables.append(
-            trainable(name, *shape, partitionable_axes=axes, sparse=sparse, readiness=k)
+            trainable(
+                name, *shape, partitionable_axes=axes, sparse=sparse, readiness=k, **draw(ownership(axes))
+            )
             if draw(st.booleans()) or k == 0
             else trainable(name, *shape, synced=False, readiness=None)
         )
@@ -129,6 +138,14 @@ def test_servers_and_collectives_in_one_plan():
     assert made.payload_bytes_per_step == plan.payload_bytes_per_step
 
 
+def test_a_gradient_that_other_updates_read_goes_to_all():
+    step = step_of(trainable("w", 4, apart=True, gradient_shared=True))
+    plan = make_plan("sharded-update", {}, step, TWO)
+    told = r"'w': other updates read its gradient, which all must have, got False; set whole_gradient to true"
+    with pytest.raises(StrategyError, match=told):
+        edited(plan, put("w", whole_gradient=False)).plan(step, TWO)
+
+
 def test_a_plan_of_a_users_own_strategy_needs_no_file():
     plan = make_plan("ps", {}, STEP, TWO).model_copy(
         update={"strategy": "mine", "strategy_params": {"depth": 3, "staleness": 2}}
@@ -157,6 +174,21 @@ def cut(variable: str, /, **fields: Any) -> Any:
             for node in document["nodes"]:
                 if node["variable"] == name:
                     node.update(partition=partition, destination=None, group=None)
+
+    return change
+
+
+def shared(variable: str, /, owners: Any = (0, 1), owner: Any = None) -> Any:
+    """The variable and its slot in halves, each with an owner."""
+
+    def change(document: Any) -> None:
+        axis = 1 if variable == "w" else 0
+        sizes = [3, 2] if variable == "w" else [5, 5]
+        partition = {"axis": axis, "sizes": sizes, "owners": list(owners)}
+        for node in document["nodes"]:
+            if node["variable"] in (variable, f"{variable}/m"):
+                groups = [0, 0] if node["variable"] == variable else None
+                node.update(partition={**partition, "groups": groups}, owner=owner, group=None)
 
     return change
 
@@ -391,6 +423,61 @@ MISTAKES = {
         "ps",
         put("b", compressor={"name": "powersgd", "rank": 1}),
         "'b': powersgd takes two axes or more",
+    ),
+    "owner of another": (
+        "sharded-update",
+        put("w", owner=2),
+        r"'w': an owner must be a replica from 0 to 1, got \[2\]",
+    ),
+    "owner under ps": (
+        "ps",
+        put("w", owner=0),
+        "'w': an owner is for a trainable under all-reduce, got trainable, ps",
+    ),
+    "owner of state": (
+        "sharded-update",
+        put("mean", owner=0),
+        "'mean': an owner is for a trainable.*got state",
+    ),
+    "owner alone": (
+        "sharded-update",
+        put("n", owner=0),
+        "'n': one replica can update it only if no other.*got one",
+    ),
+    "owner of what travels small": (
+        "sharded-update",
+        put("w", compressor={"name": "fp16"}),
+        "'w': a gradient that goes to an owner travels as it is, got a compressor",
+    ),
+    "slot of another owner": (
+        "sharded-update",
+        put("w/m", owner=None),
+        r"'w/m': a slot has the owners of 'w', \[0\], got \[\]",
+    ),
+    "told by nobody": (
+        "all-reduce",
+        put("b", whole_gradient=True),
+        "'b': whole_gradient is for a variable with an owner",
+    ),
+    "owners": (
+        "sharded-update",
+        shared("table", owners=[0]),
+        "'table': partition.owners needs one for each of 2 sizes, got 1",
+    ),
+    "owner beside owners": (
+        "sharded-update",
+        shared("table", owner=0),
+        "'table': owner must be null where parts have owners, got 0",
+    ),
+    "parts that read each other": (
+        "sharded-update",
+        shared("table"),
+        "'table': parts with several owners.*got axis 0",
+    ),
+    "slot of the whole": (
+        "sharded-update",
+        shared("w"),
+        "'w/count': a slot of another shape than 'w' has goes with the whole",
     ),
     "stale": ("ps", knobs(sync=False, staleness=2), "staleness=2 needs sync=true, got sync=false; drop"),
     "backup": (

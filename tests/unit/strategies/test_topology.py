@@ -80,3 +80,8 @@ def test_fewer_examples_than_replicas():
 def test_tasks_without_replicas(counts):
     with pytest.raises(StrategyError, match=r"every task needs at least one replica, got .*; drop"):
         Topology(replicas_per_task=counts, batch_size=8)
+
+
+def test_collectives_take_tasks_in_the_order_of_their_names():
+    topology = Topology(replicas_per_task=(1,) * 10 + (2, 1), batch_size=13)
+    assert topology.collective_order() == (0, 1, 10, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9)

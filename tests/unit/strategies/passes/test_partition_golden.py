@@ -12,7 +12,7 @@ from test_golden import FLOAT, node, tiny  # noqa: E402
 
 from strategies.ir.cut import Cut  # noqa: E402
 from strategies.ir.graph import Shape  # noqa: E402
-from strategies.ir.part_spread import axes_to_cut, spread  # noqa: E402
+from strategies.ir.part_spread import axes_to_cut, spread, spread_along  # noqa: E402
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.passes.partition import Partition  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
@@ -56,7 +56,7 @@ def test_golden():
 
 def test_an_op_without_a_rule_is_refused_by_name():
     step = vector("ResourceStridedSliceAssign")
-    assert axes_to_cut(step) == {"w": ()}
+    assert axes_to_cut(step, spread_along(step)) == {"w": ()}
     assert "'update' (ResourceStridedSliceAssign)" in spread(step, {"w": 0}).refused["w"]
 
 
@@ -65,5 +65,5 @@ def test_a_variable_that_feeds_control_flow_stays_whole():
     step = replace(
         step, graph=step.graph.with_nodes([*step.graph.nodes, node("loop", "Enter", "w", T=FLOAT)])
     )
-    assert axes_to_cut(step) == {"w": ()}
+    assert axes_to_cut(step, spread_along(step)) == {"w": ()}
     assert "feeds node 'loop' (Enter)" in spread(step, {"w": 0}).refused["w"]

@@ -1,0 +1,87 @@
+"""Sharded updates: which replica updates which variable or part, so that all own nearly as many bytes."""
+
+from collections.abc import Mapping
+
+from strategies.builders import all_reduce
+from strategies.builders.base import Param, Params
+from strategies.builders.micro_batches import ACCUMULATE
+from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.topology import Topology
+
+BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)
+PARAMS = (MIN_BYTES, BUCKET_BYTES, ACCUMULATE)
+
+
+def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """One part of each large variable for every replica, and the others whole for one replica each.
+
+    Within a bucket the largest parts are given away first, each to the replica that owns the fewest bytes
+    there. What another update reads is updated by all.
+    """
+    cuts = _cuts(step, topology.n_replicas, int(params[MIN_BYTES.name] or 0))
+    # New values travel dense, whatever gradients are like.
+    dense = step.model_copy(
+        update={"variables": tuple(v.model_copy(update={"sparse": False}) for v in step.variables)}
+    )
+    nodes = {node.variable: node for node in all_reduce.bucketed(dense, topology, params)}
+    owners = _owners(step, nodes, cuts, topology.n_replicas)
+    in_parts = family(step, cuts)
+    made = []
+    for v in step.variables:
+        node = nodes[v.name].model_copy(update={"sparse": v.sparse, "transport": None})
+        owned = owners.get(v.slot_of or v.name)
+        if v.name in in_parts and owned is not None:
+            axis, sizes = cuts[in_parts[v.name]]
+            groups = None if node.group is None else (node.group,) * len(sizes)
+            partition = Partition(axis=axis, sizes=sizes, groups=groups, owners=owned)
+            node = node.model_copy(update={"partition": partition, "group": None})
+        elif owned is not None:
+            node = node.model_copy(update={"owner": owned[0]})
+        elif v.sparse:
+            node = node.model_copy(update={"group": None})
+        told = owned is not None and v.gradient_shared and not v.sparse
+        made.append(node.model_copy(update={"whole_gradient": told}))
+    return made
+
+
+def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
+    """An axis and near-equal parts for each variable that has a part for every replica."""
+    shapes = {v.name: v.shape for v in step.variables}
+    # A slot of another shape would be read by all parts.
+    odd = {v.slot_of for v in step.variables if v.slot_of is not None and v.shape != shapes[v.slot_of]}
+    cuts = {}
+    for v in step.variables:
+        axes = [a for a in v.apart_axes if v.shape[a] >= n]
+        if v.synced and v.bytes >= min_bytes and axes and v.name not in odd:
+            # Parts along the longest axis differ the least.
+            axis = max(axes, key=lambda a: (v.shape[a], -a))
+            cuts[v.name] = (axis, near_equal(v.shape[axis], n))
+    return cuts
+
+
+def _owners(
+    step: StepSummary, nodes: Mapping[str, PlanNode], cuts: Cuts, n: int
+) -> dict[str, tuple[int, ...]]:
+    """Variable → the rank that owns each of its parts, one for a whole variable."""
+    owned = [v for v in step.variables if v.kind == "trainable" and v.synced and v.apart]
+    order = {v.name: i for i, v in enumerate(owned)}
+    pieces = [piece for v in owned for piece in _pieces(v, cuts)]
+    in_all = [0] * n
+    in_bucket: dict[tuple[int | None, str], list[int]] = {}
+    found: dict[str, dict[int, int]] = {v.name: {} for v in owned}
+    for size, v, k in sorted(pieces, key=lambda p: (-p[0], order[p[1].name], p[2])):
+        held = in_bucket.setdefault((nodes[v.name].group, v.dtype), [0] * n)
+        rank = min(range(n), key=lambda r: (held[r], in_all[r], r))
+        held[rank] += size
+        in_all[rank] += size
+        found[v.name][k] = rank
+    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in found.items()}
+
+
+def _pieces(v: VariableSummary, cuts: Cuts) -> list[tuple[int, VariableSummary, int]]:
+    """Bytes, variable and index of each part."""
+    if v.name not in cuts:
+        return [(v.bytes, v, 0)]
+    _, sizes = cuts[v.name]
+    return [(v.bytes * size // sum(sizes), v, k) for k, size in enumerate(sizes)]

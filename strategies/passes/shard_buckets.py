@@ -1,0 +1,72 @@
+"""What replicas exchange together when each owns a share: tensors of one bucket and type, each owned."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from strategies.ir.graph import DType
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.passes.sync_all_reduce import MAX_PIECES, PIECE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A tensor that travels, named alike on all replicas.
+
+    Attributes:
+        owner: rank of the replica that updates the variable.
+    """
+
+    name: str
+    variable: str
+    dtype: DType
+    dims: tuple[int, ...]
+    owner: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardBucket:
+    """Tensors of one type that travel together."""
+
+    name: str
+    dtype: DType
+    members: tuple[Member, ...]
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The owner of each member."""
+        return tuple(member.owner for member in self.members)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """A name for the key of each piece of a share."""
+        shares: dict[int, int] = {}
+        for member in self.members:
+            shares[member.owner] = shares.get(member.owner, 0) + n_elements(member.dims)
+        n_bytes = max(shares.values()) * element_bytes(self.dtype)
+        n_pieces = min(MAX_PIECES, max(1, n_bytes // PIECE_BYTES))
+        return tuple(f"{self.name}/piece_{k}" for k in range(n_pieces))
+
+
+def shard_buckets(
+    path: str, members: Iterable[Member], buckets: Sequence[Sequence[str]]
+) -> tuple[ShardBucket, ...]:
+    """The members by bucket and type, in the order of the buckets.
+
+    Args:
+        path: what the names of the exchanges start with.
+        buckets: names of the variables of each bucket.
+    """
+    by_variable: dict[str, dict[str, Member]] = {}
+    for member in members:  # the same on every replica
+        by_variable.setdefault(member.variable, {}).setdefault(member.name, member)
+    made = []
+    for i, bucket in enumerate(buckets):
+        by_dtype: dict[DType, list[Member]] = {}
+        for variable in bucket:
+            for member in by_variable.get(variable, {}).values():
+                by_dtype.setdefault(member.dtype, []).append(member)
+        made += [
+            ShardBucket(name=f"{path}/bucket_{i}_{dtype}", dtype=dtype, members=tuple(chosen))
+            for dtype, chosen in by_dtype.items()
+        ]
+    return tuple(made)

@@ -1,0 +1,229 @@
+"""Updates made by one replica each, which gives the others the new values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node, Shape, producer
+from strategies.ir.train_graph import TrainGraph, UpdateRegion, Variable
+from strategies.ir.traversal import ancestors, descendants
+from strategies.numerics.shards import all_gather
+from strategies.passes.collective_keys import GATHER_GROUP_KEY, instance_keys
+from strategies.passes.members import Members
+from strategies.passes.shard_buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.waits import Waits
+from strategies.tf_bridge.attrs import dtype_number
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Replica, Topology
+
+_Copy: TypeAlias = tuple[str, int | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardUpdates:
+    """Leave the update of each variable, and its slots, to one replica; the others get its new value.
+
+    Every replica keeps a copy of every variable, and makes the updates that have no owner. New values travel
+    a bucket at a time, as soon as they are made.
+
+    Attributes:
+        buckets: names of the variables of each bucket.
+        owners: variable → rank of the replica that alone updates it.
+        whole: variables whose dense gradient every replica gets the sum of, not the owner alone.
+    """
+
+    name: ClassVar[str] = "shard-updates"
+    task: int
+    buckets: tuple[tuple[str, ...], ...]
+    owners: Mapping[str, int]
+    whole: frozenset[str] = frozenset()
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step in which local replicas update what they own.
+
+        Raises:
+            StrategyError: what all replicas compute reads something that one of them alone has.
+        """
+        if not self.owners:
+            return graph
+        Members.of(topology, "replicas")  # refuses a group of one
+        return _ShardedStep(self, graph, topology).step()
+
+    def elsewhere(self, variable: str | None, rank: int | None) -> bool:
+        """Whether another replica than this one updates a variable."""
+        return variable is not None and self.owners.get(variable, rank) != rank
+
+
+class _ShardedStep:
+    """The step of one task: its replicas update what they own, and are given what others own."""
+
+    def __init__(self, shards: ShardUpdates, graph: TrainGraph, topology: Topology) -> None:
+        self._shards = shards
+        self._graph = graph
+        self._topology = topology
+        self._copies = {(v.name, v.rank): v for v in graph.variables}
+        self._given = [r for r in graph.regions if shards.elsewhere(r.variable, r.rank)]
+        self._made = [r for r in graph.regions if not shards.elsewhere(r.variable, r.rank)]
+        self._foreign = [b for b in graph.gradients() if shards.elsewhere(b.variable, b.rank)]
+        # What only the owner has: a variable's slots, and its gradient if it is not told to all.
+        self._private = {v.handle: v for v in graph.variables if shards.elsewhere(v.slot_of, v.rank)}
+        self._withheld = {
+            b.values: b for b in self._foreign if b.indices is None and b.variable not in shards.whole
+        }
+
+    def step(self) -> TrainGraph:
+        """The rewritten step."""
+        graph, update = self._graph, self._graph.update_nodes()
+        removed = self._not_needed(update)
+        given = {(r.variable, r.rank): self._handle(r).name + "/given" for r in self._given}
+        waits = Waits(
+            graph.graph, removed, {t: given[r.variable, r.rank] for r in self._given for t in r.targets}
+        )
+        added, values, exchanged = self._exchanges()
+        added += [self._assignment(r, given, values, waits) for r in self._given]
+        nodes = [
+            waits.of(node, for_others=node.name not in update)
+            for node in graph.graph.nodes
+            if node.name not in removed
+        ]
+        summed = [
+            n for b in self._foreign if b.values not in self._withheld for n in (b.values, b.indices) if n
+        ]
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*nodes, *added]),
+            variables=tuple(
+                replace(v, sole=True) if v.slot_of in self._shards.owners else v
+                for v in graph.variables
+                if v.handle not in self._private
+            ),
+            regions=tuple(_region(r, given, removed) for r in graph.regions),
+            shared_update=tuple(name for name in graph.shared_update if name not in removed),
+            # A replica takes part in exchanges of which it needs nothing itself.
+            step_targets=(*graph.step_targets, *exchanged, *summed),
+        )
+
+    def _handle(self, region: UpdateRegion) -> Node:
+        return self._graph.graph.by_name[self._copies[region.variable, region.rank].handle]
+
+    def _not_needed(self, update: set[str]) -> set[str]:
+        """Nodes of the update side that nothing here needs: what others make, and what leads there only."""
+        graph = self._graph.graph
+        theirs = {target for region in self._given for target in region.targets}
+        outside = set(graph.by_name) - update
+        users = {u.name for name in (*self._private, *self._withheld) for u in graph.consumers.get(name, ())}
+        gone = descendants(graph, (users & update) | theirs, stop=outside, control=False)
+        needed = {target for region in self._made for target in region.targets}
+        needed |= update & {producer(ref) for name in outside for ref in graph.by_name[name].data_inputs}
+        if not needed.isdisjoint(gone):
+            self._refuse(min(needed & gone))
+        return update - ancestors(graph, needed, stop=outside | gone)
+
+    def _refuse(self, name: str) -> None:
+        graph = self._graph.graph
+        read = ancestors(graph, [name], control=False)
+        slots = [str(v.slot_of) for handle, v in self._private.items() if handle in read]
+        gradients = [b.variable for values, b in self._withheld.items() if values in read]
+        what, variable, way_out = (
+            ("its slot", min(slots), "`owner: null`")
+            if slots
+            else ("its gradient", min(gradients, default=name), "`whole_gradient: true`")
+        )
+        raise StrategyError(
+            f"variable {variable!r}: with an owner it must not be read by updates of others, got node "
+            f"{name!r} ({graph.by_name[name].op}), which needs {what}; use {way_out} in the plan"
+        )
+
+    def _assignment(
+        self,
+        region: UpdateRegion,
+        given: Mapping[_Copy, str],
+        values: Mapping[_Copy, str],
+        waits: Waits,
+    ) -> Node:
+        """What takes the new value, after all that the update itself would have waited for."""
+        handle = self._handle(region)
+        copy = region.variable, region.rank
+        before = waits.before(region.targets, within={*region.nodes, *region.targets})
+        return Node(
+            name=given[copy],
+            op="AssignVariableOp",
+            inputs=(handle.name, values[copy], *(f"^{name}" for name in before)),
+            attrs={"dtype": self._copies[copy].dtype},
+            device=handle.device,
+        )
+
+    def _exchanges(self) -> tuple[list[Node], dict[_Copy, str], list[str]]:
+        """Nodes, copy → the new value that it is given, and nodes that run after the exchanges."""
+        owners = self._shards.owners
+        members = [
+            Member(name=v.name, variable=v.name, dtype=v.dtype, dims=v.shape.dims or (), owner=owners[v.name])
+            for v in self._graph.variables
+            if v.name in owners
+        ]
+        buckets = shard_buckets("sync/gather", members, self._shards.buckets)
+        keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
+        writes = self._writes()
+        added: list[Node] = []
+        values: dict[_Copy, str] = {}
+        exchanged = []
+        for replica in self._topology.local_replicas(self._shards.task):
+            for bucket in buckets:
+                own = [self._copies[m.name, replica.rank] for m in bucket.members if m.owner == replica.rank]
+                reads = [_new_value(v, writes[v.handle], replica.device) for v in own]
+                nodes, taken, done = _gather(bucket, reads, replica, self._topology, keys)
+                added += [*reads, *nodes]
+                values |= taken
+                exchanged.append(done)
+        return added, values, exchanged
+
+    def _writes(self) -> dict[str, list[str]]:
+        """Handle → the assignments that are made here of it."""
+        found: dict[str, list[str]] = {}
+        targets = dict.fromkeys(target for region in self._made for target in region.targets)
+        for target in targets:
+            for handle in dict.fromkeys(map(producer, self._graph.graph.by_name[target].data_inputs)):
+                found.setdefault(handle, []).append(target)
+        return found
+
+
+def _region(region: UpdateRegion, given: Mapping[_Copy, str], removed: set[str]) -> UpdateRegion:
+    name = given.get((region.variable, region.rank))
+    if name is not None:
+        return replace(region, nodes=(name,), targets=(name,))
+    return replace(region, nodes=tuple(n for n in region.nodes if n not in removed))
+
+
+def _new_value(v: Variable, writes: Sequence[str], device: str) -> Node:
+    return Node(
+        name=f"{v.handle}/made",
+        op="ReadVariableOp",
+        inputs=(v.handle, *(f"^{name}" for name in writes)),
+        attrs={"dtype": v.dtype},
+        device=device,
+    )
+
+
+def _gather(
+    bucket: ShardBucket, own: Sequence[Node], replica: Replica, topology: Topology, keys: Mapping[str, int]
+) -> tuple[Sequence[Node], dict[_Copy, str], str]:
+    """One replica's nodes, what it takes from others, and the node that runs after the exchange."""
+    rank = replica.rank
+    dims = [m.dims for m in bucket.members if m.owner == rank]
+    snippet = trace(
+        all_gather,
+        tuple(TensorSpec(dtype=bucket.dtype, shape=Shape(d)) for d in dims),
+        shapes=tuple(m.dims for m in bucket.members),
+        owners=bucket.owners,
+        rank=rank,
+        order=topology.collective_order(),
+        group_key=GATHER_GROUP_KEY,
+        keys=tuple(keys[name] for name in bucket.key_names),
+        dtype=dtype_number(bucket.dtype),
+    )
+    nodes, (*values, done) = snippet.splice(
+        f"{bucket.name}/replica_{rank}/", [node.name for node in own], device=replica.device
+    )
+    others = ((m.name, rank) for m in bucket.members if m.owner != rank)
+    return nodes, dict(zip(others, values, strict=True)), done.removeprefix("^")

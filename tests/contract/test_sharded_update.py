@@ -1,0 +1,139 @@
+"""Each replica updates its share of the variables: the same numbers as one device, 1/N of the slots each."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+# Where a mistake leaves workers waiting for each other, the test must not wait long.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(180)]
+tf = pytest.importorskip("tensorflow")
+
+from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS  # noqa: E402
+from servers import running  # noqa: E402
+
+from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.session_runner import WorkerSession  # noqa: E402
+from strategies.errors import StrategyError  # noqa: E402
+from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
+from strategies.numerics import shards  # noqa: E402
+from strategies.passes import reduce_scatter, shard_updates  # noqa: E402
+from strategies.plan import Plan  # noqa: E402
+
+# Tiny models have parts, and several buckets.
+PARAMS = {"min_bytes": 1, "bucket_bytes": 600}
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    chosen = list(itertools.product(WORKLOADS, OPTIMIZERS, TOPOLOGIES))
+    if not metafunc.config.getoption("--all-cases"):
+        # Every workload with every optimizer, the topologies in turn.
+        pairs = itertools.product(WORKLOADS, OPTIMIZERS)
+        chosen = [
+            (*pair, replicas) for pair, replicas in zip(pairs, itertools.cycle(TOPOLOGIES), strict=False)
+        ]
+    metafunc.parametrize("combination", chosen, ids=lambda c: "-".join((*c[:2], "+".join(map(str, c[2])))))
+
+
+def test_equivalent(cases, combination):
+    workload, optimizer, replicas = combination
+    case = cases.of(workload, optimizer)
+    plan = case.plan("sharded-update", replicas, **PARAMS)
+    assert plan.strategy_class == "exact"
+    verdict = case.check(plan)
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+    assert verdict.tolerance < 1e-9
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1), (2, 1)])
+def test_a_replica_has_its_share_of_the_slots(cases, replicas):
+    """Counted in what sessions hold after a step."""
+    case = cases.of("wide-mlp", "adam")
+    plan = case.plan("sharded-update", replicas, min_bytes=1)
+    n = sum(replicas)
+    slots = {v.name: v for v in case.step.variables if v.slot_of is not None}
+    everything = sum(element_bytes(v.dtype) * n_elements(v.shape.dims) for v in slots.values())
+    programs = programs_of(case.step, plan)
+    with running(programs, case.initial) as cluster:
+        cluster.step(case.batches[0])
+        held = cluster.each(WorkerSession.read)
+    by_task = [sum(v.nbytes for (name, _), own in h.items() if name in slots for _, v in own) for h in held]
+    assert sum(by_task) == everything
+    # A row or column is not divided; the widest has 16 elements, and Adam two slots.
+    undivided = 2 * 16 * 8
+    for n_local, n_bytes in zip(replicas, by_task, strict=True):
+        assert abs(n_bytes - everything * n_local / n) <= n_local * undivided
+    whole = case.plan("all-reduce", replicas).worker_bytes
+    assert plan.worker_bytes <= whole - everything // 2 * (n - 1) // n + undivided // 2  # of float32
+
+
+def test_slots_are_seen_once_and_variables_on_every_replica(cases):
+    case = cases.of("word-lm", "adam")
+    plan = case.plan("sharded-update", (2, 1), min_bytes=1)
+    with running(programs_of(case.step, plan), case.initial) as cluster:
+        copies = set(cluster.read())
+    for v in case.step.variables:
+        ranks = {rank for name, rank in copies if name == v.name}
+        assert ranks == ({None} if v.slot_of else {0, 1, 2}), v.name
+
+
+def edited(plan: Plan, **changes) -> Plan:
+    nodes = tuple(n.model_copy(update=changes) for n in plan.nodes)
+    return plan.model_copy(update={"nodes": nodes})
+
+
+def test_a_norm_of_gradients_that_only_their_owners_have_is_refused(cases):
+    case = cases.of("digits-mlp", "adamw-clipped")
+    plan = case.plan("sharded-update", (1, 1))
+    assert all(node.whole_gradient for node in plan.nodes if node.synchronizer == "all-reduce")
+    says = r"variable 'digits_mlp/\S+': .* which needs its gradient; use `whole_gradient: true` in the plan"
+    with pytest.raises(StrategyError, match=says):
+        programs_of(case.step, edited(plan, whole_gradient=False))
+
+
+# Mistakes, each of which the check must notice.
+
+
+def backwards(exchange):
+    """Shares are taken for those of other members."""
+
+    def mistaken(*values, order, **rest):
+        return exchange(*values, order=order[::-1], **rest)
+
+    return mistaken
+
+
+def left_out(*values, owners, rank, **rest):
+    """What others send is not added."""
+    _, done = shards.reduce_scatter(*values, owners=owners, rank=rank, **rest)
+    return [v for v, owner in zip(values, owners, strict=True) if owner == rank], done
+
+
+SOUND_REGION = shard_updates._region
+
+
+def not_taken(region, given, removed):
+    """New values arrive, and nobody takes them."""
+    made = SOUND_REGION(region, given, removed)
+    return replace(made, targets=()) if set(made.targets) & set(given.values()) else made
+
+
+MISTAKES = {
+    "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
+    "swapped-shards-of-values": (shard_updates, "all_gather", backwards(shards.all_gather)),
+    "dropped-sync": (reduce_scatter, "reduce_scatter", left_out),
+    "dropped-gather": (shard_updates, "_region", not_taken),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_noticed(cases, monkeypatch, mistake):
+    module, name, wrong = MISTAKES[mistake]
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("sharded-update", (1, 1), **PARAMS)
+    assert case.check(plan).equivalent
+    monkeypatch.setattr(module, name, wrong)
+    assert not case.check(plan).equivalent

@@ -1,0 +1,113 @@
+"""Who owns what under sharded updates, and what that moves and holds."""
+
+import pytest
+from planning import slot, state, step_of, trainable
+
+from strategies.plan_parts import parts_of
+from strategies.registry import make_plan
+from strategies.topology import Topology
+
+
+def owned(name, *shape, **fields):
+    axes = (0,) if fields.get("sparse") else tuple(range(len(shape)))
+    return trainable(
+        name, *shape, **{"apart": True, "apart_axes": axes, "partitionable_axes": axes, **fields}
+    )
+
+
+def plan(*variables, replicas=(1, 1), batch_size=24, **params):
+    topology = Topology(replicas_per_task=replicas, batch_size=batch_size)
+    return make_plan("sharded-update", {"min_bytes": 1, **params}, step_of(*variables), topology)
+
+
+def node_of(made, name):
+    return next(node for node in made.nodes if node.variable == name)
+
+
+def owners_of(made, name):
+    return [part.owner for part in parts_of(node_of(made, name))]
+
+
+def test_a_large_variable_has_a_part_for_every_replica_and_its_slots_are_cut_with_it():
+    made = plan(owned("w", 4, 9), slot("w_momentum", "w", 4, 9), replicas=(2, 1))
+    assert node_of(made, "w").partition.axis == 1
+    assert node_of(made, "w").partition.sizes == (3, 3, 3)
+    assert sorted(owners_of(made, "w")) == [0, 1, 2]
+    assert owners_of(made, "w_momentum") == owners_of(made, "w")
+    assert [p.group for p in parts_of(node_of(made, "w"))] == [0, 0, 0]
+
+
+def test_small_variables_go_whole_to_whoever_owns_least():
+    made = plan(owned("a", 30), owned("b", 20), owned("c", 10), min_bytes=1000)
+    assert [owners_of(made, name) for name in "abc"] == [[0], [1], [1]]
+
+
+def test_what_cannot_be_cut_is_whole():
+    few_rows, scalar = owned("few", 2, 1), owned("scalar")
+    together = owned("clipped", 8, 8, apart_axes=())
+    counted = owned("counted", 8, 8)
+    made = plan(few_rows, scalar, together, counted, slot("steps", "counted"), replicas=(1, 1, 1))
+    assert all(node.partition is None and node.owner is not None for node in made.nodes)
+    assert owners_of(made, "steps") == owners_of(made, "counted")
+
+
+def test_what_other_updates_read_is_updated_by_all():
+    made = plan(owned("w", 8, 8), owned("tied", 8, apart=False), slot("m", "tied", 8), state("mean", 3))
+    assert [owners_of(made, name) for name in ("tied", "m", "mean")] == [[None]] * 3
+
+
+def test_rows_that_no_single_replica_updates_travel_alone():
+    made = plan(owned("table", 8, 4, sparse=True, apart=False, apart_axes=()))
+    assert (node_of(made, "table").owner, node_of(made, "table").group) == (None, None)
+
+
+def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
+    """`(N-1)/N * S` for the reduce-scatter, and the same again for the all-gather."""
+    n, s = 3, 4 * 6 * 12
+    made = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n)
+    assert made.payload_bytes_per_step == n * 2 * (n - 1) * s // n
+    scattered, ring = s // n, (n - 1) * s // n
+    assert made.payload_matrix == (
+        (0, scattered + ring, scattered),
+        (scattered, 0, scattered + ring),
+        (scattered + ring, scattered, 0),
+    )
+
+
+def test_padding_counts():
+    """Shares of 30 and 20 floats travel as 30 each way."""
+    made = plan(owned("a", 30), owned("b", 20), min_bytes=1000)
+    assert made.payload_matrix == ((0, 4 * 60), (4 * 60, 0))
+
+
+def test_a_gradient_that_all_read_is_reduced_for_all():
+    shared = plan(owned("w", 6, 12, gradient_shared=True), replicas=(1, 1, 1))
+    assert node_of(shared, "w").whole_gradient
+    s = 4 * 6 * 12
+    assert shared.payload_bytes_per_step == 3 * (2 * 2 * s // 3 + 2 * s // 3)
+
+
+def test_new_values_of_a_table_travel_dense_and_its_gradient_as_rows():
+    table = owned("table", 50, 8, sparse=True, rows_per_example=3.0)
+    made = plan(table, batch_size=4)
+    assert node_of(made, "table").partition.sizes == (25, 25)
+    rows, lengths = 2 * 3 * (4 * 8 + 8), 2 * 4
+    assert made.payload_bytes_per_step == 2 * (rows + lengths) + 2 * 4 * 25 * 8
+
+
+def test_replicas_of_one_task_send_nothing():
+    assert plan(owned("w", 8, 8), replicas=(4,)).payload_matrix == ((0,),)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_a_replica_has_all_variables_and_its_share_of_the_slots(n):
+    variables = [owned("w", 8, 16), slot("m", "w", 8, 16), slot("v", "w", 8, 16), slot("iteration", None)]
+    made = plan(*variables, replicas=(1,) * n)
+    size = 4 * 8 * 16
+    assert made.worker_bytes == size + 2 * size // n + 4
+
+
+def test_buckets_are_filled_in_the_order_of_backward():
+    made = plan(owned("first", 8, 8, readiness=1), owned("last", 8, 8, readiness=0), bucket_bytes=256)
+    assert {p.group for p in parts_of(node_of(made, "last"))} == {0}
+    assert {p.group for p in parts_of(node_of(made, "first"))} == {1}
