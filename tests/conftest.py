@@ -10,7 +10,12 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A machine that is busy with something else makes no law wrong.
+hypothesis.settings.register_profile("patient")
+hypothesis.settings.load_profile("patient")
 
 # Before any test imports TensorFlow: its start-up notices would bury a failing test's own output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -65,7 +65,7 @@ def steps(draw: st.DrawFn) -> Any:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps(),
     st.sampled_from(GRAPH),

@@ -23,7 +23,7 @@ from strategies.numerics.compressors.table import codec_of  # noqa: E402
 from strategies.numerics.compressors.topk import TopK  # noqa: E402
 from strategies.plan import Compression  # noqa: E402
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 TYPES = {"float": np.float32, "double": np.float64}
 WITH_OPTIONS = {
     "topk": {"ratio": 0.2},

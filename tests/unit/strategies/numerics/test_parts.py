@@ -22,7 +22,7 @@ def run(function):
             return session.run(made)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(0, 1))
 def test_split_then_join_is_the_identity(sizes, axis):
     shape = [2, 2]
@@ -32,7 +32,7 @@ def test_split_then_join_is_the_identity(sizes, axis):
     np.testing.assert_array_equal(same, whole)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(IDS)
 def test_lookups_in_parts_are_lookups_in_the_whole(ids):
     table = np.arange(LENGTH * 2).reshape(LENGTH, 2)
@@ -47,7 +47,7 @@ def test_lookups_in_parts_are_lookups_in_the_whole(ids):
     np.testing.assert_array_equal(run(looked_up), table[np.array(ids, int)].reshape(-1, 2))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(IDS)
 def test_rows_of_parts_are_all_rows_at_their_ids(ids):
     rows = np.arange(len(ids) * 2, dtype=float).reshape(-1, 2)

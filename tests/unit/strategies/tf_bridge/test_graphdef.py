@@ -183,7 +183,7 @@ def graph_defs(draw):
 
 
 @given(graph_defs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_graphdef_comes_back_unchanged(graph_def):
     assert_identity(graph_def)
 
