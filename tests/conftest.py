@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 # A machine that is busy with something else makes no law wrong.
-hypothesis.settings.register_profile("patient")
+hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 # Before any test imports TensorFlow: its start-up notices would bury a failing test's own output.
