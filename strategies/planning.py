@@ -113,6 +113,16 @@ def assembled(
     )
 
 
+def topology_of(plan: Plan) -> Topology:
+    """The topology that a plan was made for."""
+    return Topology(
+        replicas_per_task=plan.replicas_per_task,
+        batch_size=plan.batch_size,
+        device=plan.device,
+        micro_batches=n_micro_batches(plan.strategy_params),
+    )
+
+
 def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
     """A value that a parameter takes, a whole number as a float where it must be one.
 

@@ -20,8 +20,8 @@ from harness.worker.process import JobState
 from strategies.errors import UnsupportedError
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
-from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan
+from strategies.planning import topology_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

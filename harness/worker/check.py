@@ -9,8 +9,8 @@ from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
 from harness.worker.reference import PLAIN, VARIATIONS, run_references
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan
+from strategies.planning import topology_of
 from strategies.topology import Topology
 
 _EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0**-10, "bfloat16": 2.0**-7}

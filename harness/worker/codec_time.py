@@ -49,7 +49,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     from strategies.ir.fresh import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
     from strategies.numerics.compressors.table import codec_of
-    from strategies.passes.of_plan import topology_of
+    from strategies.planning import topology_of
 
     assert node.compressor is not None
     n = node.n_members(topology_of(plan))

@@ -14,9 +14,10 @@ from harness.worker.part_values import values_of
 from harness.worker.ring import Ring, address_of, listen
 from harness.worker.session_runner import WorkerSession, start_server
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.of_plan import passes_of, topology_of
+from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
 from strategies.plan import Plan
+from strategies.planning import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
 

@@ -121,9 +121,10 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     from harness.worker.artefact import InitialValues, load_step
     from harness.worker.inherited import left_out
     from harness.worker.session_runner import WorkerSession
-    from strategies.passes.of_plan import passes_of, topology_of
+    from strategies.passes.of_plan import passes_of
     from strategies.passes.pipeline import run_passes
     from strategies.plan import Plan
+    from strategies.planning import topology_of
     from strategies.tf_bridge.program import build_program
 
     folder, made = Path(capture), Plan.model_validate_json(plan)

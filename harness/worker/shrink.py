@@ -16,10 +16,11 @@ from harness.worker.in_process import InProcessCluster
 from harness.worker.reference import first_crossing
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.passes.of_plan import passes_of, topology_of
+from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
 from strategies.passes.rewire import captured_name
 from strategies.plan import Plan
+from strategies.planning import topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 

@@ -220,8 +220,9 @@ def transform(
     from harness.atomic_files import write_bytes
     from harness.worker.artefact import load_step
     from strategies.ir.text import to_text
-    from strategies.passes.of_plan import passes_of, topology_of
+    from strategies.passes.of_plan import passes_of
     from strategies.passes.pipeline import run_passes
+    from strategies.planning import topology_of
     from strategies.tf_bridge.program import build_program
 
     step = load_step(Path(capture_folder))

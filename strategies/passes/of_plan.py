@@ -23,17 +23,6 @@ from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.transport_all_reduce import TransportAllReduce
 from strategies.plan import Compression, Plan, period_of
 from strategies.plan_parts import cuts_of, parts_of
-from strategies.topology import Topology
-
-
-def topology_of(plan: Plan) -> Topology:
-    """The topology that a plan was made for."""
-    return Topology(
-        replicas_per_task=plan.replicas_per_task,
-        batch_size=plan.batch_size,
-        device=plan.device,
-        micro_batches=n_micro_batches(plan.strategy_params),
-    )
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:

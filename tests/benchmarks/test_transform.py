@@ -18,10 +18,11 @@ from synthetic_step import synthetic_step
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune
 from strategies.ir.verify import verify
-from strategies.passes.of_plan import passes_of, topology_of
+from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import Transformed, run_passes
 from strategies.plan import Plan
 from strategies.plan_parts import parts_of
+from strategies.planning import topology_of
 from strategies.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology

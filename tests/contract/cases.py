@@ -16,8 +16,8 @@ from harness.worker.artefact import InitialValues, in_float64, save
 from harness.worker.check import Reference, make_reference
 from harness.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.of_plan import topology_of
 from strategies.plan import Plan, StepSummary
+from strategies.planning import topology_of
 from strategies.program import Program
 from strategies.registry import make_plan
 from strategies.summary import summarise

@@ -19,7 +19,8 @@ from test_mutations import after, broken, noticed, reweighted  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.ir.graph import producer  # noqa: E402
 from strategies.ir.traversal import ancestors, descendants  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 
 STRATEGIES: dict[str, dict[str, int]] = {
     **{name: {} for name in EXACT},

@@ -14,8 +14,9 @@ from test_mutations import after, broken, noticed, without  # noqa: E402
 
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.traversal import prune  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import run_passes  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 
 NAME = "hierarchical-all-reduce"
 REPLICAS = ((2, 2), (2, 1), (1, 2), (2,), (2, 1, 1))

@@ -22,8 +22,9 @@ from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.traversal import ancestors  # noqa: E402
 from strategies.ir.verify import verify  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import run_passes  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.topology import UPDATER, task_device  # noqa: E402
 
 # With clipping by global norm a dense update reads of sparse gradients and the other way round.

@@ -23,11 +23,12 @@ from strategies.ir.graph import Node  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.numerics.collectives import gather_rows  # noqa: E402
 from strategies.passes import replicate, sync_all_reduce, sync_ps  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import Pass, run_passes  # noqa: E402
 from strategies.passes.sync_all_reduce import DenseAllReduce  # noqa: E402
 from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
 from strategies.plan import Plan  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.program import Program  # noqa: E402
 from strategies.tf_bridge.program import build_program  # noqa: E402
 from strategies.topology import Topology  # noqa: E402

@@ -17,8 +17,9 @@ from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E40
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import parts  # noqa: E402
 from strategies.passes import partition_graph  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.plan import Partition  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 
 
 def cut_of(plan):

@@ -11,10 +11,11 @@ from strategies.ir.verify import verify  # noqa: E402
 from strategies.passes.average import AverageVariables  # noqa: E402
 from strategies.passes.combine_local import CombineLocal  # noqa: E402
 from strategies.passes.lead import HandOn, Lead  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather  # noqa: E402
 from strategies.passes.sync_ps import ParameterServerSync  # noqa: E402
 from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
 
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]

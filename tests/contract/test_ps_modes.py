@@ -24,9 +24,10 @@ from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E40
 from harness.worker.update_loop import UpdateLoop  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.passes import ps_in_turn, ps_modes, ps_queues  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import run_passes  # noqa: E402
 from strategies.passes.ps_accumulator import INT64, LAST_STEP, Accumulator  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.tf_bridge.constants import constant  # noqa: E402
 from strategies.tf_bridge.program import build_program  # noqa: E402

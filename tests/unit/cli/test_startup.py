@@ -45,6 +45,11 @@ def test_help_does_not_even_import_pydantic_and_yaml() -> None:
     assert not _imports("--help") & {"pydantic", "yaml"}
 
 
+def test_what_drives_a_run_imports_no_tensorflow() -> None:
+    command = "import sys, harness.pipeline; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], check=False, timeout=60).returncode == 0
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     command = f"{sys.executable} -m harness.cli list providers | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)

@@ -22,7 +22,8 @@ from strategies.ir.train_graph import (  # noqa: E402
     UpdateRegion,
     Variable,
 )
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.topology import Topology  # noqa: E402

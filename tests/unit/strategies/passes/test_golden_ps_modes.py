@@ -9,7 +9,8 @@ from test_golden import GOLDEN, tiny  # noqa: E402
 
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.verify import verify  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.topology import Topology  # noqa: E402

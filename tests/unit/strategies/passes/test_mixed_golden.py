@@ -14,8 +14,9 @@ from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.own_side import own_updates  # noqa: E402
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.train_graph import Boundary, UpdateRegion, Variable  # noqa: E402
-from strategies.passes.of_plan import passes_of, topology_of  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.owners import Owners  # noqa: E402
+from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
