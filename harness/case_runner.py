@@ -140,7 +140,9 @@ def ready_processes(
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     document = plan.model_dump_json()
     runner = choose(origin.case.strategy).strategy.runner
-    server: dict[str, Any] = {} if runner == "graph" else {"settings": (document,)}
+    in_ring = any(node.transport == "tcp" for node in plan.nodes)
+    # A step waits for one sum of the ring at a time.
+    server: dict[str, Any] = {"settings": (int(in_ring),) if runner == "graph" else (document,)}
     before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
     job = f"{JOBS}:open_program"
     if runner == "baseline":
@@ -150,7 +152,7 @@ def ready_processes(
         server |= {"server": f"{COORDINATED}:start_cluster", "n_ports": _COORDINATED_PORTS}
         job = f"{COORDINATED}:open_coordinated"
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
-        if any(node.transport == "tcp" for node in plan.nodes):
+        if in_ring:
             join_ring(processes, timeout_s=SETUP_S)
         args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
         answers = _each(processes, job, args, stage="transform")

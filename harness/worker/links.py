@@ -1,5 +1,6 @@
 """Jobs by which the processes of a case find each other: ports, TensorFlow's servers, a ring of their own."""
 
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,16 +48,22 @@ def reserve_ports(state: JobState, n_ports: int = 1, host: str = "127.0.0.1") ->
     return [f"{host}:{holder.getsockname()[1]}" for holder in holders]
 
 
-def start_server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
+def start_server(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, n_waiting: int = 0
+) -> None:
     """Start TensorFlow's server of one task on the port reserved for it.
 
+    Args:
+        n_waiting: threads that steps hold while they wait for Python. They come on top of one per core: what
+            peers ask of this process runs on the same threads, and would wait too.
     Raises:
         CaseError: `port-in-use`, when somebody took the port in the moment between.
     """
     from harness.worker.session_runner import start_server as start
 
+    n_inter_op = len(os.sched_getaffinity(0)) + n_waiting if n_waiting else 0
     with on_reserved_port(state, task, addresses):
-        server = start(task, addresses, n_devices)
+        server = start(task, addresses, n_devices, n_inter_op=n_inter_op)
     state.put(Served(target=server.target, server=server))
 
 

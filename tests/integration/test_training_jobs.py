@@ -62,8 +62,9 @@ def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capt
 @contextmanager
 def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Iterator[ProcessSet]:
     paths = [logs / f"worker-{k}.log" for k in range(N_WORKERS)]
-    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS) as processes:
-        if any(node.transport == "tcp" for node in plan.nodes):
+    in_ring = any(node.transport == "tcp" for node in plan.nodes)
+    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, settings=(int(in_ring),)) as processes:
+        if in_ring:
             join_ring(processes)
         document = plan.model_dump_json()
         args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
