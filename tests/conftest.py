@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -21,6 +22,10 @@ hypothesis.settings.load_profile("patient")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A server has 64 queues of messages unless told, with a thread for each, and ends with its process only.
 os.environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
+
+# Started in the background by a shell, this process ignores Ctrl-C, and so would what tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _PROBE_TIMEOUT_S = 10.0

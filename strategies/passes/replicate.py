@@ -116,7 +116,8 @@ class _Copies:
             inner[shard.rank] = Renames(names)
             inner[shard.rank].update(fed[shard.rank])
             inner[shard.rank].update(between)
-            inner[shard.rank].update((ref, f"^{names[made]}") for ref, made in gradients.items())
+            own = renames[shard.rank]
+            inner[shard.rank].update((ref, f"^{producer(own[made])}") for ref, made in gradients.items())
         waits = {producer(ref) for ref in (*gradients, *between) if ref[0] == "^"}
         firsts = [shard for shard in shards if shard.turn == 0]
         return cls(graph, owners, shards, firsts, renames, inner, waits)
