@@ -106,11 +106,13 @@ def test_a_halted_process_is_given_up_long_before_its_time(
     worker: Worker, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.worker.actor.STOPPED_S", 0.2)
+    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 60.0)) == pid
     os.kill(pid, signal.SIGSTOP)
     reply = worker.call(pid, pack_job("actor_jobs:pid", ()), 3600.0)
     assert isinstance(reply, Silent)
     assert reply.is_stopped
     assert reply.waited_s < 3600.0
+    assert worker.kill(pid)
 
 
 def test_a_process_that_goes_on_after_a_halt_answers(worker: Worker, pid: int) -> None:
