@@ -13,6 +13,7 @@ import numpy.typing as npt
 Vector = npt.NDArray[Any]
 
 CONNECT_S = 60.0
+GREETING_S = 5.0
 # What is received is added while it is still in a cache; smaller chunks cost more calls than they save.
 CHUNK_BYTES = 1 << 20
 
@@ -52,8 +53,8 @@ class Ring:
         self._rank, self._size = rank, len(addresses)
         greeting = hashlib.sha256("\n".join(addresses).encode()).digest()
         with contextlib.ExitStack() as unless_complete, listener:
-            self._next = unless_complete.enter_context(_connected(addresses[(rank + 1) % self._size]))
-            self._next.sendall(greeting)
+            next_address = addresses[(rank + 1) % self._size]
+            self._next = unless_complete.enter_context(_connected(next_address, greeting))
             self._previous = unless_complete.enter_context(_accepted(listener, greeting, addresses[rank]))
             for connection in (self._next, self._previous):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -178,12 +179,19 @@ def _bytes(vector: Vector) -> memoryview:
     return vector.view(np.uint8).data
 
 
-def _connected(address: str) -> socket.socket:
+def _connected(address: str, greeting: bytes) -> socket.socket:
+    """A connection to the next worker, which has been greeted."""
     host, _, port = address.rpartition(":")
-    try:
-        return socket.create_connection((host, int(port)), timeout=CONNECT_S)
-    except OSError as error:
-        raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
+    with contextlib.ExitStack() as unless_greeted:
+        try:
+            connection = unless_greeted.enter_context(
+                socket.create_connection((host, int(port)), timeout=CONNECT_S)
+            )
+            connection.sendall(greeting)
+        except OSError as error:
+            raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
+        unless_greeted.pop_all()
+        return connection
 
 
 def _accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
@@ -192,11 +200,12 @@ def _accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.
     while True:
         try:
             connection, _ = listener.accept()
-            connection.settimeout(CONNECT_S)
-            if connection.recv(len(greeting), socket.MSG_WAITALL) == greeting:
-                return connection
         except TimeoutError as error:
             raise RingError(
                 f"ring: the worker before must come to {address}, got none in {CONNECT_S:g} s"
             ) from error
+        with contextlib.suppress(OSError):
+            connection.settimeout(GREETING_S)
+            if connection.recv(len(greeting), socket.MSG_WAITALL) == greeting:
+                return connection
         connection.close()

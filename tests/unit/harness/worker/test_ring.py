@@ -1,4 +1,5 @@
 import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
@@ -76,13 +77,25 @@ def test_a_worker_that_goes_ends_the_sums_of_the_others(gone):
         assert all(isinstance(each.exception(), RingError) for each in waiting)
 
 
-def test_a_stranger_does_not_get_in():
+def leave(stranger):
+    """Reset the connection."""
+    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stranger.close()
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [lambda s: s.sendall(b"x" * 32), lambda s: None, leave],
+    ids=["greets otherwise", "says nothing", "leaves at once"],
+)
+def test_a_stranger_does_not_get_in(monkeypatch, behave):
+    monkeypatch.setattr("harness.worker.ring.GREETING_S", 0.2)
     stranger = socket.socket()
 
     def knock(addresses):
         host, _, port = addresses[1].rpartition(":")
         stranger.connect((host, int(port)))
-        stranger.sendall(b"x" * 32)
+        behave(stranger)
 
     with stranger, rings(2, knock) as (made, threads):
         totals = summed(made, threads, [np.ones(3), np.ones(3)])
