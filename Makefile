@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEVICE ?= cpu
 LOCK := .ci/lock/$(DEVICE).txt
+TARGET ?= $(DEVICE)
 PYTEST_ARGS ?=
 # What starts processes of its own, or measures, runs alone; the rest in two processes, each with a TensorFlow.
 APART := --numprocesses 2 --dist loadfile --ignore tests/integration --ignore tests/benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all soak check docs lock
+.PHONY: help setup bench test test-all soak check image docs lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,11 +45,22 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 
+image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu or head; base by BASE_IMAGE=)
+	@harness/provision/image/build $(TARGET)
+
 docs: setup  ## write docs/strategies.md anew, from the registry
 	$(BIN)/python -m strategies.reference
 
+# A worker has what its driver has, in the same versions: Ray and what it pickles must agree.
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+AGREED := --constraint .ci/lock/cpu.txt
+
 lock:  ## refresh the lock files (needs uv)
 	for device in cpu gpu; do \
-	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	    --extra $$device --extra dev pyproject.toml -o .ci/lock/$$device.txt || exit; \
+	  $(COMPILE) --extra $$device --extra dev pyproject.toml -o .ci/lock/$$device.txt || exit; \
 	done
+	for device in cpu gpu tpu; do \
+	  $(COMPILE) $(AGREED) --extra $$device --no-emit-package pyarrow pyproject.toml \
+	    -o .ci/lock/worker-$$device.txt || exit; \
+	done
+	echo pyarrow | $(COMPILE) $(AGREED) - -o .ci/lock/head.txt
