@@ -41,14 +41,13 @@ FROM runtime AS cpu
 COPY --from=environment-cpu /opt/stratbench /opt/stratbench
 COPY --from=project /opt/root /
 
-FROM environment-cpu AS environment-head
+FROM environment-cpu AS driver
 COPY .ci/lock/head.txt /opt/build/lock.txt
-RUN /opt/build/environment install /opt/build/lock.txt
+RUN /opt/build/environment install /opt/build/lock.txt /opt/root
 
 # What drives runs from inside a cluster: steps are written as Parquet there.
-FROM runtime AS head
-COPY --from=environment-head /opt/stratbench /opt/stratbench
-COPY --from=project /opt/root /
+FROM cpu AS head
+COPY --from=driver /opt/root /
 
 FROM builder AS environment-gpu
 COPY .ci/lock/worker-gpu.txt /opt/build/lock.txt

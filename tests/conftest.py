@@ -28,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_IMAGE = "stratbench-worker:dev"
 _PROBE_TIMEOUT_S = 10.0
 
 
@@ -110,7 +111,7 @@ def _browser_absence() -> str | None:
 
 def _docker_absence() -> str | None:
     import docker
-    from docker.errors import DockerException
+    from docker.errors import DockerException, ImageNotFound
 
     try:
         client = docker.from_env(timeout=int(_PROBE_TIMEOUT_S))
@@ -118,6 +119,9 @@ def _docker_absence() -> str | None:
         return "no Docker engine answers here"
     try:
         client.ping()
+        client.images.get(_IMAGE)
+    except ImageNotFound:
+        return f"no image {_IMAGE}: run `make image`"
     except (DockerException, OSError):
         return "the Docker engine does not answer"
     finally:
