@@ -19,6 +19,17 @@ _BATCH_SIZE = "batch_size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """Workers of one kind, as one provider has them; cores and memory of each."""
+
+    provider: str
+    device: str
+    cores_per_worker: int
+    memory_bytes: int
+    image: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One strategy for one workload on one shape of one provider.
 
@@ -29,6 +40,7 @@ class Case:
         memory_bytes: per worker.
         batch_rule: whether the batch asked for is the global one or that of each replica.
         batch_size: examples asked for under that rule; None for the workload's own default.
+        image: of containers, None for the provider's own.
     """
 
     id: str
@@ -43,6 +55,7 @@ class Case:
     rate_mbit: float | None
     batch_rule: BatchRule
     batch_size: int | None
+    image: str | None = None
 
     @property
     def n_replicas(self) -> int:
@@ -55,16 +68,14 @@ class Case:
         return self.workload.reference
 
     @property
-    def shape(self) -> tuple[str, str, int, int, int, int, float | None]:
+    def site(self) -> Site:
         """What cases must share to run on the same workers."""
-        return (
-            self.provider,
-            self.device,
-            self.workers,
-            self.replicas,
-            self.cores_per_worker,
-            self.memory_bytes,
-            self.rate_mbit,
+        return Site(
+            provider=self.provider,
+            device=self.device,
+            cores_per_worker=self.cores_per_worker,
+            memory_bytes=self.memory_bytes,
+            image=self.image,
         )
 
 
@@ -156,7 +167,8 @@ def schedule(
         cases: in matrix order.
         repeats: per case.
         seed: of the shuffles; equal seeds give equal orders.
-        interleave: one repeat of every case before any is repeated; else all repeats of a case in a row.
+        interleave: one repeat of every case of a site before any is repeated; else all repeats of a case in a
+            row. Workers of one site are up at a time, so that sites come one after the other either way.
         is_control: cases that others' communication is measured against; first in their round, so that
             exposed communication is known as soon as a case ends.
     """
@@ -166,6 +178,8 @@ def schedule(
     else:
         order = _first(_shuffled(cases, seed=seed, repeat=0), is_control)
         turns = [(repeat, case) for case in order for repeat in range(repeats)]
+    sites = list(dict.fromkeys(case.site for case in cases))
+    turns.sort(key=lambda turn: sites.index(turn[1].site))
     return tuple(Slot(order=order, repeat=repeat, case=case) for order, (repeat, case) in enumerate(turns))
 
 
@@ -206,6 +220,7 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: Cluster, batch_ru
         rate_mbit=None if alone else shape.rate_mbit[0],
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
+        image=shape.image[0],
     )
     return dataclasses.replace(case, id=_case_id(case))
 
@@ -224,6 +239,7 @@ def _case_id(case: Case) -> str:
         "memory_bytes": case.memory_bytes,
         "rate_mbit": case.rate_mbit,
         "batch_rule": case.batch_rule,
+        **({} if case.image is None else {"image": case.image}),
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))
     return f"{slug(f'{workload}-{strategy}-{case.workers}x{case.replicas}')}-{canonical_hash(facts)[:8]}"

@@ -1,31 +1,23 @@
 """Where the stages of a command meet: nothing before a stage knows of it, and nothing after it calls back."""
 
 import contextlib
-import math
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
-from harness.captures import Captures
-from harness.case_runner import CHECK_STEPS
 from harness.checkpoints import require
 from harness.chosen import choose
 from harness.environment import environment
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
 from harness.last_batch import require_last_batch
-from harness.matrix import Slot, expand, schedule
-from harness.measure.windows import MAX_WARMUP_STEPS
+from harness.matrix import expand, schedule
 from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
 from harness.progress import Progress
-from harness.provision.base import Cluster, ClusterShape
 from harness.provision.failures import USER_ERROR
-from harness.provision.local import LocalProvider
 from harness.records import Record
-from harness.run_recorder import RunRecorder
-from harness.slot_runner import Ended, SlotRunner, storing
+from harness.site_runner import run_slots
+from harness.slot_runner import Ended, storing
 from harness.spec import ExperimentSpec
 from harness.store import RunFolder, open_run
 from harness.target_study import study
@@ -61,7 +53,8 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)
         try:
             if left:
-                _run_slots(left, spec, options, folder, progress)
+                with _observer(options.metrics_port) as observe:
+                    run_slots(left, spec, options, folder, progress, observe)
         except BaseException as error:
             # A run that was cut short has a report too, of what it got; why it was cut short matters more.
             with contextlib.suppress(Exception):
@@ -131,47 +124,6 @@ def transform(request: TransformRequest) -> dict[str, Any]:
         return opened.call("transform", args)
 
 
-def _run_slots(
-    slots: list[Slot], spec: ExperimentSpec, options: RunOptions, folder: RunFolder, progress: Progress
-) -> None:
-    """Run what is left on one cluster, which serves the cases of all shapes."""
-    deadline_s = math.inf if options.time_budget_s is None else time.monotonic() + options.time_budget_s
-    with ExitStack() as stack:
-        observe = stack.enter_context(_observer(options.metrics_port))
-        cluster = stack.enter_context(LocalProvider().start(_shape(slots), folder.run, folder.path / "logs"))
-        recorder = RunRecorder(spec=spec, run=folder.run, notes=tuple(cluster.notes), pinned=cluster.pinned)
-        recorder.take_up(folder.records)
-        captures = Captures(
-            cluster.scratch,
-            _job_in(cluster, folder),
-            seed=spec.measure.seed,
-            n_batches=MAX_WARMUP_STEPS + spec.measure.steps,
-            n_least=CHECK_STEPS,
-            restore=spec.checkpoint.restore,
-        )
-        runner = SlotRunner(
-            spec=spec, folder=folder, cluster=cluster, recorder=recorder, captures=captures, progress=progress
-        )
-        for note in cluster.notes:
-            progress.note(note)
-        with progress.doing("starting workers"):
-            cluster.wait_ready(1)
-        runner.prepare(slots, deadline_s=deadline_s)
-        has_failed = False
-        for index, slot in enumerate(slots):
-            reason = _reason_to_stop(options, deadline_s, has_failed=has_failed)
-            if reason is not None:
-                for skipped in slots[index:]:
-                    folder.append(recorder.skipped(skipped, *reason))
-                progress.note(f"{len(slots) - index} repeats skipped: {reason[1]}")
-                return
-            ended = runner.run(slot)
-            folder.append(ended.record)
-            observe(ended)
-            progress.ended(slot, ended.record)
-            has_failed |= ended.record.status == "failed"
-
-
 @contextlib.contextmanager
 def _observer(metrics_port: int) -> Iterator[Callable[[Ended], None]]:
     """Who is told of ended repeats: Prometheus, if asked for."""
@@ -184,27 +136,6 @@ def _observer(metrics_port: int) -> Iterator[Callable[[Ended], None]]:
         yield lambda ended: exporter.observe(ended.record, ended.steps)
 
 
-def _shape(slots: list[Slot]) -> ClusterShape:
-    cases = [slot.case for slot in slots]
-    return ClusterShape(
-        workers=max(case.workers for case in cases),
-        replicas_per_worker=max(case.replicas for case in cases),
-        cores_per_worker=max(case.cores_per_worker for case in cases),
-        memory_bytes=max(case.memory_bytes for case in cases),
-    )
-
-
-def _job_in(cluster: Cluster, folder: RunFolder) -> Callable[..., object]:
-    """Jobs in fresh processes of the first worker."""
-
-    def job(function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
-        log = folder.path / "logs" / f"{function.rpartition(':')[2]}.log"
-        with cluster.open_session(1, [log]) as processes:
-            return processes.call_one(0, function, args, timeout_s=timeout_s, stage=stage)
-
-    return job
-
-
 def _heading(made: Plan) -> dict[str, Any]:
     return {
         "workload": made.workload,
@@ -214,17 +145,6 @@ def _heading(made: Plan) -> dict[str, Any]:
         "workers": len(made.replicas_per_task),
         "replicas": made.replicas_per_task[0],
     }
-
-
-def _reason_to_stop(options: RunOptions, deadline_s: float, *, has_failed: bool) -> tuple[str, str] | None:
-    if time.monotonic() >= deadline_s:
-        return (
-            "time-budget",
-            f"the time budget of {options.time_budget_s:g} s was used up; go on with --resume",
-        )
-    if options.fail_fast and has_failed:
-        return "fail-fast", "an earlier case failed; mend it and go on with --resume"
-    return None
 
 
 def _write_report(folder: RunFolder) -> Path | None:

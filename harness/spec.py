@@ -30,6 +30,7 @@ class Cluster:
     device: tuple[str, ...]
     cores_per_worker: tuple[int, ...]
     memory_per_worker_bytes: tuple[int, ...]
+    image: tuple[str | None, ...]
     rate_mbit: tuple[float | None, ...]
 
 
@@ -107,6 +108,8 @@ class ExperimentSpec:
                 "memory_per_worker": _sweep_document(
                     tuple(_size_text(size) for size in self.cluster.memory_per_worker_bytes)
                 ),
+                # Runs from before there was a choice keep their hash.
+                **({} if self.cluster.image == (None,) else {"image": _sweep_document(self.cluster.image)}),
                 "link": {"rate_mbit": _sweep_document(self.cluster.rate_mbit)},
             },
             "measure": {
@@ -220,6 +223,7 @@ def _cluster(section: ClusterSection) -> Cluster:
         device=_unique(section.device),
         cores_per_worker=_unique(section.cores_per_worker),
         memory_per_worker_bytes=_unique(section.memory_per_worker),
+        image=_unique(section.image),
         rate_mbit=_unique(section.link.rate_mbit),
     )
 

@@ -93,6 +93,7 @@ class ClusterSection(_Section):
     device: _Sweep[_Device] = ["cpu"]
     cores_per_worker: _Sweep[_Count] = [1]
     memory_per_worker: _Sweep[_Memory] = [4 * 2**30]
+    image: _Sweep[_Text | None] = [None]
     link: LinkSection = LinkSection()
 
 

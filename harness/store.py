@@ -27,6 +27,7 @@ RUN_SCHEMA = 1
 
 _LOCK = ".lock"
 _RUN = "run.json"
+_CASES = "cases"
 _RESULTS = "results.jsonl"
 _EXPERIMENT = "experiment.yaml"
 _ENVIRONMENT = "environment.json"
@@ -61,7 +62,7 @@ class StoredRun:
 
     def repeat_dir(self, record: Record) -> Path:
         """Folder of one record's plan, steps and logs."""
-        return self.path / "cases" / record.case / str(record.repeat)
+        return self.path / _CASES / record.case / str(record.repeat)
 
     def steps(self, record: Record) -> Steps | None:
         """Steps of one record, or None where none were stored."""
@@ -89,9 +90,16 @@ class RunFolder:
         """Where the run's own HTML report goes."""
         return self.path / _REPORT
 
+    @property
+    def cases(self) -> Path:
+        """The folder of what each case leaves, made if need be."""
+        path = self.path / _CASES
+        path.mkdir(exist_ok=True)
+        return path
+
     def repeat_dir(self, case: str, repeat: int) -> Path:
         """Make and name the folder of one case and repeat."""
-        path = self.path / "cases" / case / str(repeat)
+        path = self.cases / case / str(repeat)
         path.mkdir(parents=True, exist_ok=True)
         return path
 

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from harness.worker.actor import WorkerFacts
 
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterShape:
@@ -16,6 +18,7 @@ class ClusterShape:
     Attributes:
         workers: the largest count of any case.
         cores_per_worker, memory_bytes: of each worker; None leaves the choice to the provider.
+        image: of containers, None for the provider's own.
     """
 
     workers: int
@@ -23,6 +26,7 @@ class ClusterShape:
     device: Literal["cpu", "gpu"] = "cpu"
     cores_per_worker: int = 1
     memory_bytes: int | None = None
+    image: str | None = None
 
 
 class ProcessSet(Protocol):
@@ -31,6 +35,10 @@ class ProcessSet(Protocol):
     @property
     def pids(self) -> Sequence[int]:
         """Process ids in worker order, as the worker's host counts them."""
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Addresses in worker order at which the processes reach each other."""
 
     def call(
         self,
@@ -103,11 +111,21 @@ class Provider(Protocol):
 
     name: str
 
-    def start(self, shape: ClusterShape, run_id: str, log_dir: Path) -> AbstractContextManager[Cluster]:
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> AbstractContextManager[Cluster]:
         """Bring up workers; nothing of them is left when the context ends.
 
         The thread that calls this must live as long as the context: the kernel ends the workers with it.
 
+        Args:
+            reads: folders of the user that workers read. writes: folders, there already, that they write to.
         Raises:
             ProvisionError: they cannot be had here.
         """

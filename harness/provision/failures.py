@@ -6,7 +6,7 @@ from pathlib import Path
 from signal import Signals
 
 from harness.errors import EXIT_MISSING, CaseError, HarnessError
-from harness.worker.replies import Died, JobError, Silent
+from harness.worker.replies import CutOff, Died, JobError, Silent
 
 N_LOG_LINES = 60
 USER_ERROR = "user-error"
@@ -24,8 +24,16 @@ class WorkerDied(CaseError):  # noqa: N818  named as the record names it
     """A process of a worker ended while its case ran."""
 
 
+class WorkerOutOfMemory(WorkerDied):
+    """The kernel ended a worker's process, since the worker took more memory than it may."""
+
+
 class WorkerUnresponsive(CaseError):  # noqa: N818
     """A process of a worker lives and did not answer in time."""
+
+
+class LinkDown(CaseError):  # noqa: N818
+    """A worker cannot be reached from another any more."""
 
 
 class JobFailed(CaseError):  # noqa: N818
@@ -53,6 +61,16 @@ class Awaited:
 
 def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
     """Describe a death, with the last lines of the log."""
+    if died.is_out_of_memory:
+        error: WorkerDied = WorkerOutOfMemory(
+            "out-of-memory",
+            f"worker {awaited.worker}: its {died.what} must stay within cluster.memory_per_worker, and was "
+            f"killed for more {awaited.waited_s:.1f} s into {awaited.what}; raise it, or make batch or model "
+            "smaller",
+            stage=awaited.stage,
+        )
+        _add_log(error, awaited.log)
+        return error
     error = WorkerDied(
         "worker-died",
         f"worker {awaited.worker}: its {died.what} {_ending(died.exit_code)} {awaited.waited_s:.1f} s into "
@@ -70,6 +88,18 @@ def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
         "unresponsive",
         f"worker {awaited.worker}: {what} answer from {awaited.what} within {silent.waited_s:.1f} s; "
         f"{_where_to_look(awaited)}",
+        stage=awaited.stage,
+    )
+    _add_log(error, awaited.log)
+    return error
+
+
+def link_down(cut: CutOff, awaited: Awaited) -> LinkDown:
+    """Describe a link that carries nothing, with the last lines of the log."""
+    error = LinkDown(
+        "link-down",
+        f"worker {awaited.worker}: worker {cut.peer} must be reached over their data network, got no answer "
+        f"for {cut.waited_s:g} s, {awaited.waited_s:.1f} s into {awaited.what}; {_where_to_look(awaited)}",
         stage=awaited.stage,
     )
     _add_log(error, awaited.log)

@@ -2,15 +2,16 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.environment import machine
-from harness.provision.base import ClusterShape
+from harness.provision.base import LOOPBACK, ClusterShape
 from harness.provision.failures import ProvisionError
-from harness.provision.process_environment import process_variables
+from harness.provision.process_environment import WORKER_IMPORTS, process_variables, temporary_folder
 from harness.provision.ray_instance import own_ray
 from harness.provision.reaper import reap, run_folder
 
@@ -19,7 +20,35 @@ if TYPE_CHECKING:
 
 # What a process takes that has imported TensorFlow, before it has a model.
 _WORKER_BYTES = 300 * 2**20
-_IMPORTS = ("tensorflow", "keras", "harness.worker.tcp_counters")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ThisMachine:
+    """The one host of all workers; when it fails, so does the driver."""
+
+    n_workers: int
+    is_up: Callable[[], bool]
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        return [LOOPBACK] * self.n_workers
+
+    def failure(self, worker: int) -> None:
+        del worker
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        del n_workers
+        if not self.is_up():
+            raise ProvisionError(
+                "workers: Ray must run, and a server of it has ended; run again with --resume"
+            )
+        return ()
+
+    def condemn(self, worker: int) -> None:
+        del worker  # none has another host
+
+    def admit(self, folder: Path) -> None:
+        del folder  # they are processes of the same user
 
 
 class LocalProvider:
@@ -32,12 +61,20 @@ class LocalProvider:
 
     name = "local"
 
-    def __init__(self, *, imports: Sequence[str] = _IMPORTS, preload_s: float = 120.0) -> None:
+    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
         self._imports = tuple(imports)
         self._preload_s = preload_s
 
     @contextmanager
-    def start(self, shape: ClusterShape, run_id: str, log_dir: Path) -> Iterator["RayCluster"]:
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> Iterator["RayCluster"]:
         """Bring up workers; nothing of them is left when the context ends. See `Provider.start`.
 
         It returns when the actors have been asked for; they import while the caller goes on.
@@ -49,6 +86,7 @@ class LocalProvider:
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
         reap()
+        del reads, writes  # workers see all that the driver sees
         with ExitStack() as stack:
             folder = stack.enter_context(run_folder())
             scratch = folder / "scratch"
@@ -66,7 +104,7 @@ class LocalProvider:
                         "imports": self._imports,
                         "cores": cores[worker],
                         "log_path": str((log_dir / f"zygote-{worker}.log").absolute()),
-                        "environment": process_variables(folder, shape.device),
+                        "environment": process_variables(folder, shape.device, temporary_folder(folder)),
                         "preload_s": self._preload_s,
                     },
                 )
@@ -75,8 +113,9 @@ class LocalProvider:
             cluster = RayCluster(
                 options,
                 notes=_notes(shape, pinned=cores[0] is not None),
-                is_up=is_up,
+                hosts=_ThisMachine(n_workers=shape.workers, is_up=is_up),
                 scratch=scratch,
+                pinned=cores[0] is not None,
                 started_s=started_s,
                 preload_s=self._preload_s,
             )

@@ -6,20 +6,29 @@ from typing import Literal
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
+WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.tcp_counters")
+"""What a worker's zygote imports before it forks."""
 
-def process_variables(folder: Path, device: Literal["cpu", "gpu"]) -> Mapping[str, str]:
+
+def temporary_folder(folder: Path) -> Path:
+    """Where processes on this machine have their temporary files: a part of the run's folder."""
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return temporary
+
+
+def process_variables(folder: Path, device: Literal["cpu", "gpu"], temporary: Path) -> Mapping[str, str]:
     """Variables to set besides the inherited ones.
 
     Args:
-        folder: of the run, by which its processes are found and with which their files go.
+        folder: of the run, by which its processes are found.
+        temporary: where the processes run, a folder that goes when they have gone.
     """
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
     variables = {
         RUN_FOLDER_VARIABLE: str(folder),
         # TensorFlow leaves files here when its process is killed, as those of a case are.
         "TMPDIR": str(temporary),
-        "KERAS_HOME": str(folder / "keras"),  # Keras writes a file into the home directory otherwise
+        "KERAS_HOME": str(temporary / "keras"),  # Keras writes a file into the home directory otherwise
         "KERAS_BACKEND": "tensorflow",
         "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
         "PYTHONUNBUFFERED": "1",

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,16 @@ from ray.exceptions import RayActorError, RayError
 
 from harness.errors import CaseError
 from harness.provision import failures
-from harness.provision.failures import Awaited, ProvisionError
+from harness.provision.failures import Awaited
 from harness.worker.actor import Worker, WorkerFacts
-from harness.worker.replies import Answer, Died, JobError, Silent, pack_job, unpack_answer
+from harness.worker.door import Door
+from harness.worker.replies import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
 
 _MARGIN_S = 5.0  # between an actor's own deadline and the driver's
 _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
 _CHECK_S = 1.0  # between two looks at Ray itself, whose end no reference tells
+_KNOCK_S = 5.0  # between two looks whether workers reach each other
+_KNOCK_WAIT_S = 4.0  # so long that a busy machine answers
 _CONCURRENT_CALLS = 8
 
 
@@ -34,6 +37,34 @@ class ActorHandle(Protocol):
     fork: _RemoteMethod
     call: _RemoteMethod
     kill: _RemoteMethod
+    unanswered: _RemoteMethod
+
+
+class Hosts(Protocol):
+    """Where the workers of a cluster run, as their provider watches over it."""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Of each worker, where its peers reach it."""
+
+    def is_up(self) -> bool:
+        """Whether Ray itself still runs."""
+
+    def failure(self, worker: int) -> Died | Silent | None:
+        """What has become of a worker's host; None while it is well."""
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        """Replace those among the first hosts that have failed, and return which: their actors are gone.
+
+        Raises:
+            ProvisionError: new ones cannot be had, or Ray itself has ended for good.
+        """
+
+    def condemn(self, worker: int) -> None:
+        """Have a host replaced by the next `renew`, for what was seen of it from others."""
+
+    def admit(self, folder: Path) -> None:
+        """Let workers write into a folder that the driver has made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +85,9 @@ class RayCluster:
 
     Args:
         options: one for each worker.
-        is_up: whether Ray itself still runs.
+        hosts: where they run.
         scratch: folder that driver and workers see.
+        pinned: whether each has cores of its own.
         preload_s: how long a worker may take to be ready.
     """
 
@@ -63,20 +95,22 @@ class RayCluster:
         self,
         options: Sequence[ActorOptions],
         *,
-        is_up: Callable[[], bool],
+        hosts: Hosts,
         scratch: Path,
+        pinned: bool,
         started_s: float,
         preload_s: float,
         notes: Sequence[str] = (),
     ) -> None:
-        self.pinned = all(option.arguments["cores"] is not None for option in options)
+        self.pinned = pinned
         self.notes = tuple(notes)
         self.scratch = scratch
-        self._is_up = is_up
+        self._hosts = hosts
         self._options = tuple(options)
         self._started_s = started_s
         self._preload_s = preload_s
         self._provision_s: float | None = None
+        self._doors: dict[int, int] = {}
         self._actors = [_start_actor(option) for option in self._options]
 
     @property
@@ -85,23 +119,20 @@ class RayCluster:
         return self._provision_s
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
-        """Wait until the first `n_workers` can fork; dead workers are replaced.
+        """Wait until the first `n_workers` can fork; dead workers are replaced, and hosts that have failed.
 
         Raises:
-            ProvisionError: Ray itself has ended.
+            ProvisionError: Ray itself has ended, or a host cannot be replaced.
         """
-        if not self._is_up():
-            raise ProvisionError(
-                "workers: Ray must run, and a server of it has ended; run again with --resume"
-            )
+        self._replace(self._hosts.renew(n_workers))
         replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
-            for worker in lost:
-                ray.kill(self._actors[worker], no_restart=True)
-                self._actors[worker] = _start_actor(self._options[worker])
+            self._hosts.renew(n_workers)
+            self._replace(lost)
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
+        self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
         if self._provision_s is None and n_workers == len(self._actors):
             self._provision_s = time.monotonic() - self._started_s
         return facts
@@ -114,9 +145,10 @@ class RayCluster:
         self.wait_ready(n_workers)
         for path in log_paths:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._hosts.admit(path.parent)
         with ExitStack() as stack:
             pids: dict[int, int] = {}
-            stack.callback(_kill_processes, self._actors, pids, self._is_up)
+            stack.callback(_kill_processes, self._actors, pids, self._hosts)
             logs = [str(path.absolute()) for path in log_paths]
             replies = self._ask(
                 n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s
@@ -126,13 +158,24 @@ class RayCluster:
                 if not isinstance(reply, int):
                     awaited = Awaited(worker=worker, what="a fork", waited_s=0.0, log=None, stage="run")
                     raise _failure(reply, awaited)
-            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._is_up)
+            doors = tuple(
+                (address, self._doors[worker])
+                for worker, address in enumerate(self._hosts.addresses[:n_workers])
+                if worker in self._doors
+            )
+            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._hosts, doors)
 
     def stop(self) -> None:
         """Kill the actors, and with them their zygotes and processes."""
         for actor in self._actors:
-            with contextlib.suppress(RayError):
+            with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(actor, no_restart=True)
+
+    def _replace(self, workers: Iterable[int]) -> None:
+        for worker in workers:
+            with contextlib.suppress(RayError, ConnectionError):
+                ray.kill(self._actors[worker], no_restart=True)
+            self._actors[worker] = _start_actor(self._options[worker])
 
     def _up(self, worker: int, reply: object) -> WorkerFacts:
         if isinstance(reply, WorkerFacts):
@@ -146,12 +189,16 @@ class RayCluster:
     def _ask(
         self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
     ) -> list[object]:
-        references = [ask(self._actors[worker], worker) for worker in range(n_workers)]
-        pending = list(references)
+        pending = {ask(self._actors[worker], worker): worker for worker in range(n_workers)}
+        replies: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + _MARGIN_S
-        while pending and time.monotonic() < limit_s and self._is_up():
-            _, pending = ray.wait(pending, num_returns=len(pending), timeout=_CHECK_S)
-        return [Silent(waited_s=timeout_s) if ref in pending else _fetch(ref) for ref in references]
+        while pending and time.monotonic() < limit_s and self._hosts.is_up():
+            ready = _ready(list(pending), len(pending), _CHECK_S)
+            replies.update({pending.pop(reference): _fetch(reference) for reference in ready})
+            failed = _failures(self._hosts, pending.values())
+            replies.update(failed)
+            pending = {reference: worker for reference, worker in pending.items() if worker not in failed}
+        return [replies.get(worker, Silent(waited_s=timeout_s)) for worker in range(n_workers)]
 
 
 class RayProcessSet:
@@ -162,17 +209,24 @@ class RayProcessSet:
         actors: Sequence[ActorHandle],
         pids: dict[int, int],
         log_paths: Sequence[Path],
-        is_up: Callable[[], bool],
+        hosts: Hosts,
+        doors: Sequence[Door],
     ) -> None:
         self._actors = list(actors)
         self._pids = pids
         self._log_paths = tuple(log_paths)
-        self._is_up = is_up
+        self._hosts = hosts
+        self._doors = tuple(doors)
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids in worker order, as the worker's host counts them."""
         return tuple(self._pids[worker] for worker in range(len(self._actors)))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Addresses in worker order at which the processes reach each other."""
+        return tuple(self._hosts.addresses[: len(self._actors)])
 
     def call(
         self,
@@ -206,7 +260,7 @@ class RayProcessSet:
         results, failed = self._gather(pending, timeout_s)
         if not failed:
             return [results[worker] for worker in args]
-        _kill_processes(self._actors, self._pids, self._is_up)
+        _kill_processes(self._actors, self._pids, self._hosts)
         worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
         awaited = Awaited(
             worker=worker,
@@ -224,11 +278,18 @@ class RayProcessSet:
         results: dict[int, object] = {}
         failed: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + _MARGIN_S
+        knock_s = time.monotonic() + _KNOCK_S
         while pending and time.monotonic() < limit_s:
-            if not self._is_up():
+            if time.monotonic() > knock_s:
+                failed.update(self._cut_off())
+                knock_s = time.monotonic() + _KNOCK_S
+            if not self._hosts.is_up():
                 return results, {worker: Died(what="Ray node", exit_code=None) for worker in pending.values()}
+            failed.update(_failures(self._hosts, pending.values()))
+            if any(_is_a_cause(value) for value in failed.values()):
+                return results, failed
             left_s = max(0.0, limit_s - time.monotonic())
-            ready, _ = ray.wait(list(pending), num_returns=1, timeout=min(_CHECK_S, left_s))
+            ready = _ready(list(pending), 1, min(_CHECK_S, left_s))
             for reference in ready:
                 worker = pending.pop(reference)
                 reply = _fetch(reference)
@@ -238,9 +299,25 @@ class RayProcessSet:
                     limit_s = min(limit_s, time.monotonic() + _GRACE_S)
                 else:
                     results[worker] = value
-            if any(_is_a_cause(value) for value in failed.values()):
-                return results, failed
         return results, failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
+
+    def _cut_off(self) -> dict[int, CutOff]:
+        """Let workers knock at each other's doors; return those from which another is not reached."""
+        if len(self._doors) < 2:
+            return {}
+        asked = {
+            actor.unanswered.remote(self._doors, _KNOCK_WAIT_S): worker
+            for worker, actor in enumerate(self._actors)
+        }
+        found: dict[int, CutOff] = {}
+        for reference in _ready(list(asked), len(asked), _KNOCK_WAIT_S + _CHECK_S):
+            missed = _fetch(reference)
+            if isinstance(missed, list) and missed:
+                found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
+        for worker, cut in found.items():
+            self._hosts.condemn(worker)
+            self._hosts.condemn(cut.peer)
+        return found
 
 
 def _start_actor(options: ActorOptions) -> ActorHandle:
@@ -251,10 +328,18 @@ def _start_actor(options: ActorOptions) -> ActorHandle:
     return handle
 
 
+def _ready(references: list[ray.ObjectRef], n: int, timeout_s: float) -> list[ray.ObjectRef]:
+    try:
+        ready, _ = ray.wait(references, num_returns=n, timeout=timeout_s)
+    except ConnectionError:
+        return []  # of Ray's client, whose head is gone
+    return list(ready)
+
+
 def _fetch(reference: ray.ObjectRef) -> object:
     try:
         return ray.get(reference)
-    except RayActorError:
+    except (RayActorError, ConnectionError):
         return Died(what="actor", exit_code=None)
     except RayError as error:
         return JobError.of(error)
@@ -263,7 +348,7 @@ def _fetch(reference: ray.ObjectRef) -> object:
 def _is_a_cause(value: object) -> bool:
     """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
     match value:
-        case Died():
+        case Died() | CutOff():
             return True
         case JobError():
             return value.kind is not None
@@ -272,10 +357,17 @@ def _is_a_cause(value: object) -> bool:
     return False
 
 
-def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], is_up: Callable[[], bool]) -> None:
-    if is_up() and pids:
-        references = [actors[worker].kill.remote(pid) for worker, pid in pids.items()]
-        ray.wait(references, num_returns=len(references), timeout=_MARGIN_S)
+def _failures(hosts: Hosts, workers: Iterable[int]) -> dict[int, Died | Silent]:
+    found = {worker: hosts.failure(worker) for worker in workers}
+    return {worker: failure for worker, failure in found.items() if failure is not None}
+
+
+def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], hosts: Hosts) -> None:
+    # A host that has failed answers no more and takes its processes with it when it is replaced.
+    reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]
+    if hosts.is_up() and reached:
+        references = [actors[worker].kill.remote(pid) for worker, pid in reached]
+        _ready(references, len(references), _MARGIN_S)
 
 
 def _failure(value: object, awaited: Awaited) -> CaseError:
@@ -284,6 +376,8 @@ def _failure(value: object, awaited: Awaited) -> CaseError:
             return failures.worker_died(value, awaited)
         case Silent():
             return failures.worker_unresponsive(value, awaited)
+        case CutOff():
+            return failures.link_down(value, awaited)
         case JobError():
             return failures.job_failed(value, awaited)
     raise TypeError(f"worker {awaited.worker} answered {awaited.what} with {type(value).__name__}")

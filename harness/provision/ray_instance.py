@@ -1,17 +1,15 @@
-"""A Ray instance of the run's own: its token, its settings, its chatter off the terminal, and its end."""
+"""A Ray instance of the run's own on this machine, and its end."""
 
-import logging
 import os
-import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 
 from harness.provision.failures import ProvisionError
-from harness.provision.reaper import RUN_FOLDER_VARIABLE, start_time
+from harness.provision.owner import start_time
+from harness.provision.ray_settings import chatter_in, ray_environment, write_token
 
 _OBJECT_STORE_BYTES = 256 * 2**20
 _SERVER_NAMES = ("raylet", "gcs_server")
@@ -30,11 +28,11 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
         ProvisionError: it does not start.
     """
     with ExitStack() as stack:
-        stack.enter_context(_environment(_variables(folder, _write_token(folder))))
+        stack.enter_context(ray_environment(folder, write_token(folder)))
 
         import ray
 
-        stack.enter_context(_chatter_in(log_path))
+        stack.enter_context(chatter_in(log_path))
         on_terminate = signal.getsignal(signal.SIGTERM)
         stack.callback(ray.shutdown)
         try:
@@ -56,76 +54,6 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
             signal.signal(signal.SIGTERM, on_terminate)  # Ray installs a handler of its own
         servers = _children(_SERVER_NAMES)
         yield lambda: all(start_time(pid) == started for pid, started in servers.items())
-
-
-def _write_token(folder: Path) -> Path:
-    path = folder / "token"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(_token())
-    return path
-
-
-@cache
-def _token() -> str:
-    # One for each driver process: Ray's native half reads it once and would refuse a second instance's.
-    return secrets.token_hex(32)
-
-
-def _variables(folder: Path, token: Path) -> dict[str, str | None]:
-    return {
-        RUN_FOLDER_VARIABLE: str(folder),
-        "RAY_ADDRESS": None,  # another cluster's
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DISABLE_IMPORT_WARNING": "1",
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-        "RAY_memory_monitor_refresh_ms": "0",  # it would kill workers for memory that other programs use
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    # Ray's native half reads its settings from the environment, and passes it on to what it starts.
-    before = {name: os.environ.get(name) for name in variables}
-    _set_environment(variables)
-    try:
-        yield
-    finally:
-        _set_environment(before)
-
-
-def _set_environment(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-@contextmanager
-def _chatter_in(log_path: Path) -> Iterator[None]:
-    from ray._private import worker as ray_worker
-
-    logger = logging.getLogger("ray")
-    handlers, propagate = list(logger.handlers), logger.propagate
-    handler = logging.FileHandler(log_path, delay=True)
-    logger.handlers[:], logger.propagate = [handler], False
-
-    def keep(data: Mapping[str, list[str]], ignore_prefix: bool) -> None:  # noqa: ARG001, FBT001
-        logger.warning("%s", "\n".join(data["lines"]))
-
-    # Ray prints its servers' errors on standard output, where they would break --json, and has no setting
-    # against it: so the function that prints them is replaced, with Ray's own signature.
-    printer, ray_worker.print_to_stdstream = ray_worker.print_to_stdstream, keep
-    try:
-        yield
-    finally:
-        ray_worker.print_to_stdstream = printer
-        logger.handlers[:], logger.propagate = handlers, propagate
-        handler.close()
 
 
 def _children(names: tuple[str, ...]) -> dict[int, int | None]:

@@ -5,7 +5,6 @@ the guard kills what still runs in the folder's name and removes it. Ray's own t
 were just starting when the driver was killed.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -16,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from harness.provision.owner import Owner
 
 # In the environment of every process of a run; its value is the run's folder.
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
@@ -38,13 +39,7 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     guard = _start_guard(folder)
     try:
-        owner = {
-            "pid": os.getpid(),
-            "started": start_time(os.getpid()),
-            "boot": _boot_id(),
-            "pid_namespace": _pid_namespace(),
-        }
-        (folder / _OWNER).write_text(json.dumps(owner))
+        (folder / _OWNER).write_text(Owner.this_process().to_text())
         yield folder
     finally:
         _remove(folder)
@@ -95,15 +90,6 @@ def processes_of(folder: Path) -> tuple[int, ...]:
     return tuple(found)
 
 
-def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none. With its id it is unique."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
-
-
 def main(argv: Sequence[str]) -> None:
     """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -129,13 +115,8 @@ def _remove(folder: Path) -> None:
 
 def _is_dead(folder: Path) -> bool:
     try:
-        owner = json.loads((folder / _OWNER).read_text())
-        if owner["boot"] != _boot_id():
-            return True
-        # A container that shares this temporary directory counts processes in its own way.
-        is_foreign = owner["pid_namespace"] != _pid_namespace()
-        return not is_foreign and start_time(owner["pid"]) != owner["started"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return Owner.of_text((folder / _OWNER).read_text()).is_dead()
+    except (OSError, ValueError):
         return _is_abandoned(folder)
 
 
@@ -146,14 +127,6 @@ def _is_abandoned(folder: Path) -> bool:
         return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())
     except OSError:
         return False
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _pid_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
 
 
 def _short_temporary_directory() -> Path:

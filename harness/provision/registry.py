@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from harness.provision import base
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,11 +15,25 @@ class Provider:
     Args:
         devices: kinds of device that its workers can have.
         shapes_links: whether it can limit the rate between workers.
+        open: makes it; what it needs is imported then.
     """
 
     summary: str
     devices: tuple[str, ...]
     shapes_links: bool
+    open: Callable[[], base.Provider]
+
+
+def _local() -> base.Provider:
+    from harness.provision.local import LocalProvider
+
+    return LocalProvider()
+
+
+def _docker() -> base.Provider:
+    from harness.provision.docker_provider import DockerProvider
+
+    return DockerProvider()
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -25,6 +41,13 @@ PROVIDERS: Mapping[str, Provider] = {
         summary="Worker processes on this machine under their own Ray instance; memory is not limited",
         devices=("cpu",),
         shapes_links=False,
+        open=_local,
+    ),
+    "docker": Provider(
+        summary="A container for each worker on this host, with cores, memory and a network of its own",
+        devices=("cpu",),
+        shapes_links=False,
+        open=_docker,
     ),
 }
 

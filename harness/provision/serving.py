@@ -38,9 +38,8 @@ def serving_processes(
     with ExitStack() as stack:
         for attempt in range(attempts):
             processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
-            reserved = processes.call(
-                f"{_LINKS}:reserve_ports", [(n_ports,)] * n_workers, timeout_s=timeout_s
-            )
+            wanted = [(n_ports, host) for host in processes.hosts]
+            reserved = processes.call(f"{_LINKS}:reserve_ports", wanted, timeout_s=timeout_s)
             addresses = _port_by_port(reserved)
             args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
             try:
@@ -60,9 +59,9 @@ def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
     Raises:
         CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
     """
-    n_workers = len(processes.pids)
-    addresses = processes.call(f"{_LINKS}:listen", [()] * n_workers, timeout_s=timeout_s)
-    args = [(task, addresses) for task in range(n_workers)]
+    hosts = [(host,) for host in processes.hosts]
+    addresses = processes.call(f"{_LINKS}:listen", hosts, timeout_s=timeout_s)
+    args = [(task, addresses) for task in range(len(hosts))]
     processes.call(f"{_LINKS}:join_ring", args, timeout_s=timeout_s)
 
 

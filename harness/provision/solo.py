@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
-from harness.provision.process_environment import process_variables
+from harness.provision.process_environment import process_variables, temporary_folder
 from harness.worker import channel
 from harness.worker.replies import Died, JobError, Silent, pack_job, unpack_answer
 
@@ -80,7 +80,7 @@ def solo_process(folder: Path, log: Path | None = None) -> Iterator[SoloProcess]
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, **process_variables(folder, "cpu")},
+                env={**os.environ, **process_variables(folder, "cpu", temporary_folder(folder))},
             )
         stack.callback(process.wait)
         stack.callback(process.kill)

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.provision.base import LOOPBACK
 from harness.provision.solo import SoloProcess, solo_process
 
 
@@ -34,6 +35,11 @@ class SoloProcessSet:
     def pids(self) -> Sequence[int]:
         """Process ids in worker order."""
         return [process.pid for process in self._processes]
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Addresses in worker order at which the processes reach each other."""
+        return [LOOPBACK] * len(self._processes)
 
     def call(
         self,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.worker import channel, linux
+from harness.worker.door import Door, OpenDoor, unanswered
 from harness.worker.replies import Answer, Died, Reply, Silent
 
 _MESSAGE_LIMIT = 65536
@@ -36,6 +37,7 @@ class WorkerFacts:
 
     Attributes:
         cores: those it is pinned to, None when it is not.
+        door: port of its `OpenDoor`; None where others need not look whether they reach it.
         n_zygote_threads: threads of the zygote when it began to fork; more than one is a hazard.
     """
 
@@ -44,6 +46,7 @@ class WorkerFacts:
     import_s: float
     n_zygote_threads: int
     cores: tuple[int, ...] | None
+    door: int | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class _Child:
     pid: int
     pidfd: int
     jobs: socket.socket
+    kills: int
     exited: threading.Event = field(default_factory=threading.Event)
     exit_code: int | None = None
 
@@ -70,7 +74,10 @@ class Worker:
         cores: cores to pin this worker and all its processes to, None for none.
         log_path: where the zygote's output goes.
         environment: variables of the zygote and its children, on top of this process's own without Ray's.
+        folder: current one of the zygote and its children, to which a user's paths are relative; None for
+            this process's own.
         preload_s: how long the imports may take.
+        has_door: whether others shall be able to see that they reach this worker.
     """
 
     def __init__(
@@ -80,15 +87,19 @@ class Worker:
         cores: tuple[int, ...] | None,
         log_path: str,
         environment: Mapping[str, str],
+        folder: str | None = None,
         preload_s: float = 120.0,
+        has_door: bool = False,
     ) -> None:
         self._imports = tuple(imports)
         self._cores = cores
         self._preload_s = preload_s
         self._log_path = log_path
+        self._folder = folder
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | dict(
             environment
         )
+        self._door = OpenDoor() if has_door else None
         self._lock = threading.Lock()
         self._children: dict[int, _Child] = {}
         self._forks: dict[int, _Fork] = {}
@@ -121,6 +132,7 @@ class Worker:
             import_s=self._ready_message["import_s"],
             n_zygote_threads=int(self._ready_message["n_threads"]),
             cores=self._cores,
+            door=None if self._door is None else self._door.port,
         )
 
     def fork(self, log_path: str) -> int | Died | Silent:
@@ -168,7 +180,15 @@ class Worker:
             child.exited.wait(_EXIT_NEWS_S)
             if self._zygote_gone.is_set():
                 return self._zygote_died()
-            return Died(what="process", exit_code=child.exit_code)
+            return Died(
+                what="process",
+                exit_code=child.exit_code,
+                is_out_of_memory=child.exit_code == -signal.SIGKILL and linux.n_memory_kills() > child.kills,
+            )
+
+    def unanswered(self, doors: Sequence[Door], wait_s: float) -> list[int]:
+        """Knock at the doors of other workers; return the indices of those where nobody answers."""
+        return unanswered(doors, wait_s)
 
     def kill(self, pid: int, wait_s: float = 5.0) -> bool:
         """Kill a process; True when it is known to be gone, and with it its ports and memory."""
@@ -204,6 +224,7 @@ class Worker:
                     stderr=log,
                     pass_fds=(descriptor,),
                     env=self._environment,
+                    cwd=self._folder,
                     start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
                 )
             self._zygote_pid = zygote.pid
@@ -249,7 +270,7 @@ class Worker:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
                 pidfd = -1
-            fork.child = _Child(pid, pidfd, fork.jobs)
+            fork.child = _Child(pid, pidfd, fork.jobs, linux.n_memory_kills())
             self._children[pid] = fork.child
         fork.done.set()
 

@@ -39,8 +39,8 @@ class InRing:
     ring: Ring
 
 
-def reserve_ports(state: JobState, n_ports: int = 1, host: str = "127.0.0.1") -> list[str]:
-    """Reserve free ports until servers start on them; return `host:port` of each."""
+def reserve_ports(state: JobState, n_ports: int, host: str) -> list[str]:
+    """Reserve free ports of an own address until servers start on them; return `host:port` of each."""
     holders = tuple(socket.socket() for _ in range(n_ports))
     for holder in holders:
         holder.bind((host, 0))
@@ -67,8 +67,8 @@ def start_server(
     state.put(Served(target=server.target, server=server))
 
 
-def listen(state: JobState, host: str = "127.0.0.1") -> str:
-    """Wait for the worker before in the ring, from now on; return `host:port`."""
+def listen(state: JobState, host: str) -> str:
+    """Wait for the worker before in the ring, at an own address, from now on; return `host:port`."""
     listener = listen_on(host)
     state.put(_Listening(listener=listener))
     return address_of(listener)

@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+# Of the second and of the first version of control groups, as a container sees its own.
+_MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -36,6 +38,23 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] in {"T", "t"}
+
+
+def n_memory_kills() -> int:
+    """How many processes the kernel has killed so far for the memory limit of this process's control group.
+
+    0 where groups are not to be seen.
+    """
+    for path in _MEMORY_EVENTS:
+        try:
+            lines = Path(path).read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0
 
 
 def close_other_descriptors(keep: set[int]) -> None:

@@ -55,10 +55,12 @@ class Died:
 
     Attributes:
         exit_code: -n for signal n, as in `subprocess`; None when nobody could learn it.
+        is_out_of_memory: the kernel killed it, since the worker took more memory than it may.
     """
 
     what: str
     exit_code: int | None
+    is_out_of_memory: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,18 @@ class Silent:
 
     waited_s: float
     is_stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutOff:
+    """The worker lives, and another one cannot be reached from it where they exchange what strategies send.
+
+    Attributes:
+        peer: the other worker. waited_s: for an answer from there.
+    """
+
+    peer: int
+    waited_s: float
 
 
 Reply: TypeAlias = Answer | Died | Silent

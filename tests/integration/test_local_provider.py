@@ -18,7 +18,8 @@ from harness.errors import CaseError
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
 from harness.provision.local import LocalProvider
-from harness.provision.reaper import RUN_FOLDER_VARIABLE, processes_of, start_time
+from harness.provision.owner import start_time
+from harness.provision.reaper import RUN_FOLDER_VARIABLE, processes_of
 
 pytestmark = pytest.mark.ray
 

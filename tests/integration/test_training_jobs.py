@@ -148,7 +148,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
-        processes.call_one(0, "harness.worker.links:reserve_ports", (), timeout_s=10)
+        processes.call_one(0, "harness.worker.links:reserve_ports", (1, "127.0.0.1"), timeout_s=10)
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"

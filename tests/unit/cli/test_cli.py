@@ -201,8 +201,8 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
         ),
         (["run", "quickstart", "--workloads", "no.py:f"], "stratbench: workloads[0]: workload file no.py"),
         (
-            ["run", "quickstart", "--provider", "docker"],
-            "stratbench: cluster.provider: must be 'local', got 'docker'",
+            ["run", "quickstart", "--provider", "dockr"],
+            "stratbench: cluster.provider: must be 'local' or 'docker', got 'dockr'",
         ),
         (
             ["run", "quickstart", "--warmup", "soon"],

@@ -1,4 +1,3 @@
-import dataclasses
 import re
 from typing import Any
 
@@ -153,7 +152,12 @@ def test_rounds_and_seeds_differ_in_order() -> None:
     assert len(orders) == 6
 
 
-def test_the_shape_is_what_workers_can_be_kept_for() -> None:
-    single, none, ps, _ = _cases()
-    assert none.shape == ps.shape != single.shape
-    assert dataclasses.replace(ps, batch_size=3).shape == ps.shape
+def test_cases_of_one_site_run_in_a_row_and_are_interleaved_there() -> None:
+    cases = _cases(cluster={"cores_per_worker": [1, 2], "workers": [1, 2]})
+    turns = schedule(cases, repeats=2, seed=0, interleave=True, is_control=_is_control)
+    cores = [turn.case.cores_per_worker for turn in turns]
+    assert cores == sorted(cores)
+    half = len(turns) // 2
+    repeats = [turn.repeat for turn in turns[:half]]
+    assert repeats == sorted(repeats)
+    assert len({turn.case.id for turn in turns[: half // 2]}) == half // 2

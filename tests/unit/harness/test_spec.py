@@ -126,8 +126,8 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"cluster": {"workers": 2.0}}, "cluster.workers: must be a valid integer, got 2.0 (float)"),
         ({"cluster": {"workers": 0}}, "cluster.workers: must be greater than or equal to 1, got 0"),
         ({"cluster": {"workers": []}}, "cluster.workers: must have at least 1 item, got []"),
-        ({"cluster": {"provider": "docker"}}, "cluster.provider: must be 'local', got 'docker'"),
-        ({"cluster": {"provider": ["local", {}]}}, "cluster.provider[1]: must be 'local', got {}"),
+        ({"cluster": {"provider": "dockr"}}, "cluster.provider: must be 'local' or 'docker', got 'dockr'"),
+        ({"cluster": {"provider": ["local", 1]}}, "cluster.provider[1]: must be 'local' or 'docker', got 1"),
         ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu', got 'gpu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},

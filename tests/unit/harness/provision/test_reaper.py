@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.provision.owner import start_time
 from harness.provision.reaper import (
     RUN_FOLDER_VARIABLE,
     end_processes,
     processes_of,
     reap,
     run_folder,
-    start_time,
 )
 
 

@@ -38,6 +38,7 @@ class FakeCluster:
 
 class FakeProcesses:
     pids = (1, 2)
+    hosts = ("10.0.0.1", "10.0.0.2")
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
@@ -51,10 +52,13 @@ class FakeProcesses:
         stage: str = "run",
     ) -> list[object]:
         if function.endswith(":reserve_ports"):
-            ((n_ports,), _) = per_worker_args
+            ((n_ports, _), _) = per_worker_args
             assert isinstance(n_ports, int)
             return [
-                [f"127.0.0.1:{self._cluster.n_opened}{worker}{'ab'[:port]}" for port in range(n_ports)]
+                [
+                    f"{per_worker_args[worker][1]}:{self._cluster.n_opened}{worker}{'ab'[:port]}"
+                    for port in range(n_ports)
+                ]
                 for worker in range(2)
             ]
         if self._cluster.failures:
@@ -75,7 +79,7 @@ def test_every_worker_learns_all_addresses() -> None:
     cluster = FakeCluster([])
     with serving_processes(cluster, LOGS, n_devices=[1, 2]):
         assert cluster.n_open == 1
-    addresses = ["127.0.0.1:10", "127.0.0.1:11"]
+    addresses = ["10.0.0.1:10", "10.0.0.2:11"]
     assert cluster.started == [(0, addresses, 1), (1, addresses, 2)]
     assert cluster.n_open == 0
 
@@ -84,7 +88,7 @@ def test_addresses_of_several_ports_come_port_by_port() -> None:
     cluster = FakeCluster([])
     with serving_processes(cluster, LOGS, n_devices=[1, 1], n_ports=2, settings=("plan",)):
         pass
-    addresses = ["127.0.0.1:10", "127.0.0.1:11", "127.0.0.1:10a", "127.0.0.1:11a"]
+    addresses = ["10.0.0.1:10", "10.0.0.2:11", "10.0.0.1:10a", "10.0.0.2:11a"]
     assert cluster.started == [(0, addresses, 1, "plan"), (1, addresses, 1, "plan")]
 
 
@@ -92,7 +96,7 @@ def test_a_taken_port_starts_over_in_fresh_processes_with_other_ports() -> None:
     cluster = FakeCluster(["port-in-use", "port-in-use"])
     with serving_processes(cluster, LOGS, n_devices=[1, 1]):
         assert (cluster.n_opened, cluster.n_open) == (3, 1)
-    assert cluster.started[0] == (0, ["127.0.0.1:30", "127.0.0.1:31"], 1)
+    assert cluster.started[0] == (0, ["10.0.0.1:30", "10.0.0.2:31"], 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision.reaper import start_time
+from harness.provision.owner import start_time
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.replies import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
 

@@ -1,0 +1,123 @@
+"""The Docker engine of this host: how to reach it, and in one line what it lacks."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.models.images import Image
+
+from harness.environment import n_usable_cores
+from harness.provision.base import ClusterShape
+from harness.provision.failures import ProvisionError
+from harness.provision.source import source_hash, version
+
+IMAGE = "stratbench-worker:dev"
+SOURCE_LABEL = "io.stratbench.source"
+VERSION_LABEL = "org.opencontainers.image.version"
+_CALL_S = 60
+
+
+@contextmanager
+def engine() -> Iterator[docker.DockerClient]:
+    """Connect to the engine that the environment names, by default the one of this host.
+
+    Raises:
+        ProvisionError: none answers, it may not be used, or it is another host's.
+    """
+    try:
+        client = docker.from_env(timeout=_CALL_S)
+    except (DockerException, ValueError) as error:
+        raise ProvisionError(_unreachable(error)) from error
+    try:
+        # Workers are given folders of the driver's own file system.
+        if not str(client.api.base_url).startswith("http+docker://"):
+            raise ProvisionError(
+                f"docker: the engine must be this host's own, got {client.api.base_url}; unset DOCKER_HOST, "
+                "or start the run on that host"
+            )
+        try:
+            client.ping()
+        except (DockerException, requests.RequestException) as error:
+            raise ProvisionError(_unreachable(error)) from error
+        yield client
+    finally:
+        client.close()
+
+
+def worker_image(client: docker.DockerClient, name: str) -> Image:
+    """Find an image of workers, made of the code that this driver runs.
+
+    Raises:
+        ProvisionError: there is none, or it is of other code.
+    """
+    try:
+        image = client.images.get(name)
+    except ImageNotFound:
+        raise ProvisionError(
+            f"docker: the image {name} (stratbench {version()}) must be there, got none; run `make image`",
+            field="cluster.image",
+        ) from None
+    found, wanted = image.labels.get(SOURCE_LABEL, ""), source_hash()
+    if found != wanted:
+        raise ProvisionError(
+            f"docker: the image {name} must be of the code that runs here, stratbench {version()} (source "
+            f"{wanted[:12]}), got {image.labels.get(VERSION_LABEL) or 'no version'} (source "
+            f"{found[:12] or 'unknown'}); run `make image`",
+            field="cluster.image",
+        )
+    return image
+
+
+def require_room(client: docker.DockerClient, shape: ClusterShape) -> None:
+    """Look whether this host has the cores and the memory that workers are to have to themselves.
+
+    Raises:
+        ProvisionError: it has too little of one.
+    """
+    facts: dict[str, Any] = client.info()
+    n_cores = min(int(facts["NCPU"]), n_usable_cores())
+    wanted = shape.workers * shape.cores_per_worker
+    if wanted > n_cores:
+        raise ProvisionError(
+            f"{shape.workers} containers of {shape.cores_per_worker} cores need {wanted}, got {n_cores} on "
+            "this host; lower it, or cluster.cores_per_worker",
+            field="cluster.workers",
+        )
+    total_bytes = int(facts["MemTotal"])
+    wanted_bytes = shape.workers * (shape.memory_bytes or 0)
+    if wanted_bytes > total_bytes:
+        raise ProvisionError(
+            f"{shape.workers} containers need {wanted_bytes / 2**30:.1f} GiB of memory, got "
+            f"{total_bytes / 2**30:.1f} GiB on this host; lower it, or cluster.workers",
+            field="cluster.memory_per_worker",
+        )
+
+
+def refused(error: APIError, what: str) -> ProvisionError:
+    """Say in one line what the engine refused to do."""
+    told = " ".join(str(error.explanation or error).split())
+    way_out = "; remove it or end its run" if error.status_code == 409 else ""
+    return ProvisionError(f"docker: {what} must work, got: {told[:300]}{way_out}")
+
+
+def _unreachable(error: Exception) -> str:
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    path = Path(urlsplit(address).path)
+    if address.startswith("unix:") and path.exists():
+        if not os.access(path, os.R_OK | os.W_OK):
+            group = path.stat().st_gid
+            return (
+                f"docker: this user must be allowed to use {path}, got permission denied; join its group "
+                f"({group}), or run as root"
+            )
+        what = "no answer" if stat.S_ISSOCK(path.stat().st_mode) else "something that is no socket"
+    else:
+        what = "nothing there" if address.startswith("unix:") else type(error).__name__
+    return f"docker: an engine must answer at {address}, got {what}; start one, or use --provider local"

@@ -1,0 +1,50 @@
+"""A connection to a Ray cluster from outside it, through the server that its head has for that."""
+
+import socket
+import time
+from collections.abc import Callable
+
+import ray
+
+from harness.provision.failures import ProvisionError
+
+_CONNECT_S = 60.0
+_TRY_S = 1.0
+_POLL_S = 0.05
+
+
+def connect(address: str, *, is_up: Callable[[], bool]) -> None:
+    """Connect this process to a cluster; `ray.shutdown` ends that.
+
+    Args:
+        address: `host:port` of the head's server, which may still be starting.
+        is_up: whether it makes sense to go on waiting.
+    Raises:
+        ProvisionError: it does not answer.
+    """
+    started_s = time.monotonic()
+    while not _answers(address):
+        waited_s = time.monotonic() - started_s
+        if not is_up() or waited_s > _CONNECT_S:
+            raise ProvisionError(
+                f"Ray's head must answer at {address}, got no answer within {waited_s:.1f} s; see the logs "
+                "of its nodes in the run folder"
+            )
+        time.sleep(_POLL_S)
+    try:
+        ray.init(f"ray://{address}", log_to_driver=False)
+    except Exception as error:
+        first_line = next(iter(str(error).splitlines()), "")[:200]
+        raise ProvisionError(
+            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: {first_line}; see "
+            "the logs of its nodes in the run folder"
+        ) from error
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_TRY_S).close()
+    except OSError:
+        return False
+    return True
