@@ -14,6 +14,7 @@ from harness.equivalence import Reference, Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.patience import patience_s
+from harness.measure.tracer import Traced, traced
 from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
@@ -40,6 +41,7 @@ class CaseRun:
         update_notes: what updates took and dropped, where not all wait for all.
         codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
+        traced: a step after all of that; None where none was asked for.
     """
 
     measurement: Measurement
@@ -48,6 +50,7 @@ class CaseRun:
     update_notes: tuple[str, ...] = ()
     codec_s: float | None = None
     saved_step: int | None = None
+    traced: Traced | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ def run_case(
     reference: Reference | None,
     repeat: int,
     checkpoint: Path | None = None,
+    trace: bool = False,
 ) -> CaseRun:
     """Run a plan on the first workers of a cluster.
 
@@ -85,6 +89,7 @@ def run_case(
         reference: what to check the real workers' state against first; None checks nothing.
         repeat: number to note with the check.
         checkpoint: folder for the state after the last step; None saves none.
+        trace: make another step and trace it.
     Raises:
         CaseError: it failed; nothing of it runs on.
     """
@@ -107,6 +112,7 @@ def run_case(
             saved_step = before + measurement.warmup_steps + n_steps
             checkpoints.save(processes, capture.summary, checkpoint, saved_step)
         codec_s = _codec_s(processes, plan)
+        last = _traced(processes, origin.case, plan, measurement) if trace else None
     return CaseRun(
         measurement=measurement,
         opened=opened,
@@ -114,7 +120,15 @@ def run_case(
         codec_s=codec_s,
         update_notes=notes,
         saved_step=saved_step,
+        traced=last,
     )
+
+
+def _traced(processes: ProcessSet, case: Case, plan: Plan, measured: Measurement) -> Traced:
+    if choose(case.strategy).strategy.runner != "graph":
+        return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
+    period = period_of(plan.strategy_params)
+    return traced(processes, measured, title=f"{case.workload_name} {case.strategy}", period=period)
 
 
 def _codec_s(processes: ProcessSet, plan: Plan) -> float | None:

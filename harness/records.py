@@ -71,6 +71,24 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TracedStep:
+    """Where the time of one step went, which was traced after the timed window; of each worker.
+
+    Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
+    is on its way, else as `wait_s` while the worker waits for others; what is left of `step_s` is none of
+    these. `receiving_s` is all the time in which anything was on its way, also beside computing.
+    `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring.
+    """
+
+    step_s: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+    receiving_s: tuple[float, ...]
+    received_bytes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
     """Rate asked of the link between workers and rate measured on it, in Mbit/s."""
 
@@ -157,6 +175,7 @@ class Record:
     interface_bytes_per_step: float | None = None
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None = None
     exposed_comm_s: float | None = None
+    traced_step: TracedStep | None = None
     codec_s: float | None = None
     transform_s: float | None = None
     import_s: float | None = None

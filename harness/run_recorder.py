@@ -93,6 +93,7 @@ class RunRecorder:
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
+            traced_step=None if run.traced is None else run.traced.step,
             codec_s=run.codec_s,
             transform_s=_largest(o.transform_s for o in run.opened),
             import_s=_largest(o.import_s for o in run.opened),
@@ -108,6 +109,7 @@ class RunRecorder:
                 *(() if capture.restored is None else (capture.restored.note,)),
                 *run.opened[0].notes,
                 *run.update_notes,
+                *(() if run.traced is None or run.traced.note is None else (run.traced.note,)),
                 *_notes(measured),
             ),
         )

@@ -92,6 +92,7 @@ class SlotRunner:
                     reference=self._reference(case, capture),
                     repeat=slot.repeat,
                     checkpoint=self._checkpoint(slot),
+                    trace=self.spec.measure.trace,
                 )
         except CaseError as error:
             if error.kind == UNSUPPORTED:
@@ -104,6 +105,8 @@ class SlotRunner:
         self.recorder.provision_s = self.cluster.provision_s
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
+            if ran.traced is not None and ran.traced.document is not None:
+                self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
         record = self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
         return Ended(record=record, steps=ran.measurement.steps)
 

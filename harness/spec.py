@@ -36,7 +36,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """How each case is timed; `warmup_steps` None means detected."""
+    """How each case is timed; `warmup_steps` None means detected, `trace` asks for a traced step after it."""
 
     warmup_steps: int | None
     steps: int
@@ -44,6 +44,7 @@ class Measure:
     interleave: bool
     seed: int
     batch: BatchRule
+    trace: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +120,8 @@ class ExperimentSpec:
                 "interleave": self.measure.interleave,
                 "seed": self.measure.seed,
                 "batch": self.measure.batch,
+                # Runs from before there were traces keep their hash.
+                **({} if self.measure.trace else {"trace": False}),
             },
             "matrix": {
                 "include": [_filter_document(item) for item in self.include],
@@ -192,6 +195,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
             interleave=model.measure.interleave,
             seed=model.measure.seed,
             batch=model.measure.batch,
+            trace=model.measure.trace,
         ),
         include=_filters(model.matrix.include, "matrix.include"),
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),

@@ -106,6 +106,7 @@ class MeasureSection(_Section):
     interleave: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     batch: Literal["global", "per-replica"] = "global"
+    trace: bool = True
 
 
 class FilterSection(_Section):

@@ -34,6 +34,7 @@ _ENVIRONMENT = "environment.json"
 _REPORT = "report.html"
 _STEPS = "steps.parquet"
 _PLAN = "plan.json"
+_TRACE = "trace.json"
 CHECKPOINT = "checkpoint"
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")
@@ -140,6 +141,10 @@ class RunFolder:
     def write_steps(self, case: str, repeat: int, steps: Steps) -> Path:
         """Store the steps of one case and repeat."""
         return write_steps(self.repeat_dir(case, repeat) / _STEPS, steps)
+
+    def write_trace(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
+        """Store the traced step of one case and repeat."""
+        return write_text(self.repeat_dir(case, repeat) / _TRACE, json.dumps(document) + "\n")
 
     def write_report(self, html: str) -> Path:
         """Store the run's HTML report."""

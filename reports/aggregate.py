@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
-from harness.records import Record
-from reports.rows import Mean
+from harness.records import Record, TracedStep
+from reports.rows import Mean, TimeSplit
 from reports.statistics import Estimate, estimate
 
 
@@ -26,9 +27,38 @@ def estimate_of(values: Sequence[float | None]) -> Estimate | None:
 def mean_of(values: Sequence[float | None]) -> Mean | None:
     """Arithmetic mean and range of the repeats that have the figure, or None when none has."""
     present = [float(value) for value in values if value is not None]
-    if not present:
+    return _mean(present) if present else None
+
+
+def time_split_of(traced: Sequence[TracedStep | None]) -> TimeSplit | None:
+    """Where traced steps' time went, or None when no repeat has a trace that can be used."""
+    steps = [step for step in traced if step is not None and _is_whole(step)]
+    if not steps:
         return None
-    return Mean(value=sum(present) / len(present), low=min(present), high=max(present), n=len(present))
+    received = [sum(step.received_bytes) for step in steps if step.received_bytes is not None]
+    return TimeSplit(
+        step_s=_mean([fmean(step.step_s) for step in steps]),
+        compute_s=_mean([fmean(step.compute_s) for step in steps]),
+        transfer_s=_mean([fmean(step.transfer_s) for step in steps]),
+        wait_s=_mean([fmean(step.wait_s) for step in steps]),
+        rest_s=_mean([fmean(map(_rest_s, s.step_s, s.compute_s, s.transfer_s, s.wait_s)) for s in steps]),
+        receiving_s=_mean([fmean(step.receiving_s) for step in steps]),
+        received_bytes=mean_of(received),
+    )
+
+
+def _rest_s(step_s: float, *parts_s: float) -> float:
+    return step_s - sum(parts_s)
+
+
+def _is_whole(step: TracedStep) -> bool:
+    n_workers = len(step.step_s)
+    split = (step.compute_s, step.transfer_s, step.wait_s, step.receiving_s)
+    return n_workers > 0 and all(len(seconds) == n_workers for seconds in split)
+
+
+def _mean(values: Sequence[float]) -> Mean:
+    return Mean(value=fmean(values), low=min(values), high=max(values), n=len(values))
 
 
 def mean_matrix(

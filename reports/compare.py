@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records import Record
-from reports.aggregate import estimate_of, mean_matrix, mean_of, repeat_rate
+from reports.aggregate import estimate_of, mean_matrix, mean_of, repeat_rate, time_split_of
 from reports.load import Run
 from reports.marks import mark_of
 from reports.notes import batch_notes, record_notes, row_notes
@@ -147,6 +147,7 @@ def _row(
         interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
         tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
         exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
+        time_split=time_split_of([r.traced_step for r in usable]),
         codec_s=mean_of([r.codec_s for r in usable]),
         transform_s=mean_of([r.transform_s for r in usable]),
         peak_rss_bytes=max(

@@ -10,9 +10,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from reports.rows import Comparison, Mean, Report, Row
+from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
-from reports.tables import Cell, Table, byte_table, check_table, problem_table, speed_table, step_table
+from reports.tables import (
+    Cell,
+    Table,
+    byte_table,
+    check_table,
+    problem_table,
+    speed_table,
+    step_table,
+    trace_table,
+)
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
@@ -46,8 +55,9 @@ def to_markdown(report: Report) -> str:
         lines += [f"## {markdown_text(comparison.workload)}", "", markdown_text(comparison.shape), ""]
         lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
         lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
-        for table in (speed_table, step_table, byte_table, check_table):
-            lines += ["", *_markdown_table(table(comparison))]
+        for table in (speed_table, step_table, trace_table, byte_table, check_table):
+            made = table(comparison)
+            lines += [] if made is None else ["", *_markdown_table(made)]
         lines.append("")
     if report.problems:
         lines += ["## Failures", "", *_markdown_table(problem_table(report.problems)), ""]
@@ -146,6 +156,7 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "interface_bytes_per_step": _value(row.interface_bytes),
         "tcp_over_payload": row.tcp_over_payload,
         "exposed_comm_s": _value(row.exposed_comm_s),
+        **_split_cells(row.time_split),
         "codec_s": _value(row.codec_s),
         "mark": row.mark.kind,
         "max_update_error": row.mark.max_update_error,
@@ -165,6 +176,13 @@ def _estimate_cells(name: str, figure: Estimate | Ratio | None) -> dict[str, obj
         name: figure.value if figure else None,
         f"{name}_low": interval.low if interval else None,
         f"{name}_high": interval.high if interval else None,
+    }
+
+
+def _split_cells(split: TimeSplit | None) -> dict[str, object]:
+    return {
+        f"traced_{item.name}": _value(getattr(split, item.name)) if split else None
+        for item in dataclasses.fields(TimeSplit)
     }
 
 

@@ -11,7 +11,15 @@ from reports.exports import document
 from reports.marks import WORDS
 from reports.quantities import byte_count
 from reports.rows import Comparison, Report, Row
-from reports.tables import byte_table, check_table, cost_table, problem_table, speed_table, step_table
+from reports.tables import (
+    byte_table,
+    check_table,
+    cost_table,
+    problem_table,
+    speed_table,
+    step_table,
+    trace_table,
+)
 
 
 def to_html(report: Report) -> str:
@@ -45,6 +53,7 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "comparison": comparison,
         "speed": speed_table(comparison),
         "steps": step_table(comparison),
+        "traced": trace_table(comparison),
         "bytes": byte_table(comparison),
         "checks": check_table(comparison),
         "costs": cost_table(comparison),

@@ -81,6 +81,23 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSplit:
+    """Where the time of a traced step went, mean over its workers; bytes of all workers together.
+
+    Every moment counts once, as the first of computing, transfer, waiting and rest that it is;
+    `receiving_s` is transfer beside computing too.
+    """
+
+    step_s: Mean
+    compute_s: Mean
+    transfer_s: Mean
+    wait_s: Mean
+    rest_s: Mean
+    receiving_s: Mean
+    received_bytes: Mean | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
 
@@ -108,6 +125,7 @@ class Row:
     interface_bytes: Mean | None
     tcp_over_payload: float | None
     exposed_comm_s: Mean | None
+    time_split: TimeSplit | None
     codec_s: Mean | None
     transform_s: Mean | None
     peak_rss_bytes: float | None

@@ -18,7 +18,7 @@ from reports.quantities import (
     spread_of,
     times,
 )
-from reports.rows import Comparison, Mean, Problem, Row
+from reports.rows import Comparison, Mean, Problem, Row, TimeSplit
 from reports.statistics import Estimate
 
 
@@ -66,6 +66,27 @@ def step_table(comparison: Comparison) -> Table:
         "its parts: mean and range over repeats",
         ("strategy", "step p50", "p90", "p99", "exposed communication", "codec", "warm-up steps", "n"),
         [_step_cells(row) for row in comparison.rows],
+    )
+
+
+def trace_table(comparison: Comparison) -> Table | None:
+    """Where a traced step's time goes; None where no step was traced."""
+    rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
+    if not rows:
+        return None
+    return _table(
+        "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
+        "computing, transfer, waiting and rest that it is; mean and range over repeats",
+        (
+            "strategy",
+            "traced step",
+            "computing",
+            "transfer",
+            "waiting for workers",
+            "rest",
+            "transfer in all",
+        ),
+        [_trace_cells(row, split) for row, split in rows],
     )
 
 
@@ -139,6 +160,19 @@ def _step_cells(row: Row) -> tuple[Cell, ...]:
         _mean(row.codec_s, unit="seconds"),
         _mean(row.warmup_steps, unit="count"),
         Cell(text=str(row.n)),
+    )
+
+
+def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
+    def part(mean: Mean) -> Cell:
+        share = f"{100 * mean.value / split.step_s.value:.0f} %, " if split.step_s.value else ""
+        return Cell(text=seconds(mean.value), note=share + spread_of(mean, unit="seconds"))
+
+    exclusive = (split.compute_s, split.transfer_s, split.wait_s, split.rest_s)
+    return (
+        _name(row),
+        _mean(split.step_s, unit="seconds"),
+        *(part(mean) for mean in (*exclusive, split.receiving_s)),
     )
 
 

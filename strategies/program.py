@@ -85,3 +85,8 @@ def given_token(name: str) -> str:
 def taken_token(name: str) -> str:
     """Of the call that waits for a sum and returns it."""
     return f"{name}/taken"
+
+
+def ref(name: str) -> str:
+    """A tensor's name as TensorFlow's Python takes it."""
+    return name if ":" in name else f"{name}:0"

@@ -9,13 +9,14 @@ from harness.equivalence import Array
 class BesideStep:
     """Runs something once for each step, at the same time as the step, which waits for what it makes.
 
-    Args:
+    Attributes:
         run: what runs beside a step.
+    Args:
         abandon: ends the session, and so a step that waits for what will not come.
     """
 
     def __init__(self, run: Callable[[], object], abandon: Callable[[], None]) -> None:
-        self._run = run
+        self.run = run
         self._abandon = abandon
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="beside")
 
@@ -41,7 +42,7 @@ class BesideStep:
 
     def _once(self) -> None:
         try:
-            self._run()
+            self.run()
         except Exception:
             self._abandon()
             raise

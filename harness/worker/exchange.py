@@ -3,7 +3,9 @@
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,22 +20,44 @@ _END_S = 10.0
 class Transport(Protocol):
     """Sums vectors over all workers."""
 
-    def sum(self, values: Vector, total: Vector) -> None:
-        """Sum vectors of one length and type into `total`, in the same order of sums on every worker."""
+    def sum(self, values: Vector, total: Vector) -> float:
+        """Sum vectors of one length and type into `total`, in the same order of sums on every worker.
+
+        Returns:
+            when the first came from another worker, `time.time()`.
+        """
 
     def close(self) -> None:
         """Give up; a sum under way fails."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """When a sum began, when the first of others came, and when it was made; wall clock.
+
+    Attributes:
+        n_bytes: of the vector.
+    """
+
+    name: str
+    start_s: float
+    came_s: float
+    end_s: float
+    n_bytes: int
+
+
 class Exchange:
     """Sums over all workers, made by a thread one after the other in one order that never changes.
 
+    Attributes:
+        seen: takes what is seen of each sum; None where nobody looks.
     Args:
         transport: belongs to the exchange from now on.
         names: of the sums, in their order on every worker.
     """
 
     def __init__(self, transport: Transport, names: Sequence[str]) -> None:
+        self.seen: list[Summed] | None = None
         self._transport = transport
         self._given: dict[str, queue.SimpleQueue[Vector | None]] = {n: queue.SimpleQueue() for n in names}
         self._taken: dict[str, queue.SimpleQueue[Vector | None]] = {n: queue.SimpleQueue() for n in names}
@@ -79,7 +103,7 @@ class Exchange:
                     if values is None:
                         return
                     total = self._pools[name].free(values)
-                    self._transport.sum(values, total)
+                    self._sum(name, values, total)
                     self._taken[name].put(total)
                     del values, total
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
@@ -87,6 +111,14 @@ class Exchange:
         finally:
             for taken in self._taken.values():
                 taken.put(None)
+
+    def _sum(self, name: str, values: Vector, total: Vector) -> None:
+        start_s = time.time()
+        came_s = self._transport.sum(values, total)
+        if (seen := self.seen) is not None:
+            seen.append(
+                Summed(name=name, start_s=start_s, came_s=came_s, end_s=time.time(), n_bytes=values.nbytes)
+            )
 
 
 class _Pool:

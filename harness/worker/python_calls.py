@@ -24,9 +24,16 @@ class PythonCalls:
                 for name, function in functions.items()
             }
 
-    def bind(self, graph_def: tf.compat.v1.GraphDef) -> None:
-        """Put this process's tokens in the place of names; calls of other names stay as they are."""
+    def bind(self, graph_def: tf.compat.v1.GraphDef) -> dict[str, str]:
+        """Put this process's tokens in the place of names; calls of other names stay as they are.
+
+        Returns:
+            node that calls → name of the function.
+        """
+        bound = {}
         for node in graph_def.node:
-            if node.op == "PyFunc":
-                token = node.attr["token"].s
-                node.attr["token"].s = self._tokens.get(token.decode(), token)
+            name = node.attr["token"].s.decode() if node.op == "PyFunc" else ""
+            if name in self._tokens:
+                node.attr["token"].s = self._tokens[name]
+                bound[node.name] = name
+        return bound

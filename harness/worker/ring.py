@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import select
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,12 +63,14 @@ class Ring:
             unless_complete.pop_all()
         self._chunk = np.empty(CHUNK_BYTES, np.uint8)
 
-    def sum(self, values: Vector, total: Vector) -> None:
+    def sum(self, values: Vector, total: Vector) -> float:
         """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
 
         Args:
             values: this worker's.
             total: takes the sum, the same to the last bit on every worker.
+        Returns:
+            when the first bytes came from the worker before, `time.time()`.
         Raises:
             RingError: a neighbour has gone.
         """
@@ -85,6 +88,7 @@ class Ring:
         while flow.ready_bytes:
             flow.send()
             self._wait(flow, receiving=False)
+        return flow.came_s or time.time()
 
     def close(self) -> None:
         """End the connections; a sum under way in another thread fails."""
@@ -129,6 +133,7 @@ class Ring:
                 raise RingError(f"ring: the worker before must stay, got {error}") from error
             if n_bytes == 0:
                 raise RingError("ring: the worker before must stay, got the end of its connection")
+            flow.came_s = flow.came_s or time.time()
             return n_bytes
 
     def _wait(self, flow: "_Flow", *, receiving: bool) -> None:
@@ -146,6 +151,7 @@ class _Flow:
 
     Attributes:
         ready_bytes: that could go out now.
+        came_s: when the first bytes of the same sum came in; 0 before.
     """
 
     def __init__(self, connection: socket.socket, segments: Sequence[memoryview]) -> None:
@@ -153,6 +159,7 @@ class _Flow:
         self._rest = [segment for segment in segments if len(segment)]
         self._n_unsent = sum(map(len, segments))
         self.ready_bytes = len(segments[0])
+        self.came_s = 0.0
 
     def allow(self, n_bytes: int) -> None:
         """So many bytes more are ready; the last that arrive go no further."""

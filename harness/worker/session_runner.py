@@ -1,6 +1,7 @@
 """Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -14,8 +15,9 @@ from harness.worker.exchange import Exchange, Transport
 from harness.worker.inherited import first_value, lasts
 from harness.worker.part_values import Held, of_part
 from harness.worker.python_calls import PythonCalls
+from harness.worker.step_tracer import StepTracer
 from harness.worker.update_loop import Pace, UpdateLoop
-from strategies.program import Program, VariableAccess
+from strategies.program import Program, VariableAccess, ref, taken_token
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
@@ -49,6 +51,7 @@ class WorkerSession:
     Attributes:
         updates: runs beside the steps; None where steps make their updates themselves.
         pace: of steps that updates do not wait for; None where they wait.
+        waits: nodes that wait for a sum of the transport.
     Args:
         target: of the worker's server.
         initial: what `load` gives to variables.
@@ -69,7 +72,9 @@ class WorkerSession:
             self._accesses.setdefault((access.variable, access.rank), []).append(access)
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
-        self._calls.bind(graph_def)
+        bound = self._calls.bind(graph_def)
+        taken = {taken_token(name) for name in program.sums}
+        self.waits = frozenset(node for node, name in bound.items() if name in taken)
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
@@ -81,8 +86,8 @@ class WorkerSession:
         self._n_contributed = 0
         self._beside: BesideStep | None = None
         if program.background:
-            taken = [] if program.taken is None else [ref(program.taken)]
-            options = config_pb2.CallableOptions(fetch=taken, target=list(program.background))
+            number = [] if program.taken is None else [ref(program.taken)]
+            options = config_pb2.CallableOptions(fetch=number, target=list(program.background))
             run = self._session._make_callable_from_options(options)  # noqa: SLF001
             if program.taken is None:
                 self._beside = BesideStep(run, self._session.close)
@@ -153,6 +158,24 @@ class WorkerSession:
         self._n_contributed += 1
         return fetched if self.pace is None else self.pace.made(fetched[:-1], fetched[-1])
 
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[StepTracer]:
+        """Make steps meanwhile in a way that can be traced; none may be in flight at either end.
+
+        Updates that are made over and over beside the steps are not traced.
+        """
+        tracer = StepTracer(self._session, self._graph, self.program)
+        with contextlib.ExitStack() as restored:
+            restored.callback(setattr, self, "_step", self._step)
+            self._step = tracer.step
+            if self._beside is not None:
+                restored.callback(setattr, self._beside, "run", self._beside.run)
+                self._beside.run = tracer.beside
+            if self._exchange is not None:
+                restored.callback(setattr, self._exchange, "seen", None)
+                self._exchange.seen = tracer.summed
+            yield tracer
+
     def settle(self, n_workers: int) -> None:
         """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
         # Where contributions may come too late, a step ends with its update.
@@ -198,11 +221,6 @@ class WorkerSession:
             self._beside.end()
         if self.updates is not None:
             self.updates.join()
-
-
-def ref(name: str) -> str:
-    """A tensor's name as TensorFlow's Python takes it."""
-    return name if ":" in name else f"{name}:0"
 
 
 def _session_config(program: Program) -> tf.compat.v1.ConfigProto:

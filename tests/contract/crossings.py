@@ -8,8 +8,9 @@ from cases import Case
 from servers import running
 
 from harness.worker.in_process import programs_of
-from harness.worker.session_runner import WorkerSession, ref
+from harness.worker.session_runner import WorkerSession
 from strategies.plan import Plan
+from strategies.program import ref
 
 FLOAT_BYTES = 4  # as plans count; the check itself runs in float64
 

@@ -204,12 +204,25 @@ def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None
             assert (folder / "plan.json").exists() is (stage != "capture")
             assert "Traceback" in (folder / "failure.log").read_text()
             continue
-        names = {"plan.json", "steps.parquet", "checkpoint"}
+        names = {"plan.json", "steps.parquet", "trace.json", "checkpoint"}
         names |= {f"worker-{k}.log" for k in range(record.workers)}
         assert {path.name for path in folder.iterdir()} == names
         steps = run.steps(record)
         assert steps is not None
         assert len(steps.step) == record.workers * (N_STEPS + 2)
+
+
+def test_a_step_after_all_that_is_measured_is_traced(finished: Finished) -> None:
+    for record in finished.records(status="ok"):
+        step = record["traced_step"]
+        assert len(step["step_s"]) == record["workers"]
+        moved = [seconds > 0 for seconds in step["receiving_s"]]
+        assert any(moved) is (record["strategy"] in ("ps", "all-reduce"))
+        trace = json.loads(
+            (finished.out / "cases" / record["case"] / str(record["repeat"]) / "trace.json").read_text()
+        )
+        workers = {event["pid"] for event in trace["traceEvents"] if event["ph"] == "X"}
+        assert workers == set(range(record["workers"]))
 
 
 def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finished: Finished) -> None:

@@ -108,6 +108,13 @@ def test_a_run_without_checkpoints_is_described_as_before_there_were_any() -> No
     assert resolve(_MINIMAL | {"checkpoint": {"save": False}}).spec_hash == resolve(_MINIMAL).spec_hash
 
 
+def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
+    traced = resolve(_MINIMAL | {"measure": {"trace": True}})
+    assert (traced.measure.trace, traced.spec_hash) == (True, resolve(_MINIMAL).spec_hash)
+    untraced = resolve(_MINIMAL | {"measure": {"trace": False}})
+    assert resolve(untraced.to_document()).measure.trace is False
+
+
 def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
     spec = resolve(_MINIMAL | {"checkpoint": {"restore": "a/b"}})
     assert spec.checkpoint.restore == Path("a/b").absolute()
@@ -170,6 +177,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ),
         ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
         ({"name": ""}, "name: must have at least 1 character, got ''"),
+        ({"measure": {"trace": "all"}}, "measure.trace: must be a valid boolean, got 'all' (str)"),
         ({"checkpoint": {"load": "a"}}, "checkpoint.load: unknown key, "),
         ({"checkpoint": {"restore": ""}}, "checkpoint.restore: must have at least 1 character, got ''"),
         ({"name": 3}, "name: must be a valid string, got 3 (int)"),

@@ -20,6 +20,7 @@ from harness.records import (
     Record,
     StepSeconds,
     StrategyClass,
+    TracedStep,
 )
 from harness.store import RunFolder, Steps, open_run
 
@@ -50,6 +51,7 @@ class Case:
     equivalent: bool | None = True
     stall_s: float = 0.0
     interface: bool = True
+    traced: bool = True
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     # By repeat: what went wrong there.
@@ -267,12 +269,27 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         exposed_comm_s=None
         if case.exposed_s is None
         else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),
+        traced_step=_traced(case) if case.traced else None,
         transform_s=0.08,
         nodes_before=812,
         nodes_after=940,
         peak_rss_bytes=(610_000_000,) * case.workers,
         loss=(2.31, 1.2, float(0.41 + 0.01 * rng.standard_normal())),
         equivalence=_equivalence(case),
+    )
+
+
+def _traced(case: Case) -> TracedStep:
+    """The first worker computes half of the step, and each further one a tenth less."""
+    step_s = [case.p50_s] * case.workers
+    compute_s = [case.p50_s * (0.5 - 0.1 * k) for k in range(case.workers)]
+    return TracedStep(
+        step_s=tuple(step_s),
+        compute_s=tuple(compute_s),
+        transfer_s=tuple(0.2 * s for s in step_s),
+        wait_s=tuple(0.1 * s for s in step_s),
+        receiving_s=tuple(0.3 * s for s in step_s),
+        received_bytes=(1000,) * case.workers,
     )
 
 

@@ -151,10 +151,22 @@ def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
     assert note in reports.render([path], "json")
 
 
+def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", p50_s=0.01)])
+    (line,) = csv.DictReader(io.StringIO(reports.render([path], "csv")))
+    assert float(line["traced_compute_s"]) == pytest.approx(0.0045)
+    assert float(line["traced_received_bytes"]) == 2000
+    (row,) = json.loads(reports.render([path], "json"))["comparisons"][0]["rows"]
+    assert row["time_split"]["compute_s"]["value"] == pytest.approx(0.0045)
+    shown = "45 %, n=3, all 4.50 ms"
+    assert shown in "".join(Page(reports.render([path], "html")).text)
+    assert markdown_text(shown) in reports.render([path], "md")
+
+
 def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
     text = reports.render([full_run], "md")
     tables = [block for block in re.split(r"\n\s*\n", text) if block.startswith("|")]
-    assert len(tables) == 4 * 4 + 1
+    assert len(tables) == 5 * 4 + 1
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()}) == 1
     assert not re.search(r"(?<!\\)<", text)

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
+from reports.aggregate import time_split_of
 from reports.compare import build
 from reports.load import load, read_steps
 from reports.notes import record_notes
 from reports.rows import Comparison, Report, Row, Steps
+from reports.tables import trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -271,3 +273,39 @@ def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
     report = build([load(write_run(tmp_path / "run", []))])
     assert isinstance(report, Report)
     assert report.comparisons == ()
+
+
+def test_the_time_of_a_traced_step_is_the_mean_over_its_workers(compare: Compare) -> None:
+    split = row(compare([REDUCE, ALONE]), "all-reduce").time_split
+    assert split is not None
+    found = (split.step_s, split.compute_s, split.transfer_s, split.wait_s, split.rest_s, split.receiving_s)
+    assert [mean.value for mean in found] == pytest.approx([0.010, 0.0045, 0.002, 0.001, 0.0025, 0.003])
+    assert split.received_bytes is not None
+    assert (split.received_bytes.value, split.step_s.n) == (2000, 3)
+
+
+def test_a_trace_whose_workers_are_not_all_there_is_not_used(tmp_path: Path) -> None:
+    (traced, *_) = [record.traced_step for record in load(write_run(tmp_path / "run", [REDUCE])).records]
+    assert traced is not None
+    assert time_split_of([traced, dataclasses.replace(traced, wait_s=(0.0,))]) == time_split_of([traced])
+    assert time_split_of([dataclasses.replace(traced, step_s=()), None]) is None
+
+
+def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -> None:
+    table = trace_table(compare([change(PS, traced=False), REDUCE]))
+    assert table is not None
+    (cells,) = table.rows
+    assert [cell.text for cell in cells] == [
+        "all-reduce",
+        "10.0 ms",
+        "4.50 ms",
+        "2.00 ms",
+        "1.00 ms",
+        "2.50 ms",
+        "3.00 ms",
+    ]
+    assert cells[2].note == "45 %, n=3, all 4.50 ms"
+
+
+def test_without_any_traced_step_there_is_no_table(compare: Compare) -> None:
+    assert trace_table(compare([change(PS, traced=False)])) is None

@@ -1,4 +1,5 @@
 import queue
+import time
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ class Doubling:
             raise RingError("the next worker has gone")
         self.lengths.append(len(values))
         np.multiply(values, 2, out=total)
+        return time.time()
 
     def close(self):
         self.closed.put(True)
@@ -33,11 +35,16 @@ def transport():
 
 
 @pytest.fixture
-def calls(transport):
+def exchange(transport):
     exchange = Exchange(transport, ["first", "second"])
-    yield exchange.calls()
+    yield exchange
     exchange.close()
     assert transport.closed.get(timeout=TIMEOUT_S)
+
+
+@pytest.fixture
+def calls(exchange):
+    return exchange.calls()
 
 
 def give(calls, name, length):
@@ -78,6 +85,16 @@ def test_a_failure_reaches_whoever_waits_now_and_later(calls):
     for name in ("first", "second", "second"):
         with pytest.raises(RingError, match="the next worker has gone"):
             take(calls, name)
+
+
+def test_sums_are_told_of_while_somebody_looks(exchange, calls):
+    for looking in (False, True, False):
+        exchange.seen, seen = ([], exchange.seen) if looking else (None, exchange.seen)
+        for name, length in (("first", 1), ("second", 2)):
+            give(calls, name, length)
+            take(calls, name)
+    assert [(s.name, s.n_bytes) for s in seen] == [("first", 4), ("second", 8)]
+    assert all(s.start_s <= s.came_s <= s.end_s for s in seen)
 
 
 def test_the_end_reaches_whoever_waits(transport):

@@ -1,5 +1,6 @@
 import socket
 import struct
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
@@ -55,6 +56,14 @@ def test_what_a_worker_gives_is_left_as_it_is():
         for v in values:
             v.flags.writeable = False
         np.testing.assert_array_equal(summed(made, threads, values)[1], np.arange(1000.0) + 1)
+
+
+def test_a_sum_tells_when_the_first_of_the_worker_before_came():
+    with rings(2) as (made, threads):
+        early = threads.submit(made[0].sum, np.ones(1000), np.empty(1000))
+        begun_s = time.time()
+        made[1].sum(np.ones(1000), np.empty(1000))
+        assert begun_s <= early.result(TIMEOUT_S) <= time.time()
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])

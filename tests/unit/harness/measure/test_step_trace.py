@@ -1,0 +1,166 @@
+"""How a traced step is split, and what its file holds."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from harness.errors import CaseError
+from harness.measure import trace_file
+from harness.measure.collector import Measurement
+from harness.measure.step_trace import TraceEvent, WorkerTrace, summary, together
+from harness.measure.trace_file import trace_document
+from harness.measure.tracer import TRACE, traced
+from harness.records import StepSeconds
+from harness.store import Steps
+
+
+def event(kind, start_s, end_s, **more):
+    return TraceEvent(
+        **{"row": "CPU:0", "name": "n", "op": "Op"} | more, kind=kind, start_s=start_s, end_s=end_s
+    )
+
+
+def worker(*events, until_s=10.0):
+    return WorkerTrace(start_s=0.0, end_s=until_s, events=events)
+
+
+def test_every_moment_counts_once_as_the_first_kind_that_it_is():
+    trace = worker(
+        event("wait", 1.0, 9.0),
+        event("transfer", 3.0, 6.0),
+        event("compute", 0.0, 2.0),
+        event("compute", 1.0, 4.0),
+        event("part", 0.0, 10.0),
+    )
+    found = summary([trace])
+    assert (found.compute_s, found.transfer_s, found.wait_s) == ((4.0,), (2.0,), (3.0,))
+    assert (found.step_s, found.receiving_s, found.received_bytes) == ((10.0,), (3.0,), None)
+
+
+def test_a_transfer_waits_until_the_other_side_is_ready():
+    found = summary(
+        [
+            worker(event("transfer", 0.0, 4.0, ready_s=3.0)),
+            worker(event("transfer", 1.0, 4.0, ready_s=0.0)),
+            worker(event("transfer", 0.0, 4.0, ready_s=7.0)),
+        ]
+    )
+    assert found.wait_s == (3.0, 0.0, 4.0)
+    assert found.transfer_s == (1.0, 3.0, 0.0)
+
+
+def test_a_collective_begins_when_its_last_member_has_come():
+    early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 4.0, 6.0, group="a")
+    alone = event("transfer", 7.0, 8.0, group="b")
+    found = summary(together([worker(early, alone), worker(late)]))
+    assert found.wait_s == (3.0, 0.0)
+    assert found.transfer_s == (3.0, 2.0)
+
+
+def test_bytes_count_where_they_arrive_whichever_worker_tells_of_them():
+    push = event("transfer", 0.0, 1.0, receiver=0, n_bytes=30)
+    pull = event("transfer", 0.0, 1.0, receiver=1, n_bytes=5)
+    assert summary([worker(), worker(push, pull, pull)]).received_bytes == (30, 10)
+
+
+def complete(document):
+    return [e for e in document["traceEvents"] if e["ph"] == "X"]
+
+
+def test_a_file_has_a_process_for_each_worker_and_a_thread_for_each_row():
+    first = worker(
+        event("compute", 0.5, 1.0), event("transfer", 1.0, 3.0, row="ring", ready_s=2.0, n_bytes=8)
+    )
+    document = trace_document("wide-mlp ps", [first, worker(event("compute", 0.0, 1.0))])
+    assert json.loads(json.dumps(document)) == document
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"
+    }
+    rows = {(0, 0): "step", (0, 1): "CPU:0", (0, 2): "ring", (1, 0): "step", (1, 1): "CPU:0"}
+    assert names == rows
+    ring = [(e["cat"], e["ts"], e["dur"], e["args"]) for e in complete(document) if e["tid"] == 2]
+    assert ring == [
+        ("wait", 1e6, 1e6, {"op": "Op"}),
+        ("transfer", 2e6, 1e6, {"op": "Op", "bytes": 8}),
+    ]
+
+
+def test_what_runs_at_the_same_time_does_not_overlap_in_a_file():
+    spans = [(0.0, 4.0), (1.0, 2.0), (1.5, 5.0), (2.0, 3.0), (4.0, 6.0)]
+    document = trace_document("t", [worker(*(event("compute", *span) for span in spans))])
+    lanes = {}
+    for e in complete(document):
+        lanes.setdefault(e["tid"], []).append((e["ts"], e["ts"] + e["dur"]))
+    assert sum(map(len, lanes.values())) == 1 + len(spans)
+    for lane in lanes.values():
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(lane))
+
+
+def test_a_file_keeps_the_longest_events_and_says_how_many_it_leaves_out(monkeypatch):
+    monkeypatch.setattr(trace_file, "MAX_EVENTS", 2)
+    events = [event("compute", 0.0, length) for length in (1.0, 3.0, 2.0)]
+    document = trace_document("t", [WorkerTrace(start_s=0, end_s=3, events=tuple(events), n_left_out=7)])
+    assert sorted(e["dur"] for e in complete(document)) == [2e6, 3e6, 3e6]
+    assert document["otherData"]["events_left_out"] == 8
+
+
+class Processes:
+    pids = (1, 2)
+
+    def __init__(self, answers):
+        self._answers = answers
+
+    def call(self, function, per_worker_args, *, timeout_s, stage):
+        assert (function, stage) == (TRACE, "collect")
+        self.args = per_worker_args
+        if isinstance(self._answers, Exception):
+            raise self._answers
+        return self._answers
+
+
+def measured(n_steps):
+    steps = np.tile(np.arange(n_steps), 2)
+    starts = np.arange(len(steps), dtype=float)
+    return Measurement(
+        examples_per_s=1.0,
+        step_s=StepSeconds(n=n_steps),
+        warmup_steps=0,
+        settled=True,
+        tcp=None,
+        peak_rss_bytes=(None, None),
+        loss=(),
+        steps=Steps(
+            worker=steps, step=steps, start_s=starts, end_s=starts + 1, loss=starts, warmup=steps < 0
+        ),
+    )
+
+
+def test_a_step_is_traced_on_all_workers():
+    processes = Processes([worker(event("compute", 0.0, 1.0)), worker(event("compute", 0.0, 2.0))])
+    found = traced(processes, measured(5), title="t", period=1)
+    assert found.step is not None
+    assert found.step.compute_s == (1.0, 2.0)
+    assert found.document is not None
+    assert processes.args == [(1,), (1,)]
+
+
+@pytest.mark.parametrize(("n_done", "n_before"), [(16, 8), (14, 2), (15, 1), (13, 3)])
+def test_the_first_step_of_a_period_is_traced_after_at_least_one(n_done, n_before):
+    processes = Processes([None, None])
+    traced(processes, measured(n_done), title="t", period=8)
+    assert processes.args[0] == (n_before,)
+    assert (n_done + n_before) % 8 == 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "note"),
+    [
+        (CaseError("worker-died", "worker 1: gone", stage="collect"), "no traced step: worker 1: gone"),
+        ([worker(), None], "no traced step: updates passed it by before all workers had made it"),
+    ],
+)
+def test_what_has_been_measured_stands_without_a_trace(answers, note):
+    found = traced(Processes(answers), measured(5), title="t", period=1)
+    assert (found.step, found.document, found.note) == (None, None, note)
