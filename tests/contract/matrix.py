@@ -1,6 +1,7 @@
 """Names of what the equivalence matrix is made of; no TensorFlow, for collecting needs none."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from strategies.registry import describe, resolve
 
@@ -26,3 +27,9 @@ def _exact() -> Iterator[str]:
 
 EXACT = tuple(_exact())
 """Every strategy of class `exact` that rewrites graphs; rivals are checked where they run."""
+
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, PARTITIONED.get(name, {})) for name in EXACT},
+    "ps-with-proxies": ("ps-load-balancing", {"local_proxy_variable": True}),
+}
+"""Exact strategies, and knobs that make another one of it, with parameters."""

@@ -7,17 +7,12 @@ strategy meets every model on every topology.
 import itertools
 
 import pytest
-from matrix import EXACT, PARTITIONED, TOPOLOGIES
+from matrix import EXACT, ROWS, TOPOLOGIES
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from models import FEW, MODELS  # noqa: E402
-
-ROWS = {
-    **{name: (name, PARTITIONED.get(name, {})) for name in EXACT},
-    "ps-with-proxies": ("ps-load-balancing", {"local_proxy_variable": True}),
-}
 
 
 def pytest_generate_tests(metafunc):
