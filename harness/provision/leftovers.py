@@ -1,5 +1,6 @@
 """What runs leave with the Docker engine when their driver is killed, and its removal."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 
 from harness.provision.owner import Owner
+from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
 RUN_LABEL = "io.stratbench.run"
 _OWNER_LABEL = "io.stratbench.owner"
@@ -27,8 +29,11 @@ def labels_of(run_id: str, role: str) -> dict[str, str]:
 @contextmanager
 def guarded(run_id: str) -> Iterator[None]:
     """Have a process of its own remove what is left of a run, however this one ends."""
+    # What carries the run's folder in its environment is ended with the folder, and this must go on.
+    environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(
         [sys.executable, "-m", "harness.provision.container_guard", run_id],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

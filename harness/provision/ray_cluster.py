@@ -251,13 +251,18 @@ class RayProcessSet:
         self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str
     ) -> list[object]:
         started_s = time.monotonic()
-        pending = {
-            self._actors[worker].call.remote(
-                self._pids[worker], pack_job(function, arguments), timeout_s
-            ): worker
-            for worker, arguments in args.items()
-        }
-        results, failed = self._gather(pending, timeout_s)
+        try:
+            pending = {
+                self._actors[worker].call.remote(
+                    self._pids[worker], pack_job(function, arguments), timeout_s
+                ): worker
+                for worker, arguments in args.items()
+            }
+            results, failed = self._gather(pending, timeout_s)
+        except Exception:  # Ray's client raises no other when its head has gone
+            if self._hosts.is_up():
+                raise
+            results, failed = {}, _without_ray(args)
         if not failed:
             return [results[worker] for worker in args]
         _kill_processes(self._actors, self._pids, self._hosts)
@@ -280,11 +285,11 @@ class RayProcessSet:
         limit_s = time.monotonic() + timeout_s + _MARGIN_S
         knock_s = time.monotonic() + _KNOCK_S
         while pending and time.monotonic() < limit_s:
+            if not self._hosts.is_up():
+                return results, _without_ray(pending.values())
             if time.monotonic() > knock_s:
                 failed.update(self._cut_off())
                 knock_s = time.monotonic() + _KNOCK_S
-            if not self._hosts.is_up():
-                return results, {worker: Died(what="Ray node", exit_code=None) for worker in pending.values()}
             failed.update(_failures(self._hosts, pending.values()))
             if any(_is_a_cause(value) for value in failed.values()):
                 return results, failed
@@ -355,6 +360,10 @@ def _is_a_cause(value: object) -> bool:
         case Silent():
             return value.is_stopped
     return False
+
+
+def _without_ray(workers: Iterable[int]) -> dict[int, object]:
+    return {worker: Died(what="Ray node", exit_code=None) for worker in workers}
 
 
 def _failures(hosts: Hosts, workers: Iterable[int]) -> dict[int, Died | Silent]:

@@ -1,5 +1,6 @@
 """What crosses between driver, actor and worker process: jobs, and every way in which one can end."""
 
+import errno
 import pickle
 import traceback
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class JobError:
     def of(error: BaseException) -> "JobError":
         """Describe an exception."""
         text = "".join(traceback.format_exception(error))
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            error = _disk_full(error)
         kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
         usage = isinstance(error, UsageError)
         return JobError(
@@ -40,6 +43,16 @@ class JobError:
             usage=usage,
             field=error.field if isinstance(error, HarnessError) else None,
         )
+
+
+def _disk_full(error: OSError) -> CaseError:
+    """The same error as one of the case: it tells of the worker's disk, not of what the job did."""
+    what = error.filename or "a file that it writes"
+    return CaseError(
+        "disk-full",
+        f"a worker must have room for {what}, got {error.strerror}; make room, or give workers less to write",
+        stage="run",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -154,3 +155,40 @@ def closures(state: JobState, n_closures: int) -> tuple[list[float], list[int]]:
     step.feed(training.feeds)
     losses, _, workers = step.run(n_closures)
     return losses.tolist(), workers.tolist()
+
+
+def host_name(state: JobState) -> str:
+    return socket.gethostname()
+
+
+def privileges(state: JobState) -> dict[str, object]:
+    """What a worker's process may do, as the kernel sees it."""
+    status = dict(
+        line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
+    )
+    try:
+        Path("/written").touch()
+        root_is_writable = True
+    except OSError:
+        root_is_writable = False
+    return {
+        "uid": os.getuid(),
+        "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16),
+        "no_new_privileges": int(status["NoNewPrivs"]),
+        "root_is_writable": root_is_writable,
+    }
+
+
+def fill_memory(state: JobState, n_bytes: int) -> None:
+    """Touch so many bytes; with none, wait for a peer that does."""
+    if not n_bytes:
+        wait_for_ever(state)
+    held = np.ones(n_bytes, np.uint8)
+    raise AssertionError(f"{held.nbytes} bytes were to be had")
+
+
+def fill_disk(state: JobState) -> None:
+    """Write until the small file system is full that a container has for its messages."""
+    with Path("/dev/shm/filled").open("wb") as file:
+        while True:
+            file.write(bytes(1 << 20))

@@ -1,0 +1,323 @@
+"""The docker provider: what its containers may do, how they fail, and that nothing of them is left."""
+
+import functools
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from harness.errors import CaseError
+from harness.provision.base import Cluster, ClusterShape, ProcessSet
+from harness.provision.docker_provider import DockerProvider
+from harness.provision.leftovers import RUN_LABEL
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+JOBS = "probe_jobs"
+RUN = "test-docker"
+MEMORY_BYTES = 1 << 30
+SHAPE = ClusterShape(workers=2, memory_bytes=MEMORY_BYTES)
+FAILS_S = 20.0
+
+
+def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
+    limit_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < limit_s, f"not within {within_s} s: {what}"
+        time.sleep(0.02)
+
+
+def of_run(client: docker.DockerClient, run: str) -> tuple[list[Container], list[str]]:
+    filters: dict[str, str | list[str] | bool] = {"label": f"{RUN_LABEL}={run}"}
+    containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
+    return containers, [str(network.name) for network in client.networks.list(filters=filters)]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[docker.DockerClient]:
+    made = docker.from_env()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def cluster(place: Path, client: docker.DockerClient) -> Iterator[Cluster]:
+    cases = place / "cases"
+    cases.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE)  # where a user's files are found, and so what the workers import from
+        provider = DockerProvider(imports=("json",))
+        with provider.start(SHAPE, RUN, place / "logs", reads=[HERE], writes=[cases]) as started:
+            started.wait_ready(2)
+            yield started
+        assert of_run(client, RUN) == ([], [])
+
+
+@pytest.fixture
+def logs(place: Path, tmp_path: Path) -> list[Path]:
+    return [place / "cases" / tmp_path.name / f"worker-{k}.log" for k in range(2)]
+
+
+@pytest.fixture
+def processes(cluster: Cluster, logs: list[Path]) -> Iterator[ProcessSet]:
+    with cluster.open_session(2, logs) as opened:
+        yield opened
+
+
+def container(client: docker.DockerClient, role: str) -> Container:
+    return client.containers.get(f"stratbench-{RUN}-{role}")
+
+
+def is_waiting(log: Path) -> bool:
+    return log.exists() and b"waiting" in log.read_bytes()
+
+
+class TestContainers:
+    def test_jobs_run_in_hosts_of_their_own_and_reach_each_other(self, processes: ProcessSet) -> None:
+        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30) == [3, 7]
+        assert len(set(processes.hosts)) == 2
+        processes.call("harness.worker.links:listen", [(host,) for host in processes.hosts], timeout_s=30)
+        first, second = processes.call(f"{JOBS}:host_name", [(), ()], timeout_s=30)
+        assert first != second
+
+    def test_each_has_a_core_of_its_own_and_a_limit_of_memory(
+        self, client: docker.DockerClient, processes: ProcessSet
+    ) -> None:
+        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=30)
+        assert isinstance(first, set)
+        assert isinstance(second, set)
+        assert len(first) == len(second) == 1
+        assert not first & second
+        for worker in range(2):
+            limits = container(client, f"worker-{worker}").attrs["HostConfig"]
+            assert limits["Memory"] == limits["MemorySwap"] == MEMORY_BYTES
+
+    @pytest.mark.usefixtures("cluster")
+    def test_they_may_do_nothing_that_a_worker_need_not(self, client: docker.DockerClient) -> None:
+        for role in ("head", "worker-0", "worker-1"):
+            attrs = container(client, role).attrs
+            host = attrs["HostConfig"]
+            assert host["ReadonlyRootfs"]
+            assert host["CapDrop"] == ["ALL"]
+            assert host["CapAdd"] in (None, [])
+            assert host["SecurityOpt"] == ["no-new-privileges:true"]
+            assert not host["Privileged"]
+            assert attrs["Config"]["User"].split(":")[0] == "10001"
+            assert host["PortBindings"] in (None, {})
+            assert not host["PublishAllPorts"]
+            assert not [mount for mount in attrs["Mounts"] if "docker.sock" in mount["Source"]]
+            writable = [mount["Source"] for mount in attrs["Mounts"] if mount["RW"]]
+            assert str(HERE) not in writable
+            assert not [path for path in writable if path.endswith("token")]
+
+    def test_inside_a_worker_no_privilege_is_left(self, processes: ProcessSet) -> None:
+        (seen, _) = processes.call(f"{JOBS}:privileges", [(), ()], timeout_s=30)
+        assert seen == {"uid": 10001, "capabilities": 0, "no_new_privileges": 1, "root_is_writable": False}
+
+    def test_the_head_is_on_the_control_network_only(
+        self, client: docker.DockerClient, processes: ProcessSet
+    ) -> None:
+        def networks(role: str) -> set[str]:
+            return set(container(client, role).attrs["NetworkSettings"]["Networks"])
+
+        control, data = f"stratbench-{RUN}-control", f"stratbench-{RUN}-data"
+        assert networks("head") == {control}
+        for worker, host in enumerate(processes.hosts):
+            assert networks(f"worker-{worker}") == {control, data}
+            of_container = container(client, f"worker-{worker}").attrs["NetworkSettings"]["Networks"]
+            assert of_container[data]["IPAddress"] == host
+        assert client.networks.get(data).attrs["Internal"]
+
+    def test_the_token_is_in_a_file_alone(self, client: docker.DockerClient, processes: ProcessSet) -> None:
+        token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+        assert not stat.S_IMODE(token.stat().st_mode) & 0o337
+        assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=30)
+        assert isinstance(seen, dict)
+        assert not [name for name in seen if name.startswith("RAY_")]
+        secret = token.read_text()
+        for role in ("head", "worker-0", "worker-1"):
+            found = container(client, role)
+            assert secret not in json.dumps(found.attrs)
+            assert secret.encode() not in found.logs()
+
+    def test_output_goes_to_the_run_folder(self, processes: ProcessSet, logs: list[Path]) -> None:
+        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=30)
+        assert logs[1].read_text().split() == ["second", "second"]
+
+    def test_a_stranger_on_another_network_finds_no_port(
+        self, client: docker.DockerClient, processes: ProcessSet
+    ) -> None:
+        del processes
+        addresses = [
+            each["IPAddress"]
+            for role in ("head", "worker-0", "worker-1")
+            for each in container(client, role).attrs["NetworkSettings"]["Networks"].values()
+        ]
+        ports = sorted({port for role in ("head", "worker-0") for port in listening(container(client, role))})
+        assert 6379 in ports
+        image = container(client, "head").image
+        assert image is not None
+        scanned = client.containers.run(
+            str(image.id), ["python", "-c", SCAN, json.dumps([addresses, ports])], remove=True
+        )
+        assert json.loads(scanned) == []
+        # From the head's own network the same scan finds them, so that it can fail.
+        control = f"stratbench-{RUN}-control"
+        found = client.containers.run(
+            str(image.id),
+            ["python", "-c", SCAN, json.dumps([addresses, ports])],
+            remove=True,
+            network=control,
+        )
+        assert [addresses[0], 6379] in json.loads(found)
+
+
+SCAN = """
+import json, socket, sys
+from concurrent.futures import ThreadPoolExecutor
+addresses, ports = json.loads(sys.argv[1])
+def is_open(door):
+    try:
+        socket.create_connection(door, 0.7).close()
+        return True
+    except OSError:
+        return False
+doors = [(address, port) for address in addresses for port in ports]
+with ThreadPoolExecutor(64) as pool:
+    print(json.dumps([door for door, found in zip(doors, pool.map(is_open, doors)) if found]))
+"""
+
+
+def listening(found: Container) -> set[int]:
+    """Ports on which anything in a container listens."""
+    _, text = found.exec_run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
+    rows = [line.split() for line in text.decode().splitlines() if ":" in line]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+
+
+class TestFailures:
+    def fails(
+        self, cluster: Cluster, logs: Sequence[Path], harm: Callable[[], object], job: str = "wait_for_ever"
+    ) -> CaseError:
+        """Do harm to a cluster while a job runs on both workers; return how the case failed."""
+        with cluster.open_session(2, logs) as opened:
+
+            def when_it_runs() -> None:
+                for log in logs:
+                    eventually(functools.partial(is_waiting, log), 30.0, "the job runs")
+                harm()
+
+            thread = threading.Thread(target=when_it_runs)
+            thread.start()
+            with pytest.raises(CaseError) as caught:
+                opened.call(f"{JOBS}:{job}", [(), ()], timeout_s=120)
+            thread.join()
+        with cluster.open_session(2, logs) as opened:
+            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30) == [3, 7]
+        return caught.value
+
+    def test_a_killed_container(
+        self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]
+    ) -> None:
+        before = [container(client, f"worker-{k}").id for k in range(2)]
+        error = self.fails(cluster, logs, lambda: container(client, "worker-1").kill())
+        assert error.kind == "worker-died"
+        assert "worker 1: its container was killed by SIGKILL" in str(error)
+        after = [container(client, f"worker-{k}").id for k in range(2)]
+        assert after[0] == before[0]
+        assert after[1] != before[1]
+
+    def test_a_paused_container(
+        self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]
+    ) -> None:
+        error = self.fails(cluster, logs, lambda: container(client, "worker-0").pause())
+        assert error.kind == "unresponsive"
+        assert "worker 0: its process is stopped" in str(error)
+
+    def test_a_child_that_takes_too_much_memory(self, cluster: Cluster, logs: list[Path]) -> None:
+        with (
+            cluster.open_session(2, logs) as opened,
+            pytest.raises(
+                CaseError, match=r"worker 1: its process must stay within cluster\.memory_per"
+            ) as caught,
+        ):
+            opened.call(f"{JOBS}:fill_memory", [(0,), (2 * MEMORY_BYTES,)], timeout_s=120)
+        assert caught.value.kind == "out-of-memory"
+
+    def test_a_cut_data_link(self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]) -> None:
+        data = client.networks.get(f"stratbench-{RUN}-data")
+        error = self.fails(cluster, logs, lambda: data.disconnect(container(client, "worker-1")))
+        assert error.kind == "link-down"
+        assert "over their data network" in str(error)
+
+    def test_a_full_disk(self, cluster: Cluster, logs: list[Path]) -> None:
+        with cluster.open_session(2, logs) as opened, pytest.raises(CaseError) as caught:
+            opened.call(f"{JOBS}:fill_disk", [(), ()], timeout_s=120)
+        assert caught.value.kind == "disk-full"
+
+    def test_the_end_of_the_head(
+        self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]
+    ) -> None:
+        error = self.fails(cluster, logs, lambda: container(client, "head").kill())
+        assert error.kind == "worker-died"
+
+
+DRIVER = """
+    import os, sys
+    from pathlib import Path
+    from harness.provision.base import ClusterShape
+    from harness.provision.docker_provider import DockerProvider
+
+    place = Path(sys.argv[1])
+    (place / "cases").mkdir()
+    os.chdir(sys.argv[2])
+    provider = DockerProvider(imports=("json",))
+    folders = {"reads": [Path.cwd()], "writes": [place / "cases"]}
+    with provider.start(ClusterShape(workers=1), sys.argv[3], place / "logs", **folders) as cluster:
+        with cluster.open_session(1, [place / "cases" / "a" / "worker-0.log"]) as processes:
+            processes.call("probe_jobs:wait_for_ever", [()], timeout_s=600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_driver_that_ends(
+    client: docker.DockerClient, tmp_path: Path, number: signal.Signals
+) -> None:
+    run = f"test-dead-{number}"
+    with ExitStack() as stack:
+        temporary = tmp_path / "t"
+        temporary.mkdir()
+        output = stack.enter_context((tmp_path / "output").open("wb"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), str(HERE), run],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        log = tmp_path / "cases" / "a" / "worker-0.log"
+        eventually(lambda: is_waiting(log) or process.poll() is not None, 120.0, "the job runs")
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        process.send_signal(number)
+        process.wait(timeout=60.0)
+        eventually(lambda: of_run(client, run) == ([], []), 30.0, "containers and networks are gone")
