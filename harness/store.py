@@ -26,7 +26,7 @@ __all__ = ["RunFolder", "Steps", "StoredRun", "load_run", "open_run", "read_step
 RUN_SCHEMA = 1
 
 _LOCK = ".lock"
-_RUN = "run.json"
+RUN_FILE = "run.json"
 _CASES = "cases"
 _RESULTS = "results.jsonl"
 _EXPERIMENT = "experiment.yaml"
@@ -201,12 +201,12 @@ def open_run(
     run = f"{name}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
     path = out if out is not None else runs / run
     spec_hash = canonical_hash(experiment)
-    folder = RunFolder(path, lock=_take(path))
+    folder = RunFolder(path, lock=hold(path))
     try:
         if not _is_empty(path):
             _check_resumable(path, spec_hash=spec_hash, resume=resume)
-        if (path / _RUN).is_file():
-            folder.run = str(_read_mapping(path / _RUN)["run"])
+        if (path / RUN_FILE).is_file():
+            folder.run = str(_read_mapping(path / RUN_FILE)["run"])
         else:
             folder.run = run
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
@@ -228,12 +228,12 @@ def load_run(path: Path) -> StoredRun:
     Raises:
         StoreError: not a run folder, or damaged other than in the last line.
     """
-    if not (path / _RUN).is_file():
-        why = f"no {_RUN} in it" if path.is_dir() else "no such folder"
+    if not (path / RUN_FILE).is_file():
+        why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"
         raise StoreError(
             f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
         )
-    head = _read_mapping(path / _RUN)
+    head = _read_mapping(path / RUN_FILE)
     records, n_superseded, torn = read_results(path / _RESULTS)
     environment = path / _ENVIRONMENT
     return StoredRun(
@@ -249,7 +249,12 @@ def load_run(path: Path) -> StoredRun:
     )
 
 
-def _take(path: Path) -> int:
+def hold(path: Path) -> int:
+    """Take a run folder for this process alone, made if need be; closing the descriptor lets it go.
+
+    Raises:
+        UsageError: another process has it, or it cannot be written to.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -282,13 +287,13 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
         raise UsageError(
             f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
         )
-    if not (path / _RUN).is_file():
+    if not (path / RUN_FILE).is_file():
         if _started_only(path):
             return
         raise UsageError(
-            f"{path} is not a run folder (no {_RUN}); name another folder with --out", field="out"
+            f"{path} is not a run folder (no {RUN_FILE}); name another folder with --out", field="out"
         )
-    stored = _read_mapping(path / _RUN).get("spec_hash")
+    stored = _read_mapping(path / RUN_FILE).get("spec_hash")
     if stored != spec_hash:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
@@ -317,7 +322,7 @@ def _describe(
     )
     write_json(path / _ENVIRONMENT, environment)
     # Last: a folder with this file is complete.
-    write_json(path / _RUN, {"schema": RUN_SCHEMA, **head})
+    write_json(path / RUN_FILE, {"schema": RUN_SCHEMA, **head})
 
 
 def _read_mapping(path: Path) -> dict[str, JsonValue]:

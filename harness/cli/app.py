@@ -13,7 +13,7 @@ from typing import NoReturn, cast
 
 import typer
 
-from harness.cli import doctor, listing, output, plan, report, run, transform, verify
+from harness.cli import clean, doctor, listing, output, plan, report, run, transform, verify
 from harness.cli.answer import Answer
 from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
 
@@ -25,6 +25,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("transform", transform.transform, transform.EXAMPLE),
     ("list", listing.listing, listing.EXAMPLE),
     ("doctor", doctor.doctor, doctor.EXAMPLE),
+    ("clean", clean.clean, clean.EXAMPLE),
 )
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
 # Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.

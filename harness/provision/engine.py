@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import docker
-import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
+from docker.utils import kwargs_from_env
 
 from harness.environment import n_usable_cores
 from harness.provision.base import ClusterShape
@@ -21,6 +21,7 @@ from harness.provision.source import source_hash, version
 IMAGE = "stratbench-worker:dev"
 SOURCE_LABEL = "io.stratbench.source"
 VERSION_LABEL = "org.opencontainers.image.version"
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _CALL_S = 60
 
 
@@ -31,21 +32,19 @@ def engine() -> Iterator[docker.DockerClient]:
     Raises:
         ProvisionError: none answers, it may not be used, or it is another host's.
     """
+    settings = kwargs_from_env()
+    address = settings.setdefault("base_url", _DEFAULT_ADDRESS)
+    # Workers are given folders of the driver's own file system.
+    if not address.startswith(("unix:", "http+unix:")):
+        raise ProvisionError(
+            f"docker: the engine must be this host's own, got {address}; unset DOCKER_HOST, or start the run "
+            "on that host"
+        )
     try:
-        client = docker.from_env(timeout=_CALL_S)
+        client = docker.DockerClient(timeout=_CALL_S, **settings)
     except (DockerException, ValueError) as error:
-        raise ProvisionError(_unreachable(error)) from error
+        raise ProvisionError(_unreachable(address)) from error
     try:
-        # Workers are given folders of the driver's own file system.
-        if not str(client.api.base_url).startswith("http+docker://"):
-            raise ProvisionError(
-                f"docker: the engine must be this host's own, got {client.api.base_url}; unset DOCKER_HOST, "
-                "or start the run on that host"
-            )
-        try:
-            client.ping()
-        except (DockerException, requests.RequestException) as error:
-            raise ProvisionError(_unreachable(error)) from error
         yield client
     finally:
         client.close()
@@ -107,17 +106,14 @@ def refused(error: APIError, what: str) -> ProvisionError:
     return ProvisionError(f"docker: {what} must work, got: {told[:300]}{way_out}")
 
 
-def _unreachable(error: Exception) -> str:
-    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+def _unreachable(address: str) -> str:
     path = Path(urlsplit(address).path)
-    if address.startswith("unix:") and path.exists():
+    what = "nothing there"
+    if path.exists():
         if not os.access(path, os.R_OK | os.W_OK):
-            group = path.stat().st_gid
             return (
                 f"docker: this user must be allowed to use {path}, got permission denied; join its group "
-                f"({group}), or run as root"
+                f"({path.stat().st_gid}), or run as root"
             )
         what = "no answer" if stat.S_ISSOCK(path.stat().st_mode) else "something that is no socket"
-    else:
-        what = "nothing there" if address.startswith("unix:") else type(error).__name__
     return f"docker: an engine must answer at {address}, got {what}; start one, or use --provider local"

@@ -16,14 +16,14 @@ from harness.provision.owner import Owner
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
 RUN_LABEL = "io.stratbench.run"
-_OWNER_LABEL = "io.stratbench.owner"
+OWNER_LABEL = "io.stratbench.owner"
 _ROLE_LABEL = "io.stratbench.role"
 _REMOVERS = 8
 
 
 def labels_of(run_id: str, role: str) -> dict[str, str]:
     """Labels of a container or network, by which it is found when its driver, this process, is gone."""
-    return {RUN_LABEL: run_id, _ROLE_LABEL: role, _OWNER_LABEL: Owner.this_process().to_text()}
+    return {RUN_LABEL: run_id, _ROLE_LABEL: role, OWNER_LABEL: Owner.this_process().to_text()}
 
 
 @contextmanager
@@ -82,6 +82,6 @@ def _remove(containers: Sequence[Container], networks: Sequence[Network]) -> Seq
 
 def _is_dead(labels: Mapping[str, str]) -> bool:
     try:
-        return Owner.of_text(labels.get(_OWNER_LABEL, "")).is_dead()
+        return Owner.of_text(labels.get(OWNER_LABEL, "")).is_dead()
     except ValueError:
         return False  # not of our making, whatever its other labels say

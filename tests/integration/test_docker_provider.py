@@ -1,5 +1,6 @@
 """The docker provider: what its containers may do, how they fail, and that nothing of them is left."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -19,9 +20,13 @@ import pytest
 from docker.models.containers import Container
 
 from harness.errors import CaseError
+from harness.provision import leftovers
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.docker_provider import DockerProvider
+from harness.provision.engine import IMAGE
+from harness.provision.failures import ProvisionError
 from harness.provision.leftovers import RUN_LABEL
+from harness.provision.owner import Owner
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -212,6 +217,73 @@ def listening(found: Container) -> set[int]:
     _, text = found.exec_run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
     rows = [line.split() for line in text.decode().splitlines() if ":" in line]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+
+
+class TestRefusals:
+    """Each costs one line and leaves nothing running."""
+
+    def refusal(self, client: docker.DockerClient, shape: ClusterShape, place: Path) -> str:
+        run = "test-refused"
+        with (
+            pytest.raises(ProvisionError) as caught,
+            DockerProvider(imports=("json",)).start(shape, run, place / "logs"),
+        ):
+            pass
+        assert of_run(client, run) == ([], [])
+        assert caught.value.exit_status == 3
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    def test_an_image_that_is_not_there(self, client: docker.DockerClient, tmp_path: Path) -> None:
+        shape = ClusterShape(workers=1, image="no-such-image:1")
+        told = self.refusal(client, shape, tmp_path)
+        assert "no-such-image:1 (stratbench " in told
+        assert told.endswith("got none; run `make image`")
+
+    def test_an_image_of_other_code(
+        self, client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("harness.provision.engine.source_hash", lambda: "0" * 64)
+        told = self.refusal(client, ClusterShape(workers=1), tmp_path)
+        assert "(source 000000000000), got" in told
+        assert told.endswith("run `make image`")
+
+    @pytest.mark.parametrize(
+        ("shape", "field"),
+        [
+            (ClusterShape(workers=4096), "cluster.workers: 4096 containers of 1 cores need 4096, got "),
+            (ClusterShape(workers=1, memory_bytes=1 << 50), "cluster.memory_per_worker: 1 containers need "),
+        ],
+    )
+    def test_more_than_the_host_has(
+        self, client: docker.DockerClient, tmp_path: Path, shape: ClusterShape, field: str
+    ) -> None:
+        assert self.refusal(client, shape, tmp_path).startswith(field)
+
+    def test_a_name_that_is_taken(self, client: docker.DockerClient, tmp_path: Path) -> None:
+        image = client.images.get(IMAGE)
+        taken = client.containers.create(str(image.id), name="stratbench-test-refused-head")
+        try:
+            told = self.refusal(client, ClusterShape(workers=1), tmp_path)
+        finally:
+            taken.remove()
+        assert "making the container stratbench-test-refused-head must work, got: Conflict" in told
+        assert told.endswith("remove it or end its run")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_cleaning_takes_what_dead_runs_left_and_nothing_of_a_living_one(client: docker.DockerClient) -> None:
+    owner = Owner.this_process()
+    dead = dataclasses.replace(owner, started=(owner.started or 0) - 1)
+    labels = leftovers.labels_of("test-left", "worker-0") | {leftovers.OWNER_LABEL: dead.to_text()}
+    client.networks.create("stratbench-test-left-data", labels=labels)
+    image = client.images.get(IMAGE)
+    left = client.containers.create(str(image.id), name="stratbench-test-left-worker-0", labels=labels)
+    assert leftovers.reap(client) == [left.name, "stratbench-test-left-data"]
+    assert of_run(client, "test-left") == ([], [])
+    containers, networks = of_run(client, RUN)
+    assert len(containers) == 3
+    assert len(networks) == 2
 
 
 class TestFailures:

@@ -1,0 +1,46 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.old_runs import remove_old_runs
+from harness.store import RUN_FILE, hold
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    # Names do not tell which is older.
+    for name, created in (("a", "2026-01-03"), ("b", "2026-01-01"), ("c", "2026-01-02")):
+        (tmp_path / name / "cases").mkdir(parents=True)
+        (tmp_path / name / "cases" / "file").touch()
+        (tmp_path / name / RUN_FILE).write_text(json.dumps({"created_utc": created}))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    return tmp_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [(0, []), (1, ["a"]), (2, ["a", "c"]), (3, ["a", "b", "c"]), (9, ["a", "b", "c"])]
+)
+def test_the_newest_stay_and_nobody_elses_folder_is_touched(runs: Path, keep: int, left: list[str]) -> None:
+    removed = remove_old_runs(runs, keep)
+    assert names(runs) == [*left, "notes"]
+    assert [path.name for path in removed] == [name for name in ("b", "c", "a") if name not in left]
+
+
+def test_a_run_that_goes_on_stays(runs: Path) -> None:
+    held = hold(runs / "b")
+    try:
+        assert [path.name for path in remove_old_runs(runs, 0)] == ["c", "a"]
+    finally:
+        os.close(held)
+    assert (runs / "b" / "cases" / "file").exists()
+
+
+def test_no_folder_of_runs_is_no_error(tmp_path: Path) -> None:
+    assert remove_old_runs(tmp_path / "runs", 1) == ()
