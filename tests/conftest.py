@@ -28,7 +28,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_IMAGE = "stratbench-worker:dev"
 _PROBE_TIMEOUT_S = 10.0
 
 
@@ -113,15 +112,17 @@ def _docker_absence() -> str | None:
     import docker
     from docker.errors import DockerException, ImageNotFound
 
+    from harness.provision.engine import IMAGE
+
     try:
         client = docker.from_env(timeout=int(_PROBE_TIMEOUT_S))
     except DockerException:
         return "no Docker engine answers here"
     try:
         client.ping()
-        client.images.get(_IMAGE)
+        client.images.get(IMAGE)
     except ImageNotFound:
-        return f"no image {_IMAGE}: run `make image`"
+        return f"no image {IMAGE}: run `make image`"
     except (DockerException, OSError):
         return "the Docker engine does not answer"
     finally:

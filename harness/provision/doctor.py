@@ -63,6 +63,7 @@ def checks(folder: Path = Path()) -> Sequence[Check]:
         _disk(folder),
         _namespaces(),
         _inet_diag(),
+        _docker(),
     )
 
 
@@ -215,3 +216,19 @@ def _inet_diag_problem() -> str | None:
         code = -struct.unpack_from("=i", answer, 16)[0]
         return f"refused ({os.strerror(code)})" if code else None
     return None
+
+
+def _docker() -> Check:
+    """Whether the `docker` provider could start workers of this code; runs elsewhere need none."""
+    # Asking for the engine imports requests and all of its client.
+    from harness.provision.engine import IMAGE, engine, worker_image
+    from harness.provision.failures import ProvisionError
+
+    try:
+        with engine() as client:
+            engine_version = client.version()["Version"]
+            worker_image(client, IMAGE)
+    except ProvisionError as error:
+        detail, _, way_out = str(error).removeprefix("docker: ").rpartition("; ")
+        return Check(name="docker", ok=False, detail=detail, way_out=way_out, required=False)
+    return Check(name="docker", ok=True, detail=f"engine {engine_version}, {IMAGE} is of this code")

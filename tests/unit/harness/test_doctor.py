@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,16 @@ def test_without_netlink_bytes_are_said_to_be_missing(monkeypatch: pytest.Monkey
     (diag,) = _named(doctor.checks(), "inet-diag")
     assert not diag.ok
     assert "Protocol not supported" in diag.detail
+
+
+def test_without_an_engine_docker_is_told_and_does_not_forbid_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    (found,) = _named(doctor.checks(), "docker")
+    assert (found.ok, found.required) == (False, False)
+    assert "none.sock" in found.detail
+    assert "start" in found.way_out
 
 
 def _named(checks: Sequence[doctor.Check], name: str) -> list[doctor.Check]:
