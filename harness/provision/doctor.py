@@ -229,6 +229,6 @@ def _docker() -> Check:
             engine_version = client.version()["Version"]
             worker_image(client, IMAGE)
     except ProvisionError as error:
-        detail, _, way_out = str(error).removeprefix("docker: ").rpartition("; ")
+        detail, _, way_out = str(error).partition("docker: ")[2].rpartition("; ")
         return Check(name="docker", ok=False, detail=detail, way_out=way_out, required=False)
     return Check(name="docker", ok=True, detail=f"engine {engine_version}, {IMAGE} is of this code")
