@@ -104,6 +104,7 @@ def run_case(
             warmup=warmup,
             batch_size=plan.batch_size,
             period=period_of(plan.strategy_params),
+            isolated=cluster.isolated,
         )
         notes = _update_notes(processes, plan)
         saved_step = None

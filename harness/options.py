@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from typing import Literal
 
 from harness.canonical import JsonValue
 from harness.errors import EXIT_OK
+from harness.provision.isolation import NOT_ASKED
 from harness.refs import StrategyRef, WorkloadRef
 
 Dtype = Literal["model", "float64"]
@@ -23,7 +25,8 @@ class RunOptions:
         time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
         quiet: no progress and no table on stdout (`--json`).
         live: redraw progress in place; False prints plain lines.
-        metrics_port: serve `/metrics` here while the run goes on; 0 serves nothing.
+        metrics: listening socket to serve `/metrics` on while the run goes on; None serves nothing.
+        exposure: why strangers on the network can reach what this process starts; None where they cannot.
         environ: the allow-listed part of the process environment, for `environment.json`.
     """
 
@@ -35,7 +38,8 @@ class RunOptions:
     debug: bool = False
     quiet: bool = False
     live: bool = False
-    metrics_port: int = 0
+    metrics: socket | None = None
+    exposure: str | None = NOT_ASKED
     environ: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
@@ -53,7 +54,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)
         try:
             if left:
-                with _observer(options.metrics_port) as observe:
+                with _observer(options.metrics) as observe:
                     run_slots(left, spec, options, folder, progress, observe)
         except BaseException as error:
             # A run that was cut short has a report too, of what it got; why it was cut short matters more.
@@ -125,14 +126,14 @@ def transform(request: TransformRequest) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _observer(metrics_port: int) -> Iterator[Callable[[Ended], None]]:
+def _observer(metrics: socket | None) -> Iterator[Callable[[Ended], None]]:
     """Who is told of ended repeats: Prometheus, if asked for."""
-    if not metrics_port:
+    if metrics is None:
         yield lambda _: None
         return
     from harness.measure.exporter import serve_metrics
 
-    with serve_metrics(metrics_port) as exporter:
+    with serve_metrics(metrics) as exporter:
         yield lambda ended: exporter.observe(ended.record, ended.steps)
 
 

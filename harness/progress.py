@@ -18,22 +18,21 @@ class Progress:
     Args:
         n_slots: repeats of all cases.
         live: redraw a status line in place; False prints whole lines only.
-        quiet: print nothing.
+        quiet: print notes alone.
     """
 
     def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
         self._live = live
         # Off a terminal a line is a line, however long.
-        self._console = Console(
-            file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=not sys.stderr.isatty()
-        )
+        self._console = Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+        self._quiet = quiet
         self._started_s = time.monotonic()
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """Say what is going on until the context ends."""
-        if not self._live:
+        if not self._live or self._quiet:
             yield
             return
         with self._console.status(escape(what)):
@@ -41,13 +40,15 @@ class Progress:
 
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""
+        if self._quiet:
+            return
         place = f"[{slot.order + 1}/{self._n_slots}]"
         case = slot.case
         what = f"{case.workload_name} {case.strategy} {case.workers}x{case.replicas} repeat {slot.repeat}"
         self._console.print(escape(f"{place} {self._clock()} {what}: {_outcome(record)}"))
 
     def note(self, text: str) -> None:
-        """Say one line more."""
+        """Say one line about the run, whether it is watched or not."""
         self._console.print(escape(text))
 
     def _clock(self) -> str:

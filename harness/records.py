@@ -143,6 +143,7 @@ class Record:
 
     Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
     task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
+    `exposed`: strangers on the network could reach the servers of the run.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     """
 
@@ -165,6 +166,7 @@ class Record:
     workload_params: Mapping[str, Scalar] = field(default_factory=dict)
     strategy_params: Mapping[str, Scalar] = field(default_factory=dict)
     batch_size: int | None = None
+    exposed: bool | None = None
     error: Failure | None = None
     examples_per_s: float | None = None
     step_s: StepSeconds | None = None

@@ -40,12 +40,14 @@ class RunRecorder:
     Attributes:
         notes: what every record should say about the workers.
         pinned: whether workers have cores of their own.
+        exposed: whether strangers on the network can reach their servers.
     """
 
     spec: ExperimentSpec
     run: str
     notes: tuple[str, ...] = ()
     pinned: bool | None = None
+    exposed: bool | None = None
     provision_s: float | None = None
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
     _control_p50_s: dict[tuple[object, ...], float] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class RunRecorder:
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
+            interface_bytes_per_step=measured.interface_bytes_per_step,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
             traced_step=None if run.traced is None else run.traced.step,
             codec_s=run.codec_s,
@@ -156,6 +159,7 @@ class RunRecorder:
             workers=case.workers,
             replicas=case.replicas,
             status="ok",
+            exposed=self.exposed,
             provision_s=self.provision_s,
             link=Link(requested_mbit=case.rate_mbit),
             wall_s=wall_s,

@@ -80,6 +80,7 @@ class _Sites:
         with ExitStack() as stack:
             cluster = stack.enter_context(self._workers(slots))
             self.recorder.notes, self.recorder.pinned = tuple(cluster.notes), cluster.pinned
+            self.recorder.exposed = not cluster.isolated
             for note in cluster.notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
@@ -115,7 +116,7 @@ class _Sites:
             memory_bytes=site.memory_bytes,
             image=site.image,
         )
-        provider = PROVIDERS[site.provider].open()
+        provider = PROVIDERS[site.provider].open(self.options.exposure)
         return provider.start(
             shape,
             self.folder.run,

@@ -85,7 +85,12 @@ def ranking(comparison: Comparison, frame: Frame) -> Markup:
 
 def bytes_sent(comparison: Comparison, frame: Frame) -> Markup:
     """Predicted payload, TCP and interface bytes side by side."""
-    rows = [row for row in comparison.rows if any(mean and mean.value > 0 for _, _, mean in _layers(row))]
+    # On an interface alone there is what workers and driver say to each other, and nothing of the strategy.
+    rows = [
+        row
+        for row in comparison.rows
+        if any(mean and mean.value > 0 for mean in (row.payload_bytes, row.tcp_bytes))
+    ]
     if not rows:
         return Markup("")
     high = max(mean.high for row in rows for _, _, mean in _layers(row) if mean)

@@ -15,6 +15,7 @@ _NAMES = {
     "created_utc": "started (UTC)",
     "spec_hash": "spec hash",
     "provider": "provider",
+    "exposed": "servers within reach of others",
     "machine.cpu_model": "processor",
     "machine.n_cores": "cores",
     "machine.memory_bytes": "memory",
@@ -49,6 +50,7 @@ def origin_of(run: Run) -> Origin:
             value = getattr(record, section)
             _collect(found, section, dataclasses.asdict(value) if value is not None else None)
         _collect(found, "provider", record.provider)
+        _collect(found, "exposed", record.exposed)
     for name, value in head.items():
         _collect(found, name, value)
     seen = {text for texts in found.values() for text in texts}

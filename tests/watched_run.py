@@ -58,11 +58,17 @@ class WatchedRun:
 
 
 @contextmanager
-def watched(arguments: Sequence[str], cwd: Path, **environment: str) -> Iterator[WatchedRun]:
-    """Start a command; it is dead when the context ends."""
+def watched(
+    arguments: Sequence[str], cwd: Path, *, by: Sequence[str] = (), **environment: str
+) -> Iterator[WatchedRun]:
+    """Start a command; it is dead when the context ends.
+
+    Args:
+        by: a command that becomes it.
+    """
     with tempfile.TemporaryDirectory(prefix="sb", dir="/tmp") as temporary:  # sockets need a short name
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", *arguments],
+            [*by, sys.executable, "-m", "harness.cli", *arguments],
             cwd=cwd,
             env={**os.environ, "TMPDIR": temporary, "HOME": "/nonexistent", **environment},
             stdin=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ import typer
 
 from harness.cli import clean, doctor, listing, output, plan, report, run, transform, verify
 from harness.cli.answer import Answer
+from harness.cli.isolation import Caller
 from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
 
 _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     try:
         with _signals_interrupt():
-            return _answer(given, as_json=as_json)
+            return _answer(given, Caller(owns_process=arguments is None), as_json=as_json)
     except BrokenPipeError:
         # The reader has left (`| head`); at exit Python would flush into the pipe once more and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -85,10 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return failure.exit_status
 
 
-def _answer(given: list[str], *, as_json: bool) -> int:
+def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
     # With --json, stdout holds one document: what a user's workload prints must not get into it.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        answer = _app()(args=given, prog_name="stratbench", standalone_mode=False)
+        answer = _app()(args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
     if answer == EXIT_INTERRUPTED:
         # Typer has turned Ctrl-C into a status of its own.
         raise KeyboardInterrupt

@@ -12,6 +12,7 @@ import typer
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
 from harness.options import RunOptions, RunOutcome
@@ -21,6 +22,7 @@ EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chun
 
 
 def run(
+    context: typer.Context,
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
     ],
@@ -78,6 +80,8 @@ def run(
             help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
         ),
     ] = 0,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
     json: Json = False,
     debug: Debug = False,
 ) -> Answer:
@@ -97,6 +101,7 @@ def run(
         "checkpoint.restore": None if restore is None else str(restore),
     }
     from harness.environment import allowed
+    from harness.measure.metrics_port import listen
     from harness.names import check_experiment
     from harness.spec import load_experiment
 
@@ -106,6 +111,17 @@ def run(
         overrides={path: value for path, value in overrides.items() if value is not None},
         plan=None if plan is None else plan_reference(plan),
     )
+    # A socket stays reachable on the network that it was opened in.
+    metrics = listen(metrics_port) if metrics_port and not dry_run else None
+    exposure = None
+    if "local" in spec.cluster.provider and not dry_run:
+        others = [name for name in spec.cluster.provider if name != "local"]
+        exposure = isolate(
+            context,
+            no_isolation=no_isolation,
+            require_isolation=require_isolation,
+            obstacle=f"provider {others[0]} needs the host's network" if others else None,
+        )
     check_experiment(spec)
     for note in spec.notes:
         output.warn(note)
@@ -118,7 +134,8 @@ def run(
         debug=debug,
         quiet=json,
         live=not json and sys.stdout.isatty(),
-        metrics_port=metrics_port,
+        metrics=metrics,
+        exposure=exposure,
         environ=allowed(os.environ),
     )
     from harness import pipeline

@@ -12,8 +12,10 @@ import typer
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.options import VerifyRequest
+from harness.provision.isolation import exposed_line
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
 
@@ -28,6 +30,7 @@ class Precision(StrEnum):
 
 
 def verify(
+    context: typer.Context,
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption = None,
@@ -51,10 +54,13 @@ def verify(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
     ] = False,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
     json: options.Json = False,  # noqa: ARG001 - read by main
     debug: options.Debug = False,
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
+    exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
     request = VerifyRequest(
         target=options.target(workload, strategy, plan, workers, replicas),
         steps=steps,
@@ -67,6 +73,9 @@ def verify(
     from harness import pipeline
 
     document = pipeline.verify(request)
+    if exposure is not None:
+        # Not before: a mistake of the user's costs one line.
+        output.warn(exposed_line(exposure))
     return Answer(
         document=document,
         show=partial(_show, document),

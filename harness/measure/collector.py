@@ -12,10 +12,13 @@ from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled,
 from harness.provision.base import ProcessSet
 from harness.records import StepSeconds
 from harness.store import Steps
+from harness.worker.counters import Counters
+from harness.worker.interface_counters import sent_per_step
 from harness.worker.jobs import TimedSteps
-from harness.worker.tcp_counters import Connection, TcpTraffic, merge
+from harness.worker.tcp_counters import TcpTraffic, merge
 
 JOBS = "harness.worker.jobs"
+COUNTERS = "harness.worker.counters"
 MAX_LOSSES = 100
 _COUNTER_S = 10.0
 
@@ -30,6 +33,7 @@ class Measurement:
     Attributes:
         settled: False when the warm-up did not end within the longest one allowed.
         tcp: None where the kernel's counters cannot be read.
+        interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
         loss: example-weighted mean over all workers, of at most `MAX_LOSSES` timed steps, the first and the
             last included.
     """
@@ -39,13 +43,20 @@ class Measurement:
     warmup_steps: int
     settled: bool
     tcp: TcpTraffic | None
+    interface_bytes_per_step: float | None
     peak_rss_bytes: tuple[int | None, ...]
     loss: tuple[float, ...]
     steps: Steps
 
 
 def measure(
-    processes: ProcessSet, *, n_steps: int, warmup: WarmUp, batch_size: int, period: int = 1
+    processes: ProcessSet,
+    *,
+    n_steps: int,
+    warmup: WarmUp,
+    batch_size: int,
+    period: int = 1,
+    isolated: bool = False,
 ) -> Measurement:
     """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
 
@@ -58,10 +69,11 @@ def measure(
         warmup: number of steps before it, or `auto`: as many as it takes, see `windows.transient_steps`.
         batch_size: examples of the global batch.
         period: steps after which what a step sends begins anew.
+        isolated: see `Cluster`; interfaces that others use are not read.
     Raises:
         CaseError: as `ProcessSet.call`.
     """
-    run = _Run(processes)
+    run = _Run(processes, isolated=isolated)
     settled, n_lead = True, 0 if warmup == 0 else 1
     n_lead += -(n_lead + n_steps) % period
     if warmup == "auto":
@@ -70,8 +82,12 @@ def measure(
         run.first_steps(warmup - n_lead)
     before = run.counters()
     run.steps(n_lead + n_steps)
-    tcp = merge(before, run.counters(), n_steps=n_lead + n_steps)
-    peak_rss_bytes = tuple(_maybe(int, peak) for peak in run.call("peak_rss_bytes"))
+    after = run.counters()
+    tcp = merge([c.tcp for c in before], [c.tcp for c in after], n_steps=n_lead + n_steps)
+    interface_bytes = sent_per_step(
+        [c.interface for c in before], [c.interface for c in after], n_steps=n_lead + n_steps
+    )
+    peak_rss_bytes = run.peak_rss_bytes()
     start_s, end_s, losses, weights = run.everything()
     figures = window_figures(start_s[:, -n_steps:], end_s[:, -n_steps:], batch_size=batch_size)
     warmup_steps = start_s.shape[1] - n_steps
@@ -82,6 +98,7 @@ def measure(
         warmup_steps=warmup_steps,
         settled=settled,
         tcp=tcp,
+        interface_bytes_per_step=interface_bytes,
         peak_rss_bytes=peak_rss_bytes,
         loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
         steps=_steps(start_s, end_s, _worker_losses(losses, weights), warmup_steps),
@@ -96,9 +113,10 @@ def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
 class _Run:
     """The steps made so far, on all workers."""
 
-    def __init__(self, processes: ProcessSet) -> None:
+    def __init__(self, processes: ProcessSet, *, isolated: bool) -> None:
         self._processes = processes
         self._n_workers = len(processes.pids)
+        self._isolated = isolated
         self._rows: list[list[TimedSteps]] = []
         self._n_done = 0
 
@@ -120,15 +138,18 @@ class _Run:
         self.steps(1)
         self.steps(n_steps - 1)
 
-    def counters(self) -> list[tuple[Connection, ...] | None]:
-        """Read all workers' TCP counters."""
-        return [_maybe(tuple, reading) for reading in self.call("read_tcp")]
+    def counters(self) -> list[Counters]:
+        """Read all workers' counters."""
+        args = [(host if self._isolated else None,) for host in self._processes.hosts]
+        return [_exactly(Counters, told) for told in self._quickly(f"{COUNTERS}:read_counters", args)]
 
-    def call(self, job: str) -> list[object]:
-        """Run a quick job without arguments on all workers."""
-        return self._processes.call(
-            f"{JOBS}:{job}", [()] * self._n_workers, timeout_s=_COUNTER_S, stage="collect"
-        )
+    def peak_rss_bytes(self) -> tuple[int | None, ...]:
+        """Read all workers' largest memory."""
+        peaks = self._quickly(f"{JOBS}:peak_rss_bytes", [()] * self._n_workers)
+        return tuple(_maybe(int, peak) for peak in peaks)
+
+    def _quickly(self, job: str, args: Sequence[tuple[object, ...]]) -> list[object]:
+        return self._processes.call(job, args, timeout_s=_COUNTER_S, stage="collect")
 
     def slowest_s(self) -> Floats:
         """Time of each step on its slowest worker; [n_steps]."""

@@ -1,18 +1,16 @@
 """Serves `/metrics` for Prometheus on this machine while a run goes on."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from wsgiref.simple_server import WSGIServer
+from http.server import ThreadingHTTPServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
 
-from harness.errors import UsageError
 from harness.metrics import METRICS, Metric
 from harness.records import Record
 from harness.store import Steps
-
-_HOST = "127.0.0.1"
 
 
 class Exporter:
@@ -65,29 +63,20 @@ class Exporter:
 
 
 @contextmanager
-def serve_metrics(port: int) -> Iterator[Exporter]:
-    """Serve an exporter's metrics at `http://127.0.0.1:PORT/metrics` until the context ends.
-
-    Raises:
-        UsageError: the port cannot be had.
-    """
+def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
+    """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
     exporter = Exporter()
-    try:
-        server, thread = start_http_server(port, addr=_HOST, registry=exporter.registry)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"must be a free port of {_HOST}, got {port} ({error}); choose another one", field="metrics_port"
-        ) from error
-    try:
-        yield exporter
-    finally:
-        _stop(server, thread)
-
-
-def _stop(server: WSGIServer, thread: threading.Thread) -> None:
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    handler = MetricsHandler.factory(exporter.registry)
+    with ThreadingHTTPServer(listener.getsockname(), handler, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket = listener
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield exporter
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _gauge_values(record: Record) -> dict[str, float | None]:

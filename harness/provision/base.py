@@ -87,6 +87,10 @@ class Cluster(Forks, Protocol):
         """Whether each worker has cores of its own."""
 
     @property
+    def isolated(self) -> bool:
+        """Whether nobody else is on the workers' network: neither reaches servers, nor uses interfaces."""
+
+    @property
     def notes(self) -> Sequence[str]:
         """What a record or report should say about these workers."""
 

@@ -115,6 +115,7 @@ class DockerProvider:
                 hosts=hosts,
                 scratch=scratch,
                 pinned=True,
+                isolated=True,
                 started_s=started_s,
                 preload_s=self._preload_s,
             )

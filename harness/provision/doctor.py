@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import socket
@@ -14,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.environment import n_usable_cores
+from harness.provision.isolation import WAY_OUT, refusal
 
 _MIN_PYTHON = (3, 11)
 _MIN_CORES = 2
@@ -22,8 +22,6 @@ _MIN_DISK_BYTES = 2 * 2**30
 _MIN_SHM_BYTES = 64 * 2**20
 _GIB = 2**30
 
-_CLONE_NEWNET = 0x40000000
-_CLONE_NEWUSER = 0x10000000
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST_DUMP = 0x301
@@ -161,27 +159,15 @@ def _disk(folder: Path) -> Check:
 
 
 def _namespaces() -> Check:
-    """Whether servers can have a network namespace of their own, tried in a child that ends at once."""
-    way_out = (
-        "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) "
-        "or run as root; without, TensorFlow's unauthenticated servers listen on this host's own addresses"
-    )
-    child = os.fork()
-    if child == 0:
-        flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
-        failed = 1
-        try:
-            failed = int(ctypes.CDLL(None, use_errno=True).unshare(flags) != 0)
-        finally:
-            # Never return into the caller's code in the child.
-            os._exit(failed)
-    _, status = os.waitpid(child, 0)
-    ok = os.waitstatus_to_exitcode(status) == 0
+    """Whether a run can have a network namespace of its own."""
+    reason = refusal()
     return Check(
         name="network-namespaces",
-        ok=ok,
-        detail="can be made" if ok else "refused by the kernel",
-        way_out="" if ok else way_out,
+        ok=reason is None,
+        detail="can be made" if reason is None else reason,
+        way_out=""
+        if reason is None
+        else f"{WAY_OUT}; without, TensorFlow's unauthenticated servers listen on this host's own addresses",
         required=False,
     )
 

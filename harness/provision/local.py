@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness.environment import machine
 from harness.provision.base import LOOPBACK, ClusterShape
 from harness.provision.failures import ProvisionError
+from harness.provision.isolation import NOT_ASKED, exposed_line
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables, temporary_folder
 from harness.provision.ray_instance import own_ray
 from harness.provision.reaper import reap, run_folder
@@ -57,13 +58,22 @@ class LocalProvider:
     Args:
         imports: what each worker's zygote imports before it forks.
         preload_s: how long those imports may take.
+        exposure: why strangers on the network can reach what this process starts; None where it has a network
+            namespace of its own.
     """
 
     name = "local"
 
-    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        *,
+        imports: Sequence[str] = WORKER_IMPORTS,
+        preload_s: float = 120.0,
+        exposure: str | None = NOT_ASKED,
+    ) -> None:
         self._imports = tuple(imports)
         self._preload_s = preload_s
+        self._exposure = exposure
 
     @contextmanager
     def start(
@@ -112,7 +122,8 @@ class LocalProvider:
             ]
             cluster = RayCluster(
                 options,
-                notes=_notes(shape, pinned=cores[0] is not None),
+                notes=_notes(shape, pinned=cores[0] is not None, exposure=self._exposure),
+                isolated=self._exposure is None,
                 hosts=_ThisMachine(n_workers=shape.workers, is_up=is_up),
                 scratch=scratch,
                 pinned=cores[0] is not None,
@@ -144,10 +155,12 @@ def _refuse_too_many(n_workers: int) -> None:
         )
 
 
-def _notes(shape: ClusterShape, *, pinned: bool) -> list[str]:
+def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:
     notes: list[str] = []
     if not pinned:
         n_available = len(os.sched_getaffinity(0))
         n_wanted = shape.workers * shape.cores_per_worker
         notes.append(f"workers share cores: {n_wanted} asked for, {n_available} available")
+    if exposure is not None:
+        notes.append(exposed_line(exposure))
     return notes

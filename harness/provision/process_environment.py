@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
-WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.tcp_counters")
+WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters")
 """What a worker's zygote imports before it forks."""
 
 

@@ -89,6 +89,7 @@ class RayCluster:
         scratch: folder that driver and workers see.
         pinned: whether each has cores of its own.
         preload_s: how long a worker may take to be ready.
+        isolated: see `Cluster`.
     """
 
     def __init__(
@@ -101,9 +102,11 @@ class RayCluster:
         started_s: float,
         preload_s: float,
         notes: Sequence[str] = (),
+        isolated: bool,
     ) -> None:
         self.pinned = pinned
         self.notes = tuple(notes)
+        self.isolated = isolated
         self.scratch = scratch
         self._hosts = hosts
         self._options = tuple(options)

@@ -13,6 +13,9 @@ from harness.provision.ray_settings import chatter_in, ray_environment, write_to
 
 _OBJECT_STORE_BYTES = 256 * 2**20
 _SERVER_NAMES = ("raylet", "gcs_server")
+# Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
+# need not be one of this namespace.
+_ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @contextmanager
@@ -28,7 +31,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
         ProvisionError: it does not start.
     """
     with ExitStack() as stack:
-        stack.enter_context(ray_environment(folder, write_token(folder)))
+        stack.enter_context(ray_environment(folder, write_token(folder), _ON_LOOPBACK))
 
         import ray
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
@@ -42,14 +43,18 @@ def _token() -> str:
 
 
 @contextmanager
-def ray_environment(folder: Path, token: Path) -> Iterator[None]:
+def ray_environment(
+    folder: Path, token: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     """Set what Ray's native half reads from the environment of this process, and passes on to what it starts.
 
     Args:
         folder: of the run. token: file of the cluster's token.
+        settings: besides those that all have.
     """
     variables = {
         **NODE_VARIABLES,
+        **settings,
         RUN_FOLDER_VARIABLE: str(folder),
         "RAY_ADDRESS": None,  # another cluster's
         "RAY_AUTH_TOKEN_PATH": str(token),

@@ -15,24 +15,26 @@ class Provider:
     Args:
         devices: kinds of device that its workers can have.
         shapes_links: whether it can limit the rate between workers.
-        open: makes it; what it needs is imported then.
+        open: makes it; what it needs is imported then. It takes why strangers on the network can reach what
+            this process starts, or None, which some need to know.
     """
 
     summary: str
     devices: tuple[str, ...]
     shapes_links: bool
-    open: Callable[[], base.Provider]
+    open: Callable[[str | None], base.Provider]
 
 
-def _local() -> base.Provider:
+def _local(exposure: str | None) -> base.Provider:
     from harness.provision.local import LocalProvider
 
-    return LocalProvider()
+    return LocalProvider(exposure=exposure)
 
 
-def _docker() -> base.Provider:
+def _docker(exposure: str | None) -> base.Provider:
     from harness.provision.docker_provider import DockerProvider
 
+    del exposure  # its containers have networks of their own
     return DockerProvider()
 
 

@@ -19,7 +19,6 @@ from harness.measure.timed_loop import run_steps as timed_steps
 from harness.worker.links import InRing, Served
 from harness.worker.part_values import Held, Pieces, values_of
 from harness.worker.process import JobState
-from harness.worker.tcp_counters import Reading, read_connections
 
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
@@ -242,12 +241,6 @@ def write_checkpoint(
     from harness.worker.checkpoint import write_checkpoint as write
 
     write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)
-
-
-def read_tcp(state: JobState) -> Reading | None:
-    """Read this process's TCP counters; no step may be in flight."""
-    del state
-    return read_connections()
 
 
 def update_notes(state: JobState) -> tuple[str, ...]:

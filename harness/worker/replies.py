@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
+from harness.worker.offline import way_out_offline
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +35,10 @@ class JobError:
             error = _disk_full(error)
         kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
         usage = isinstance(error, UsageError)
+        message = error.message if isinstance(error, HarnessError) else str(error)
         return JobError(
             type=type(error).__name__,
-            message=error.message if isinstance(error, HarnessError) else str(error),
+            message=message + way_out_offline(error) if usage else message,
             traceback=text,
             kind=kind,
             stage=stage,

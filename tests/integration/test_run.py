@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import re
 import shutil
 import socket
 import urllib.request
@@ -11,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from watched_run import eventually, records, watched
+from reach import Address, answering, listening
+from watched_run import WatchedRun, eventually, records, watched
 
+from harness.provision import isolation
 from harness.store import load_run
+from reports.notes import ALARM_FLOOR_BYTES
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
@@ -59,7 +64,39 @@ CONTRACT = """
     tcp_bytes_per_step interface_bytes_per_step tcp_matrix exposed_comm_s codec_s transform_s import_s
     provision_s nodes_before nodes_after peak_rss_bytes loss equivalence link
 """
+REFUSAL = isolation.refusal()
+needs_namespaces = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 GOOD, N_STEPS, N_REPEATS = "digits-mlp", 12, 2
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What listens for a run while a worker has a server.
+
+    Attributes:
+        inside: as the run sees it. outside: as others on this host see it.
+        answering: addresses with a port of `inside` that took a connection from outside.
+    """
+
+    inside: set[Address]
+    outside: set[Address]
+    answering: set[Address]
+
+    @staticmethod
+    def of(run: WatchedRun) -> "Reach":
+        driver = run.process.pid
+        inside: set[Address] = set()
+
+        def is_everywhere() -> bool:
+            inside.update(listening({driver, *run.processes()}, seen_by=driver))
+            return any(host in {"0.0.0.0", "::"} for host, _ in inside)
+
+        eventually(is_everywhere, 60.0, "a server of TensorFlow's listens on every address")
+        return Reach(
+            inside=inside,
+            outside=listening({driver, *run.processes()}, seen_by=os.getpid()),
+            answering=answering({port for _, port in inside}),
+        )
 
 
 @dataclass
@@ -72,6 +109,8 @@ class Finished:
     errors: str
     leftovers: list[object]
     metrics: str
+    metrics_port: int
+    reach: "Reach"
     mapped: set[str] = field(default_factory=set)
     in_use: str = ""
 
@@ -100,8 +139,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             metrics = answer.read().decode()
-        with watched([*arguments, "--resume"], elsewhere) as second:
+        with watched([*arguments, "--resume", "--metrics-port", "0"], elsewhere) as second:
             in_use = second.finish()[2].splitlines()[-1]
+        reach = Reach.of(run)
         maps = Path(f"/proc/{run.process.pid}/maps")
         mapped |= {Path(line.split()[-1]).name for line in maps.read_text().splitlines() if "/" in line}
         status, output, errors = run.finish()
@@ -112,6 +152,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
             errors=errors,
             leftovers=run.leftovers(),
             metrics=metrics,
+            metrics_port=port,
+            reach=reach,
             mapped=mapped,
             in_use=in_use,
         )
@@ -136,10 +178,19 @@ def test_a_mistake_in_one_workload_leaves_the_others_their_results(finished: Fin
 def test_every_record_has_the_contracts_fields_and_null_for_what_is_missing(finished: Finished) -> None:
     for record in finished.records():
         assert set(record) >= set(CONTRACT.split())
-        assert record["interface_bytes_per_step"] is record["codec_s"] is None
+        assert record["codec_s"] is None
+        assert record["exposed"] is (REFUSAL is not None)
         assert record["link"] == {"requested_mbit": None, "measured_mbit": None}
     for record in finished.records(status="failed"):
-        measured = ("examples_per_s", "step_s", "tcp_matrix", "loss", "exposed_comm_s", "peak_rss_bytes")
+        measured = (
+            "examples_per_s",
+            "step_s",
+            "tcp_matrix",
+            "interface_bytes_per_step",
+            "loss",
+            "exposed_comm_s",
+            "peak_rss_bytes",
+        )
         assert all(record[name] is None for name in measured)
 
 
@@ -167,7 +218,21 @@ def test_who_communicates_sends_its_payload_and_who_does_not_sends_nothing(finis
             assert record["payload_bytes_per_step"] == record["tcp_bytes_per_step"] == 0
     for strategy in ("ps", "all-reduce"):
         for record in finished.records(workload=GOOD, strategy=strategy):
-            assert 0 < record["payload_bytes_per_step"] <= record["tcp_bytes_per_step"]
+            layers = [record[f"{layer}_bytes_per_step"] for layer in ("payload", "tcp", "interface")]
+            assert 0 < layers[0] <= layers[1]
+            assert layers[2] is None if REFUSAL else layers[1] <= layers[2]
+
+
+@needs_namespaces
+def test_an_interface_carries_little_that_is_not_of_the_strategy(finished: Finished) -> None:
+    for record in finished.records(workload=GOOD):
+        assert record["interface_bytes_per_step"] - record["tcp_bytes_per_step"] < ALARM_FLOOR_BYTES
+
+
+@needs_namespaces
+def test_nothing_of_a_run_is_reached_from_outside_but_its_metrics(finished: Finished) -> None:
+    assert finished.reach.outside == {("127.0.0.1", finished.metrics_port)}
+    assert finished.reach.answering == set()
 
 
 def test_equivalence_is_checked_once_and_copied_to_every_repeat(finished: Finished) -> None:
@@ -247,6 +312,7 @@ def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finishe
 def test_the_report_and_the_output_name_what_happened(finished: Finished) -> None:
     report = (finished.out / "report.html").read_text()
     assert all(name in report for name in (GOOD, "mine.py:Raises", "all-reduce"))
+    assert re.search(rf"within reach of others.{{1,60}}\b{'yes' if REFUSAL else 'no'}\b", report, re.DOTALL)
     assert "repeats: 8 ok, 16 failed" in finished.output
     assert "report: runs/out/report.html" in finished.output
     lines = finished.errors.splitlines()

@@ -1,6 +1,7 @@
 """The whole command line, with the registries and the pipeline replaced by small ones."""
 
 import json
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -210,6 +211,13 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
         ),
         (["run", "quickstart", "--set", "x"], "stratbench: set: must be dotted.path=value"),
         (["run", "quickstart", "--resume"], "stratbench: resume: must be used with --out"),
+        *(
+            (
+                [*command, "--no-isolation", "--require-isolation"],
+                "stratbench: no-isolation: must not be given",
+            )
+            for command in (["run", "quickstart"], ["verify", "wide-mlp", "-s", "ps"])
+        ),
         (
             ["run", "quickstart", "--time-budget", "soon"],
             "stratbench: time-budget: must be a time such as 90s",
@@ -313,6 +321,39 @@ def test_run_hands_over_the_spec_and_the_options(
     assert options.environ["OMP_NUM_THREADS"] == "3"
     assert "SECRET" not in options.environ
     assert "baseline single is not among the strategies given" in captured.err
+
+
+@pytest.mark.parametrize("command", [["run", "quickstart"], ["verify", "wide-mlp", "-s", "ps"]])
+def test_the_process_of_another_program_stays_on_its_network(
+    capsys: pytest.CaptureFixture[str], pipeline: _Pipeline, command: list[str]
+) -> None:
+    before = Path("/proc/self/ns/net").readlink()
+    assert _call(capsys, *command)[0] == 0
+    status, captured = _call(capsys, *command, "--require-isolation")
+    assert (status, captured.out, captured.err.count("\n")) == (3, "", 1)
+    assert captured.err.startswith(
+        "stratbench: require-isolation: a network namespace must be had, got none: "
+    )
+    assert Path("/proc/self/ns/net").readlink() == before
+    assert len(pipeline.asked) == 1
+
+
+def test_a_run_is_told_why_it_can_be_reached(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
+    assert _call(capsys, "run", "quickstart", "--no-isolation")[0] == 0
+    assert _call(capsys, "run", "quickstart", "--dry-run")[0] == 0
+    assert [options.exposure for _, options in pipeline.asked] == ["--no-isolation was given", None]
+
+
+def test_metrics_have_a_port_on_loopback(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, captured = _call(capsys, "run", "quickstart", "--metrics-port", port)
+        assert (status, captured.err.count("\n")) == (2, 1)
+        assert captured.err.startswith("stratbench: metrics_port: must be a free port of 127.0.0.1, got ")
+    assert _call(capsys, "run", "quickstart", "--metrics-port", port)[0] == 0
+    ((_, options),) = pipeline.asked
+    with options.metrics as listener:
+        assert listener.getsockname() == ("127.0.0.1", int(port))
 
 
 def test_json_is_one_document_whatever_a_workload_prints(capsys: pytest.CaptureFixture[str]) -> None:

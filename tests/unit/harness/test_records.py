@@ -38,6 +38,7 @@ _CONTRACT = {
     "replicas",
     "batch_size",
     "status",
+    "exposed",
     "error",
     "examples_per_s",
     "step_s",

@@ -69,6 +69,7 @@ def measurement(p50_s: float, *, settled: bool = True) -> Measurement:
         warmup_steps=50,
         settled=settled,
         tcp=None,
+        interface_bytes_per_step=2100.0,
         peak_rss_bytes=(None, None),
         loss=(1.0,),
         steps=Steps(

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measure.collector import JOBS, MAX_LOSSES, measure, spread_indices, tcp_fields
+from harness.measure.collector import COUNTERS, JOBS, MAX_LOSSES, measure, spread_indices, tcp_fields
 from harness.measure.timed_loop import StepTimes
+from harness.worker.counters import Counters
+from harness.worker.interface_counters import Interface
 from harness.worker.jobs import TimedSteps
 from harness.worker.tcp_counters import Connection
 
@@ -15,6 +17,7 @@ class FakeProcesses:
     """Workers whose steps take told times, and which send each other 1000 bytes in each step."""
 
     pids = (1, 2)
+    hosts = ("127.0.0.1", "127.0.0.1")
 
     def __init__(
         self, step_s: Sequence[float], weights: Sequence[tuple[float, ...]], *, counters: bool = True
@@ -33,7 +36,7 @@ class FakeProcesses:
         timeout_s: float,
         stage: str = "run",
     ) -> list[object]:
-        name = function.removeprefix(f"{JOBS}:")
+        name = function.removeprefix(f"{JOBS}:").removeprefix(f"{COUNTERS}:")
         if name == "run_steps":
             (n_steps, first) = per_worker_args[0]
             assert isinstance(n_steps, int)
@@ -42,8 +45,8 @@ class FakeProcesses:
             self.calls.append((name, n_steps))
             return [self._timed(worker, self._n_done - n_steps, n_steps) for worker in range(2)]
         self.calls.append((name, 0))
-        if name == "read_tcp":
-            return [self._reading(0), self._reading(1)] if self._counters else [self._reading(0), None]
+        if name == "read_counters":
+            return [self._counted(worker, address) for worker, (address,) in enumerate(per_worker_args)]
         assert name == "peak_rss_bytes"
         return [1000, None]
 
@@ -62,6 +65,11 @@ class FakeProcesses:
         return TimedSteps(
             times=StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses), weights=weights
         )
+
+    def _counted(self, worker: int, address: object) -> Counters:
+        tcp = self._reading(worker) if self._counters or worker == 0 else None
+        interface = Interface(kernel="k", namespace="n", index=1, sent_bytes=2100 * self._n_done)
+        return Counters(tcp=tcp, interface=interface if address == "127.0.0.1" else None)
 
     def _reading(self, worker: int) -> tuple[Connection, ...]:
         ends = [("127.0.0.1", 1), ("127.0.0.1", 2)]
@@ -159,6 +167,16 @@ def test_unreadable_counters_are_none() -> None:
     processes = FakeProcesses([0.1], [(0.5,), (0.5,)], counters=False)
     measured = measure(processes, n_steps=3, warmup=1, batch_size=8)
     assert tcp_fields(measured.tcp) == (None, None)
+
+
+def test_what_interfaces_send_is_read_where_nobody_else_sends_through_them() -> None:
+    def bytes_per_step(*, isolated: bool) -> float | None:
+        processes = FakeProcesses([0.1], [(0.5,), (0.5,)])
+        measured = measure(processes, n_steps=3, warmup=1, batch_size=8, isolated=isolated)
+        return measured.interface_bytes_per_step
+
+    assert bytes_per_step(isolated=True) == 2100  # the two share it
+    assert bytes_per_step(isolated=False) is None
 
 
 @given(st.integers(1, 10_000))

@@ -7,6 +7,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.measure.exporter import serve_metrics
+from harness.measure.metrics_port import listen
 from harness.records import Record
 from harness.store import Steps
 
@@ -37,15 +38,10 @@ STEPS = Steps(
 )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_serves_what_was_observed_without_run_ids() -> None:
-    port = free_port()
-    with serve_metrics(port) as exporter:
+    listener = listen(0)
+    port = listener.getsockname()[1]
+    with serve_metrics(listener) as exporter:
         exporter.observe(RECORD, STEPS)
         exporter.observe(dataclasses.replace(RECORD, status="failed", examples_per_s=None))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
@@ -66,5 +62,5 @@ def test_a_taken_port_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(UsageError, match="must be a free port"), serve_metrics(taken.getsockname()[1]):
-            pass
+        with pytest.raises(UsageError, match="must be a free port"):
+            listen(taken.getsockname()[1])

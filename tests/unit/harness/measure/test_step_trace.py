@@ -129,6 +129,7 @@ def measured(n_steps):
         warmup_steps=0,
         settled=True,
         tcp=None,
+        interface_bytes_per_step=None,
         peak_rss_bytes=(None, None),
         loss=(),
         steps=Steps(
