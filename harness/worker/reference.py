@@ -17,6 +17,7 @@ from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
+from strategies.ir.quiet import quiet
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
@@ -105,6 +106,7 @@ class _Reference:
     """
 
     def __init__(self, step: TrainGraph, initial: InitialValues, topology: Topology) -> None:
+        step = quiet(step)
         self._step = step
         self._initial = initial
         self._topology = topology

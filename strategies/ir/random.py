@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
-from strategies.ir.traversal import reachable_functions
+from strategies.ir.graph import Function, Graph, Node
+from strategies.ir.traversal import reachable_functions, renamed_functions
 
 _MASK = (1 << 31) - 1
 _GENERATOR_OPS = (
@@ -97,19 +97,9 @@ def _has_seeds(function: Function, functions: Mapping[str, Function]) -> bool:
 
 
 def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
-    if not renamed and not _is_seeded(node):
+    node = renamed_functions(node, renamed)
+    if not _is_seeded(node):
         return node
-    attrs = {key: _rename(value, renamed) for key, value in node.attrs.items()}
-    if _is_seeded(node):
-        seed2 = node.attrs["seed2"]
-        assert isinstance(seed2, int)
-        attrs["seed2"] = mix(seed2, rank, node.name)
-    return replace(node, op=renamed.get(node.op, node.op), attrs=attrs) if attrs != node.attrs else node
-
-
-def _rename(value: Attr, renamed: Mapping[str, str]) -> Attr:
-    if isinstance(value, FunctionRef) and value.name in renamed:
-        return replace(value, name=renamed[value.name])
-    if isinstance(value, tuple):
-        return tuple(_rename(item, renamed) for item in value)
-    return value
+    seed2 = node.attrs["seed2"]
+    assert isinstance(seed2, int)
+    return replace(node, attrs={**node.attrs, "seed2": mix(seed2, rank, node.name)})

@@ -272,6 +272,27 @@ def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]
     return found
 
 
+def renamed_functions(node: Node, renamed: Mapping[str, str]) -> Node:
+    """The node with other functions in place of those that it calls, as its op or by attribute.
+
+    Returns:
+        The same object when it calls none of them.
+    """
+    if not renamed:
+        return node
+    op = renamed.get(node.op, node.op)
+    attrs = {key: _renamed(value, renamed) for key, value in node.attrs.items()}
+    return node if (op, attrs) == (node.op, node.attrs) else replace(node, op=op, attrs=attrs)
+
+
+def _renamed(value: Attr, renamed: Mapping[str, str]) -> Attr:
+    if isinstance(value, FunctionRef) and value.name in renamed:
+        return replace(value, name=renamed[value.name])
+    if isinstance(value, tuple):
+        return tuple(_renamed(item, renamed) for item in value)
+    return value
+
+
 def drop_unreachable_functions(graph: Graph) -> Graph:
     """The graph without functions that no node calls; the same object when all are called."""
     reachable = reachable_functions(graph.nodes, graph.functions)

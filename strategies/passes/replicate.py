@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.quiet import quiet_tables, silenced
 from strategies.ir.random import reseed
 from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
 from strategies.ir.traversal import Renames, renamed_copies
@@ -55,8 +56,9 @@ class Replicate:
         originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copied)
         nodes = [*(n for n in graph.graph.nodes if n.name in batch), *nodes]
         functions = dict(graph.graph.functions)
+        unseen = silenced(originals)
         for shard in shards:
-            seeded = reseed(originals, shard.rank)
+            seeded = reseed(originals if shard.rank == 0 else unseen, shard.rank)
             functions.update(seeded.functions)
             nodes += copies.own(seeded.nodes, shard)
         nodes += [*copies.shared(batch | copied), *between.nodes]
@@ -184,7 +186,13 @@ class _Copies:
             state_targets=self.refs(graph.state_targets),
             # What is seen outside happens once in a step, where rank 0 is.
             effects=self.refs(graph.effects, [first]) if first.rank == 0 else (),
-            tables=self.refs(graph.tables),
+            tables=tuple(
+                dict.fromkeys(
+                    name
+                    for shard in self.shards
+                    for name in self.refs(graph.tables if shard.rank == 0 else quiet_tables(graph), [shard])
+                )
+            ),
             savers=self.refs(graph.savers),
         )
 

@@ -44,6 +44,7 @@ class BoundaryRecorder:
 
     Attributes:
         loss: tensor of the loss in the trace.
+        not_fetched: places of what a whole step returns besides its loss.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
@@ -51,6 +52,7 @@ class BoundaryRecorder:
     optimizers: list[keras.optimizers.Optimizer] = field(default_factory=list)
     failure: CaptureError | None = None
     loss: str = ""
+    not_fetched: tuple[str, ...] = ()
     _graph: tf.Graph | None = None
     _calls: int = 0
 

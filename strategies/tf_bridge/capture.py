@@ -1,7 +1,8 @@
 """Capture: a single-device train step, traced once, becomes a `TrainGraph` and initial values beside it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,11 +10,13 @@ import tensorflow as tf
 
 from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
+from strategies.ir.graph import Graph
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.traced_step import Told, told_by
 from strategies.tf_bridge.tracing import AnyVariable, Body, CapturableStep, Trace, body_of, trace, trace_sized
 
 Array: TypeAlias = np.ndarray[Any, Any]
+_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,13 @@ def capture(
     """Trace a train step once and take it apart.
 
     Args:
-        step: loss, variables and optimizer, or a `tf.function` that trains and returns the scalar loss.
+        step: loss, variables and optimizer, or a `tf.function` that trains and returns the scalar loss,
+            alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
         replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
     Raises:
-        CaptureError: when it takes no gradient, its loss is no scalar, or its parts cannot be told apart.
+        CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
+            calls Python.
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch)
@@ -53,8 +58,10 @@ def capture(
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     told = told_by(traced, _declared(step), element_spec)
+    assembled = assemble(told.step)
+    _check_travels(assembled.graph)
     return Captured(
-        step=assemble(told.step),
+        step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=told.initial,
         rows_per_example=_rows_per_example(body, element_spec, traced, told),
     )
@@ -64,6 +71,27 @@ def _declared(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyV
     if isinstance(step, CapturableStep):
         return [*step.variables, *step.optimizer.variables]
     return []
+
+
+def _check_travels(graph: Graph) -> None:
+    """Refuse what only this process could run."""
+    for node in chain(graph.nodes, *(function.nodes for function in graph.functions.values())):
+        if node.op in _PYTHON_OPS:
+            raise CaptureError(
+                f"train step: code of Python's own cannot travel to workers, got {node.op} {node.name!r}; "
+                "use TensorFlow's operations (tf.print, tf.summary, a Keras metric), or compute it in "
+                "dataset()"
+            )
+
+
+def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
+    if not not_fetched:
+        return ()
+    note = (
+        f"of what the step returns only the loss is fetched, not {', '.join(not_fetched)}; a figure to keep "
+        "is a Keras metric that the step updates"
+    )
+    return (note,)
 
 
 def _rows_per_example(body: Body, element_spec: object, traced: Trace, told: Told) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -46,8 +46,8 @@ class Trace:
     recorder: BoundaryRecorder
 
 
-Body = Callable[[object, BoundaryRecorder], tf.Tensor]
-"""The step as ordinary code: batch → scalar loss."""
+Body = Callable[[object, BoundaryRecorder], object]
+"""The step as ordinary code: batch → what should be a scalar loss."""
 
 
 def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
@@ -65,7 +65,19 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
             "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got "
             f"{type(step).__name__}; return one of them from train_step()"
         )
-    return lambda batch, _: python_function(batch)
+    return lambda batch, recorder: _loss_among(python_function(batch), recorder)
+
+
+def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
+    """The loss among what a whole step returns: under the key `loss`, or the first of several."""
+    if isinstance(returned, Mapping) and "loss" in returned:
+        loss, others = returned["loss"], [str(key) for key in returned if key != "loss"]
+    elif isinstance(returned, tuple | list) and returned:
+        loss, others = returned[0], [f"[{k}]" for k in range(1, len(returned))]
+    else:
+        return returned
+    recorder.not_fetched = tuple(others)
+    return loss
 
 
 def _check_parts(step: CapturableStep) -> None:
@@ -97,8 +109,7 @@ def _composed(step: CapturableStep) -> Body:
     def train(batch: object, recorder: BoundaryRecorder) -> tf.Tensor:
         recorder.applied(step.optimizer)
         with tf.GradientTape() as tape:
-            loss = step.loss(batch)
-            _check_loss(loss, recorder)
+            loss = _checked_loss(step.loss(batch), recorder)
             scaled = step.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
         used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
@@ -112,14 +123,14 @@ def _composed(step: CapturableStep) -> Body:
     return train
 
 
-def _check_loss(loss: object, recorder: BoundaryRecorder) -> None:
-    if isinstance(loss, tf.Tensor) and loss.dtype.is_floating and loss.shape.rank == 0:
-        return
-    if isinstance(loss, tf.Tensor):
+def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
+    if not isinstance(loss, tf.Tensor):
+        got, way_out = type(loss).__name__, "return the loss alone, as a tensor"
+    elif not loss.dtype.is_floating or loss.shape.rank != 0:
         got, way_out = f"{loss.dtype.name} of shape {loss.shape}", "take its mean over the batch"
     else:
-        got, way_out = type(loss).__name__, "return the loss alone, as a tensor"
-    recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}")
+        return loss
+    return recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}")
 
 
 def trace(body: Body, element_spec: object, *, replica_batch: int | None) -> Trace:
@@ -155,8 +166,7 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
 
     def step(batch: object) -> tf.Tensor:
         recorder.begin(tf.compat.v1.get_default_graph())
-        loss = body(batch, recorder)
-        _check_loss(loss, recorder)
+        loss = _checked_loss(body(batch, recorder), recorder)
         marked = tf.identity(loss, name="loss")
         # What the function returns waits for every update; the loss itself must not.
         recorder.loss = marked.name

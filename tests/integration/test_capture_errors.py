@@ -198,6 +198,33 @@ def test_resources_that_cannot_be_made_again():
     assert message.startswith("train step: captured tables must not change, got MutableHashTable '")
 
 
+@pytest.mark.parametrize(
+    ("call", "op"), [(tf.py_function, "EagerPyFunc"), (tf.numpy_function, "PyFunc")], ids=["eager", "numpy"]
+)
+def test_code_that_only_this_process_could_run(call, op):
+    net = hidden()
+
+    def loss(batch):
+        value = cross_entropy(net)(batch)
+        call(print, [value], [])
+        return value
+
+    assert refusal(train(net, optimizers.SGD(0.1), loss)) == (
+        f"train step: code of Python's own cannot travel to workers, got {op} '{op}'; use TensorFlow's "
+        "operations (tf.print, tf.summary, a Keras metric), or compute it in dataset()"
+    )
+
+
+def test_a_step_that_returns_several_results_must_return_the_loss_first():
+    net = hidden()
+    assert refusal(tf.function(lambda batch: (net(batch[0]), 1.0))).endswith(
+        "got float32 of shape (None, 4); take its mean over the batch"
+    )
+    assert refusal(tf.function(lambda batch: {"accuracy": 1.0})).endswith(
+        "got dict; return the loss alone, as a tensor"
+    )
+
+
 def test_large_constants_inside_of_loops():
     net, large = hidden(), np.ones((3, 200_000), "float32") * np.arange(200_000, dtype="float32")
 

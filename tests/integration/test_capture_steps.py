@@ -34,7 +34,7 @@ def gradients(captured):
     return sorted(b.variable for b in captured.step.gradients())
 
 
-def own_tape():
+def own_tape(returned=lambda loss, logits: loss):
     net, optimizer = hidden(), optimizers.Adam(0.01)
     optimizer.build(net.trainable_variables)
     loss_of = cross_entropy(net)
@@ -45,7 +45,7 @@ def own_tape():
             loss = loss_of(batch)
         found = tape.gradient(loss, net.trainable_variables)
         optimizer.apply_gradients(zip(found, net.trainable_variables, strict=True))
-        return loss
+        return returned(loss, net(batch[0]))
 
     return step, net
 
@@ -55,6 +55,25 @@ def test_a_whole_step_with_its_own_tape_even_if_it_ran_before(tmp_path):
     step(tuple(tf.constant(part) for part in dense_batches()[0]))
     captured = capture(step, SPEC)
     assert gradients(captured) == sorted(v.path for v in net.trainable_variables)
+    assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("returned", "left"),
+    [
+        (lambda loss, logits: {"logits": logits, "loss": loss}, "logits"),
+        (lambda loss, logits: (loss, logits, tf.reduce_max(logits)), "[1], [2]"),
+    ],
+    ids=["mapping", "tuple"],
+)
+def test_of_several_results_the_loss_is_fetched_and_the_others_are_left_out(tmp_path, returned, left):
+    captured = capture(own_tape(returned)[0], SPEC)
+    (note,) = captured.step.notes
+    assert note == (
+        f"of what the step returns only the loss is fetched, not {left}; a figure to keep is a Keras metric "
+        "that the step updates"
+    )
+    assert "Max" not in {node.op for node in captured.step.graph.nodes}
     assert_equivalent(captured, tmp_path)
 
 

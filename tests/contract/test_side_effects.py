@@ -1,0 +1,87 @@
+"""What a step shows happens once, where rank 0 is, however many replicas make the step."""
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from cases import case_of_model  # noqa: E402
+from model import BATCH_SIZE, on_rows  # noqa: E402
+from state_models import descent, kernel  # noqa: E402
+
+
+class Shown:
+    """A step that prints in a function which its loss needs, writes summaries, counts, and has a metric."""
+
+    def __init__(self, folder):
+        self.printed, self.events = folder / "printed", folder / "events"
+        writer = tf.summary.create_file_writer(str(self.events), experimental_trackable=True)
+        metric = keras.metrics.Mean(name="seen")
+        w, steps = kernel(), tf.Variable(0, trainable=False, name="steps", dtype=tf.int64)
+
+        @tf.function
+        def printing(x):
+            tf.print("the rows are", tf.shape(x)[0], output_stream=f"file://{self.printed}")
+            return tf.reduce_mean((x * w) ** 2)
+
+        def loss(x):
+            value = printing(x)
+            metric.update_state(x)
+            with writer.as_default(step=steps.read_value()):
+                tf.summary.write("loss", value)
+            steps.assign_add(1)
+            return value
+
+        self.model = on_rows(descent(loss, w))
+        self.model.step.writer = writer  # found only while somebody holds it
+        writer.flush()
+        self.n_before = self.n_events()
+        self.case = case_of_model(self.model, folder / "case")
+
+    def n_lines(self):
+        return len(self.printed.read_text().splitlines())
+
+    def n_files(self):
+        return len(list(self.events.iterdir()))
+
+    def n_events(self):
+        found = [tf.data.TFRecordDataset(str(path)) for path in self.events.iterdir()]
+        return sum(1 for records in found for _ in records)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "params", "replicas"),
+    [
+        ("ps", {}, (2, 2)),
+        ("all-reduce", {}, (2, 2)),
+        ("all-reduce", {"accumulate": 2}, (1, 1)),
+        ("sharded-update", {}, (1, 2)),
+        ("single", {}, (1,)),
+    ],
+)
+def test_what_a_step_shows_is_shown_once_and_what_it_counts_is_merged(tmp_path, strategy, params, replicas):
+    shown = Shown(tmp_path)
+    case, n_steps = shown.case, len(shown.model.batches)
+    n_files = shown.n_files()
+    verdict = case.check(case.plan(strategy, replicas, **params))
+    assert verdict.equivalent
+    assert shown.n_lines() == n_steps
+    assert shown.n_files() == n_files + 1
+    # A file begins with its version.
+    assert shown.n_events() == shown.n_before + 1 + n_steps
+
+
+def test_metrics_and_counters_stand_for_all_replicas(tmp_path):
+    shown = Shown(tmp_path)
+    rules = {
+        v.name: v.rule for v in shown.case.step.variables if v.kind == "state" and v.rule != "per-replica"
+    }
+    assert rules == {"seen/total": "sum", "seen/count": "sum", "steps": "first-replica"}
+    values = shown.case.reference((2, 2)).yardstick.values
+    # A metric takes the mean of each example.
+    examples = np.concatenate([batch[0] for batch in shown.model.batches]).mean(axis=1)
+    assert values["seen/total", None] == pytest.approx(examples.sum())
+    assert values["seen/count", None] == len(examples) == BATCH_SIZE * len(shown.model.batches)
+    assert values["steps", None] == len(shown.model.batches)
