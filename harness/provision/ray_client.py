@@ -1,8 +1,11 @@
-"""A connection to a Ray cluster from outside it, through the server that its head has for that."""
+"""A connection to a Ray cluster, through the server that its head has for those outside it, and its end."""
 
+import queue
 import socket
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import ray
 
@@ -11,6 +14,9 @@ from harness.provision.failures import ProvisionError
 _CONNECT_S = 60.0
 _TRY_S = 1.0
 _POLL_S = 0.05
+_UP_S = 1.0
+
+Value = TypeVar("Value")
 
 
 def connect(address: str, *, is_up: Callable[[], bool]) -> None:
@@ -39,6 +45,35 @@ def connect(address: str, *, is_up: Callable[[], bool]) -> None:
             f"Ray's head at {address} must let this driver in, got {type(error).__name__}: {first_line}; see "
             "the logs of its nodes in the run folder"
         ) from error
+
+
+def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
+    """Make a call of Ray's and give it up when Ray has ended: its client would try again for ever.
+
+    The thread that makes it ends with the connection.
+
+    Raises:
+        ConnectionError: Ray has ended.
+    """
+    answers: queue.SimpleQueue[tuple[Value | None, BaseException | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+            answers.put((None, error))
+
+    threading.Thread(target=answer, name="ray-call", daemon=True).start()
+    while True:
+        try:
+            value, error = answers.get(timeout=_UP_S)
+        except queue.Empty:
+            if not is_up():
+                raise ConnectionError("Ray has ended") from None
+            continue
+        if error is not None:
+            raise error
+        return cast("Value", value)
 
 
 def _answers(address: str) -> bool:

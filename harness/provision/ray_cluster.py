@@ -14,6 +14,7 @@ from ray.exceptions import RayActorError, RayError
 from harness.errors import CaseError
 from harness.provision import failures
 from harness.provision.failures import Awaited
+from harness.provision.ray_client import while_up
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.door import Door
 from harness.worker.replies import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
@@ -196,8 +197,8 @@ class RayCluster:
         replies: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + _MARGIN_S
         while pending and time.monotonic() < limit_s and self._hosts.is_up():
-            ready = _ready(list(pending), len(pending), _CHECK_S)
-            replies.update({pending.pop(reference): _fetch(reference) for reference in ready})
+            ready = _ready(list(pending), len(pending), _CHECK_S, self._hosts)
+            replies.update({pending.pop(reference): _fetch(reference, self._hosts) for reference in ready})
             failed = _failures(self._hosts, pending.values())
             replies.update(failed)
             pending = {reference: worker for reference, worker in pending.items() if worker not in failed}
@@ -297,10 +298,10 @@ class RayProcessSet:
             if any(_is_a_cause(value) for value in failed.values()):
                 return results, failed
             left_s = max(0.0, limit_s - time.monotonic())
-            ready = _ready(list(pending), 1, min(_CHECK_S, left_s))
+            ready = _ready(list(pending), 1, min(_CHECK_S, left_s), self._hosts)
             for reference in ready:
                 worker = pending.pop(reference)
-                reply = _fetch(reference)
+                reply = _fetch(reference, self._hosts)
                 value = unpack_answer(reply.payload) if isinstance(reply, Answer) else reply
                 if isinstance(value, JobError | Died | Silent):
                     failed[worker] = value
@@ -318,8 +319,8 @@ class RayProcessSet:
             for worker, actor in enumerate(self._actors)
         }
         found: dict[int, CutOff] = {}
-        for reference in _ready(list(asked), len(asked), _KNOCK_WAIT_S + _CHECK_S):
-            missed = _fetch(reference)
+        for reference in _ready(list(asked), len(asked), _KNOCK_WAIT_S + _CHECK_S, self._hosts):
+            missed = _fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
                 found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
         for worker, cut in found.items():
@@ -336,17 +337,17 @@ def _start_actor(options: ActorOptions) -> ActorHandle:
     return handle
 
 
-def _ready(references: list[ray.ObjectRef], n: int, timeout_s: float) -> list[ray.ObjectRef]:
+def _ready(references: list[ray.ObjectRef], n: int, timeout_s: float, hosts: Hosts) -> list[ray.ObjectRef]:
     try:
-        ready, _ = ray.wait(references, num_returns=n, timeout=timeout_s)
+        ready, _ = while_up(lambda: ray.wait(references, num_returns=n, timeout=timeout_s), hosts.is_up)
     except ConnectionError:
-        return []  # of Ray's client, whose head is gone
+        return []
     return list(ready)
 
 
-def _fetch(reference: ray.ObjectRef) -> object:
+def _fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
     try:
-        return ray.get(reference)
+        return while_up(lambda: ray.get(reference), hosts.is_up)
     except (RayActorError, ConnectionError):
         return Died(what="actor", exit_code=None)
     except RayError as error:
@@ -379,7 +380,7 @@ def _kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], hosts: 
     reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]
     if hosts.is_up() and reached:
         references = [actors[worker].kill.remote(pid) for worker, pid in reached]
-        _ready(references, len(references), _MARGIN_S)
+        _ready(references, len(references), _MARGIN_S, hosts)
 
 
 def _failure(value: object, awaited: Awaited) -> CaseError:
