@@ -39,6 +39,7 @@ class CaseRun:
     Attributes:
         opened: what each worker's program cost.
         update_notes: what updates took and dropped, where not all wait for all.
+        variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
         codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
         traced: a step after all of that; None where none was asked for.
@@ -47,6 +48,7 @@ class CaseRun:
     measurement: Measurement
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
+    variable_bytes: tuple[int, ...] | None = None
     update_notes: tuple[str, ...] = ()
     codec_s: float | None = None
     saved_step: int | None = None
@@ -106,6 +108,7 @@ def run_case(
             period=period_of(plan.strategy_params),
             isolated=cluster.isolated,
         )
+        held = variable_bytes(processes)
         notes = _update_notes(processes, plan)
         saved_step = None
         if checkpoint is not None:
@@ -118,6 +121,7 @@ def run_case(
         measurement=measurement,
         opened=opened,
         equivalence=equivalence,
+        variable_bytes=held,
         codec_s=codec_s,
         update_notes=notes,
         saved_step=saved_step,
@@ -130,6 +134,16 @@ def _traced(processes: ProcessSet, case: Case, plan: Plan, measured: Measurement
         return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
     period = period_of(plan.strategy_params)
     return traced(processes, measured, title=f"{case.workload_name} {case.strategy}", period=period)
+
+
+def variable_bytes(processes: ProcessSet) -> tuple[int, ...]:
+    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
+    n_workers = len(processes.pids)
+    held: dict[tuple[int, str], int] = {}
+    for told in _each(processes, f"{JOBS}:held_bytes", [()] * n_workers, stage="collect"):
+        assert isinstance(told, Mapping)
+        held |= told  # several workers know of what one serves
+    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
 
 
 def _codec_s(processes: ProcessSet, plan: Plan) -> float | None:

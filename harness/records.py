@@ -144,6 +144,7 @@ class Record:
     Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
     task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
     `exposed`: strangers on the network could reach the servers of the run.
+    `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     """
 
@@ -185,6 +186,7 @@ class Record:
     nodes_before: int | None = None
     nodes_after: int | None = None
     peak_rss_bytes: tuple[int | None, ...] | None = None
+    variable_bytes: tuple[int, ...] | None = None
     loss: tuple[float | None, ...] | None = None
     equivalence: Equivalence | None = None
     link: Link | None = None

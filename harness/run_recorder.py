@@ -103,6 +103,7 @@ class RunRecorder:
             nodes_before=run.opened[0].nodes_before,
             nodes_after=_largest(o.nodes_after for o in run.opened),
             peak_rss_bytes=measured.peak_rss_bytes,
+            variable_bytes=run.variable_bytes,
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),

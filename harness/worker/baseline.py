@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from harness.worker.artefact import InitialValues
+    from harness.worker.held_bytes import Holdings
     from strategies.baselines.step import DistributedStep
     from strategies.topology import Replica
     from workloads.protocol import TrainStep
@@ -117,6 +118,7 @@ class BaselineSession:
         self._variables = dict(variables)
         self._initial = initial
         self._ranks = [replica.rank for replica in replicas]
+        self._task = replicas[0].task
 
     def load(self) -> None:
         """Give every copy of every variable its initial value."""
@@ -161,6 +163,13 @@ class BaselineSession:
         )
         values |= {(name, None): value for name, value in total.items()}
         return {copy: [(None, value)] for copy, value in values.items()}
+
+    def held_bytes(self) -> "Holdings":
+        """Every copy that this worker has."""
+        from harness.worker.held_bytes import held_eagerly
+
+        copies = ((f"{name}/{rank}", copy) for name in self._variables for rank, copy in self._copies(name))
+        return held_eagerly(copies, self._task)
 
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""

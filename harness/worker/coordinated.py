@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from harness.worker.artefact import InitialValues
+    from harness.worker.held_bytes import Holdings
     from strategies.baselines.coordinated import CoordinatedStep
 
 
@@ -160,6 +161,12 @@ class CoordinatorSession:
         own = self._variables.get(name)
         return self._initial.value(name, None) if own is None else own.numpy()
 
+    def held_bytes(self) -> "Holdings":
+        """What each server has; server k is in the process of worker k."""
+        from harness.worker.held_bytes import held_eagerly
+
+        return held_eagerly(self._variables.items())
+
     def settle(self, n_workers: int) -> None:
         """Steps end when all of their closures have."""
 
@@ -204,6 +211,10 @@ class _Waiting:
 
     def read(self) -> Held:
         """The coordinator reads."""
+        return {}
+
+    def held_bytes(self) -> "Holdings":
+        """The coordinator tells."""
         return {}
 
     def settle(self, n_workers: int) -> None:

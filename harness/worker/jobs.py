@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from harness.measure.timed_loop import run_steps as timed_steps
 from harness.worker.links import InRing, Served
 from harness.worker.part_values import Held, Pieces, values_of
 from harness.worker.process import JobState
+
+if TYPE_CHECKING:
+    from harness.worker.held_bytes import Holdings
 
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
@@ -42,6 +45,9 @@ class StepSession(Protocol):
 
     def read(self) -> Held:
         """Read what this worker has of every copy of a variable."""
+
+    def held_bytes(self) -> "Holdings":
+        """What lies in memory of the variables that this worker knows of, its own or another's."""
 
     def settle(self, n_workers: int) -> None:
         """Wait until what all workers have contributed in as many steps is in the variables."""
@@ -200,6 +206,11 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 def read_variables(state: JobState) -> Held:
     """Read what this worker has of every copy of a variable."""
     return state.get(Training).session.read()
+
+
+def held_bytes(state: JobState) -> "Holdings":
+    """What lies in memory of the variables that this worker knows of, its own or another's."""
+    return state.get(Training).session.held_bytes()
 
 
 def settle(state: JobState, n_workers: int) -> None:

@@ -12,6 +12,7 @@ from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
 from harness.worker.beside_step import BesideStep
 from harness.worker.exchange import Exchange, Transport
+from harness.worker.held_bytes import Holdings, held_by_servers
 from harness.worker.inherited import first_value, lasts
 from harness.worker.part_values import Held, of_part
 from harness.worker.python_calls import PythonCalls
@@ -62,6 +63,7 @@ class WorkerSession:
         self, program: Program, target: str, initial: InitialValues, transport: Transport | None = None
     ) -> None:
         self.program = program
+        self._target = target
         self._initial = initial
         self._exchange = None if transport is None else Exchange(transport, program.sums)
         # What counts from the start of a session is nobody's to read or save.
@@ -193,6 +195,11 @@ class WorkerSession:
             copy: list(zip((a.part for a in accesses), values[copy], strict=True))
             for copy, accesses in self._accesses.items()
         }
+
+    def held_bytes(self) -> Holdings:
+        """What servers hold of the variables that this worker's program knows of."""
+        graph_def = v1.GraphDef.FromString(self.program.graph_def)
+        return held_by_servers(graph_def, self._target, _session_config(self.program), self.program.task)
 
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()

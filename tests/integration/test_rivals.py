@@ -134,6 +134,9 @@ def test_what_tensorflow_can_run_is_equivalent_copies_dropout_and_sparse_rows_in
 ) -> None:
     ran = {(r["workload"], r["strategy"], json.dumps(r["strategy_params"])): r for r in run if r["step_s"]}
     assert len(ran) == 7
+    for record in ran.values():
+        holding = [n > 0 for n in record["variable_bytes"]]
+        assert holding == [True] * record["workers"], record
     for record in (r for r in ran.values() if r["strategy"] != SERVERS):
         assert record["status"] == "ok"
         assert record["class"] == "exact"

@@ -190,6 +190,7 @@ def test_every_record_has_the_contracts_fields_and_null_for_what_is_missing(fini
             "loss",
             "exposed_comm_s",
             "peak_rss_bytes",
+            "variable_bytes",
         )
         assert all(record[name] is None for name in measured)
 
@@ -204,6 +205,8 @@ def test_what_was_measured_is_consistent(finished: Finished) -> None:
         assert record["examples_per_s"] > 0
         assert len(record["peak_rss_bytes"]) == workers
         assert all(peak > 50e6 for peak in record["peak_rss_bytes"])
+        own = [n > 0 for n in record["variable_bytes"]]
+        assert own == ([True, False] if record["strategy"] == "ps" else [True] * workers)
         assert [len(row) for row in record["tcp_matrix"]] == [workers] * workers
         assert math.fsum(map(math.fsum, record["tcp_matrix"])) == pytest.approx(record["tcp_bytes_per_step"])
         assert record["transform_s"] >= 0

@@ -5,11 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from harness.case_runner import variable_bytes
 from harness.errors import CaseError
 from harness.measure.collector import JOBS, measure
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
@@ -19,12 +21,22 @@ from harness.provision.serving import join_ring, serving_processes
 from harness.worker.artefact import load_summary
 from harness.worker.jobs import Opened
 from strategies.plan import Plan
-from strategies.registry import make_plan
+from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
 N_WORKERS = 2
+Param: TypeAlias = str | int | bool
+MEASURED: list[tuple[str, dict[str, Param]]] = [
+    *(
+        (s.name, {})
+        for s in STRATEGIES
+        if s.strategy_class == "exact" and s.runner == "graph" and not s.single
+    ),
+    ("all-reduce", {"transport": "ring"}),
+    ("ps", {"local_proxy_variable": True}),
+]
 
 
 class Capture:
@@ -40,7 +52,7 @@ class Capture:
         self.batch_size: int = answer[0]
         self.batches: list[list[npt.NDArray[np.generic]]] = answer[1]
 
-    def plan(self, strategy: str, **params: str) -> Plan:
+    def plan(self, strategy: str, **params: Param) -> Plan:
         topology = Topology(replicas_per_task=(1,) * N_WORKERS, batch_size=self.batch_size)
         return make_plan(strategy, params, load_summary(self.folder), topology)
 
@@ -83,21 +95,23 @@ def is_opened(value: object) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("strategy", "params"), [("ps", {}), ("all-reduce", {}), ("all-reduce", {"transport": "ring"})]
-)
+@pytest.mark.parametrize(("strategy", "params"), MEASURED, ids=str)
 def test_measured_bytes_are_those_predicted(
-    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str, params: dict[str, str]
+    cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str, params: dict[str, Param]
 ) -> None:
+    """Those sent in a step, and those of variables in memory."""
     plan = captured.plan(strategy, **params)
     with training(cluster, captured, plan, tmp_path) as processes:
-        measured = measure(processes, n_steps=8, warmup=3, batch_size=captured.batch_size)
+        measured = measure(processes, n_steps=4, warmup=2, batch_size=captured.batch_size)
+        held = variable_bytes(processes)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
     for row, predicted in zip(measured.tcp.matrix, plan.payload_matrix, strict=True):
         assert row == pytest.approx(predicted, rel=0.03)
     assert measured.loss[-1] < measured.loss[0]
     assert all(peak is not None and peak > 100e6 for peak in measured.peak_rss_bytes)
+    # Of replicas, the plan tells what the one owns that owns the most.
+    assert held == pytest.approx([plan.worker_bytes + served for served in plan.server_bytes], rel=0.03)
 
 
 @pytest.mark.parametrize("compressor", ["fp16", "bf16-ef", "topk", "powersgd", "signsgd-ef", "qsgd"])

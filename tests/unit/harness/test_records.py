@@ -91,6 +91,7 @@ _RECORDS = st.builds(
     step_s=_maybe(st.builds(StepSeconds, n=_COUNTS, mean=_maybe(_FLOATS), p99=_maybe(_FLOATS))),
     tcp_matrix=_maybe(st.tuples(st.tuples(_maybe(_FLOATS), _FLOATS), st.tuples(_FLOATS, _FLOATS))),
     peak_rss_bytes=_maybe(st.tuples(_COUNTS, _maybe(_COUNTS))),
+    variable_bytes=_maybe(st.tuples(_COUNTS, _COUNTS)),
     loss=_maybe(st.tuples(_FLOATS, _maybe(_FLOATS))),
     equivalence=_maybe(st.builds(Equivalence, checked=st.booleans(), equivalent=_maybe(st.booleans()))),
     link=_maybe(st.builds(Link, requested_mbit=_maybe(_FLOATS))),

@@ -1,0 +1,84 @@
+"""What workers hold after a step, counted in their servers' tables of resources."""
+
+from collections import Counter
+
+import pytest
+
+# Where a mistake leaves workers waiting for each other, the test must not wait long.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(180)]
+pytest.importorskip("tensorflow")
+
+from matrix import EXACT, PARTITIONED  # noqa: E402
+from servers import running  # noqa: E402
+
+from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.session_runner import WorkerSession  # noqa: E402
+from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
+
+PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}
+
+
+@pytest.fixture(scope="module")
+def case(cases):
+    """Adam has two slots for each variable; the captured step is in float64."""
+    return cases.of("wide-mlp", "adam")
+
+
+def held(case, plan):
+    """Bytes by task."""
+    found = {}
+    with running(programs_of(case.step, plan), case.initial) as cluster:
+        cluster.step(case.batches[0])
+        for told in cluster.each(WorkerSession.held_bytes):
+            found |= told
+    by_task = Counter()
+    for (task, _), n_bytes in found.items():
+        by_task[task] += n_bytes
+    return [by_task[task] for task in range(len(plan.replicas_per_task))]
+
+
+def bytes_of(variables):
+    return sum(element_bytes(v.dtype) * n_elements(v.shape.dims) for v in variables)
+
+
+def of_slots(case):
+    return bytes_of(v for v in case.step.variables if v.slot_of is not None)
+
+
+def of_a_copy(case):
+    """What each replica has of a plan in which it owns nothing alone."""
+    return bytes_of(v for v in case.step.variables if v.slot_of is None)
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1), (2, 1)])
+def test_a_replica_has_its_share_of_the_slots(case, replicas):
+    plan = case.plan("sharded-update", replicas, min_bytes=1)
+    n, everything = sum(replicas), of_slots(case)
+    of_slots_by_task = [
+        found - n_local * of_a_copy(case) for found, n_local in zip(held(case, plan), replicas, strict=True)
+    ]
+    assert sum(of_slots_by_task) == everything
+    # A row or column is not divided; the widest has 16 elements, and Adam two slots.
+    undivided = 2 * 16 * 8
+    for n_local, n_bytes in zip(replicas, of_slots_by_task, strict=True):
+        assert abs(n_bytes - everything * n_local / n) <= n_local * undivided
+    whole = case.plan("all-reduce", replicas).worker_bytes
+    assert plan.worker_bytes <= whole - everything // 2 * (n - 1) // n + undivided // 2  # of float32
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("strategy", ["partitioned-ps", "uneven-partitioned-ps", "sharded-ps"])
+def test_servers_hold_as_much_as_each_other(case, strategy, replicas):
+    found = held(case, case.plan(strategy, replicas, **PARAMS[strategy]))
+    assert sum(found) == of_slots(case) + of_a_copy(case)
+    assert max(found) <= 1.1 * min(found)
+
+
+@pytest.mark.parametrize("strategy", EXACT)
+def test_workers_hold_what_the_plan_says(case, strategy):
+    plan = case.plan(strategy, (1, 1), **PARAMS.get(strategy, {}))
+    served = plan.server_bytes
+    own = plan.worker_bytes
+    # The plan counts in float32, and tells what the replica holds that owns the most.
+    for task, found in enumerate(held(case, plan)):
+        assert found / 2 == pytest.approx(own + served[task], rel=0.03)
