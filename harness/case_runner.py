@@ -22,6 +22,7 @@ from harness.records import Equivalence
 from harness.worker.jobs import Opened, TimedSteps
 from harness.worker.part_values import Held, values_of
 from strategies.plan import Plan, period_of
+from strategies.plan_owners import is_owned
 
 JOBS = "harness.worker.jobs"
 BASELINE = "harness.worker.baseline"
@@ -161,6 +162,12 @@ def _update_notes(processes: ProcessSet, plan: Plan) -> tuple[str, ...]:
     return tuple(str(note) for notes in told if isinstance(notes, tuple) for note in notes)
 
 
+def n_waiting(plan: Plan) -> int:
+    """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
+    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
+    return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
+
+
 @contextmanager
 def ready_processes(
     cluster: Forks, origin: Origin, capture: Capture, plan: Plan, batches: Path, logs: Sequence[Path]
@@ -169,9 +176,7 @@ def ready_processes(
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     document = plan.model_dump_json()
     runner = choose(origin.case.strategy).strategy.runner
-    in_ring = any(node.transport == "tcp" for node in plan.nodes)
-    # A step waits for one sum of the ring at a time.
-    server: dict[str, Any] = {"settings": (int(in_ring),) if runner == "graph" else (document,)}
+    server: dict[str, Any] = {"settings": (n_waiting(plan),) if runner == "graph" else (document,)}
     before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
     job = f"{JOBS}:open_program"
     if runner == "baseline":
@@ -181,7 +186,7 @@ def ready_processes(
         server |= {"server": f"{COORDINATED}:start_cluster", "n_ports": _COORDINATED_PORTS}
         job = f"{COORDINATED}:open_coordinated"
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
-        if in_ring:
+        if n_waiting(plan):
             join_ring(processes, timeout_s=SETUP_S)
         args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
         answers = _each(processes, job, args, stage="transform")

@@ -273,7 +273,8 @@ class _Check:
         transport = self.node.transport
         if transport is None:
             return
-        if not self._reduced or self.v.sparse or self.node.synchronizer == "average":
+        rows = self.v.sparse and not is_owned(self.node)
+        if not self._reduced or rows or self.node.synchronizer == "average":
             self._fail("transport is for dense gradients of collectives", transport, "set it to null")
         if transport == "tcp" and self.n_tasks < 2:
             self._fail("transport tcp needs two workers", "one", "use auto")

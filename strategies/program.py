@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from strategies.ir.fresh import Fresh
 from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, SeedMix
+from strategies.ir.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,8 @@ class Program:
         n_devices: logical CPU devices that the worker's server must offer.
         device_filters: what the session may see.
         group_leader: leader of the collectives, None without collectives.
-        sums: names of the sums that the worker's own transport makes, in their order on every worker; the
-            graph calls Python by `given_token` and `taken_token` of each.
+        transfers: what the worker's own transport moves, in the order of every worker; the graph calls
+            Python by the tokens of each.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -74,17 +75,7 @@ class Program:
     background: tuple[str, ...] = ()
     taken: str | None = None
     progress: str | None = None
-    sums: tuple[str, ...] = ()
-
-
-def given_token(name: str) -> str:
-    """Of the call that hands a worker's vector over for a sum."""
-    return f"{name}/given"
-
-
-def taken_token(name: str) -> str:
-    """Of the call that waits for a sum and returns it."""
-    return f"{name}/taken"
+    transfers: tuple[Transfer, ...] = ()
 
 
 def ref(name: str) -> str:

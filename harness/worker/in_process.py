@@ -127,7 +127,7 @@ class InProcessCluster:
         ]
 
     def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
-        if not any(p.sums for p in programs):
+        if not any(p.transfers for p in programs):
             return [None] * len(programs)
         listeners = [listen(HOST) for _ in programs]
         addresses = [address_of(listener) for listener in listeners]

@@ -142,7 +142,7 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
-    transport = state.get(InRing).ring if program.sums else None
+    transport = state.get(InRing).ring if program.transfers else None
     session = WorkerSession(program, state.get(Served).target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)

@@ -37,8 +37,9 @@ def address_of(listener: socket.socket) -> str:
 class Ring:
     """This worker's place in a ring: it sends to the next worker and receives from the one before.
 
-    A sum takes 2(W−1) rounds of a segment each: W−1 that add up, W−1 that hand the sums on. What a worker
-    receives it sends on as soon as it has added its own, so that rounds flow into each other.
+    A sum takes 2(W−1) rounds of a segment each: W−1 that add up, W−1 that hand the sums on; where each worker
+    needs its own share of it alone, or has something for all, one half of them. What a worker receives it
+    sends on as soon as it has added its own, so that rounds flow into each other.
 
     Source:
         Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations.
@@ -62,6 +63,7 @@ class Ring:
                 connection.settimeout(0.0)
             unless_complete.pop_all()
         self._chunk = np.empty(CHUNK_BYTES, np.uint8)
+        self._spares: list[Vector] = []
 
     def sum(self, values: Vector, total: Vector) -> float:
         """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
@@ -75,20 +77,38 @@ class Ring:
             RingError: a neighbour has gone.
         """
         bounds = [len(values) * k // self._size for k in range(self._size + 1)]
-        # Segment `rank` goes out first, and then each that came in, but for the last.
-        turns = [(self._rank - k) % self._size for k in range(2 * self._size - 1)]
-        own, *arriving = [slice(bounds[k], bounds[k + 1]) for k in turns]
-        sent = [values[own], *(total[segment] for segment in arriving[:-1])]
-        flow = _Flow(self._next, [_bytes(segment) for segment in sent])
-        for k, segment in enumerate(arriving):
-            if k < self._size - 1:
-                self._receive_addend(values[segment], total[segment], flow)
-            else:
-                self._receive(_bytes(total[segment]), flow)
-        while flow.ready_bytes:
-            flow.send()
-            self._wait(flow, receiving=False)
-        return flow.came_s or time.time()
+        first, *others = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
+        added = [(values[segment], total[segment]) for segment in others]
+        handed_on = [(None, total[segment]) for segment in (first, *others[:-1])]
+        return self._pass_on(values[first], [*added, *handed_on])
+
+    def scatter(self, shares: Sequence[Vector], total: Vector) -> float:
+        """Sum vectors over all workers, each for the worker whose share it is; half of the rounds of a sum.
+
+        Args:
+            shares: what this worker has for each, by rank; of one type, and as long on every worker.
+            total: takes the sum of this worker's own share.
+        Returns:
+            as `sum`.
+        Raises:
+            RingError: a neighbour has gone.
+        """
+        first, *passing, own = self._turns()
+        added = [(shares[k], self._spare(i, shares[k])) for i, k in enumerate(passing)]
+        return self._pass_on(shares[first], [*added, (shares[own], total)])
+
+    def gather(self, share: Vector, others: Sequence[Vector]) -> float:
+        """Give all workers this one's share, and take theirs; the other half.
+
+        Args:
+            others: take the shares of all workers, by rank; this worker's place stays as it is.
+        Returns:
+            as `sum`.
+        Raises:
+            RingError: a neighbour has gone.
+        """
+        *_, own = turns = self._turns()
+        return self._pass_on(share, [(None, others[k]) for k in turns if k != own])
 
     def close(self) -> None:
         """End the connections; a sum under way in another thread fails."""
@@ -96,6 +116,38 @@ class Ring:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
+
+    def _turns(self) -> list[int]:
+        """Whose shares pass this worker while they are added up: its own comes last, to stay."""
+        return [(self._rank - k) % self._size for k in range(1, self._size + 1)]
+
+    def _spare(self, number: int, like: Vector) -> Vector:
+        """Memory for what is sent on at once, used again in the next call."""
+        while len(self._spares) <= number:
+            self._spares.append(np.empty(0, np.uint8))
+        if self._spares[number].nbytes < like.nbytes:
+            self._spares[number] = np.empty(like.nbytes, np.uint8)
+        return self._spares[number][: like.nbytes].view(like.dtype)
+
+    def _pass_on(self, first: Vector, arriving: Sequence[tuple[Vector | None, Vector]]) -> float:
+        """Send a vector, then each that came in but for the last.
+
+        Args:
+            arriving: what is added to each, None for nothing, and where it goes.
+        Returns:
+            when the first bytes came, `time.time()`.
+        """
+        sent = [first, *(into for _, into in arriving[:-1])]
+        flow = _Flow(self._next, [_bytes(vector) for vector in sent])
+        for values, into in arriving:
+            if values is None:
+                self._receive(_bytes(into), flow)
+            else:
+                self._receive_addend(values, into, flow)
+        while flow.ready_bytes:
+            flow.send()
+            self._wait(flow, receiving=False)
+        return flow.came_s or time.time()
 
     def _receive_addend(self, values: Vector, total: Vector, flow: "_Flow") -> None:
         """Receive what the workers before have summed of a segment, and add this worker's values."""

@@ -18,7 +18,7 @@ from harness.worker.part_values import Held, of_part
 from harness.worker.python_calls import PythonCalls
 from harness.worker.step_tracer import StepTracer
 from harness.worker.update_loop import Pace, UpdateLoop
-from strategies.program import Program, VariableAccess, ref, taken_token
+from strategies.program import Program, VariableAccess, ref
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
@@ -52,11 +52,12 @@ class WorkerSession:
     Attributes:
         updates: runs beside the steps; None where steps make their updates themselves.
         pace: of steps that updates do not wait for; None where they wait.
-        waits: nodes that wait for a sum of the transport.
+        waits: nodes that wait for what the transport moves.
     Args:
         target: of the worker's server.
         initial: what `load` gives to variables.
-        transport: makes the program's sums and belongs to the session from now on; None where there are none.
+        transport: makes the program's transfers and belongs to the session from now on; None where there are
+            none.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class WorkerSession:
         self.program = program
         self._target = target
         self._initial = initial
-        self._exchange = None if transport is None else Exchange(transport, program.sums)
+        self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
         # What counts from the start of a session is nobody's to read or save.
         self._passing = [access for access in program.variables if not lasts(access)]
         # A variable in parts has an access for each.
@@ -75,7 +76,7 @@ class WorkerSession:
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
         bound = self._calls.bind(graph_def)
-        taken = {taken_token(name) for name in program.sums}
+        taken = {transfer.taken_token for transfer in program.transfers}
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         self._graph = tf.Graph()
         with self._graph.as_default():
@@ -175,7 +176,7 @@ class WorkerSession:
                 self._beside.run = tracer.beside
             if self._exchange is not None:
                 restored.callback(setattr, self._exchange, "seen", None)
-                self._exchange.seen = tracer.summed
+                self._exchange.seen = tracer.moved
             yield tracer
 
     def settle(self, n_workers: int) -> None:

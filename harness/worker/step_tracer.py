@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.equivalence import Array
-from harness.worker.exchange import Summed
+from harness.worker.exchange import Moved
 from strategies.program import Program, ref
 
 v1 = tf.compat.v1
@@ -17,7 +17,7 @@ class StepTracer:
 
     Attributes:
         seen: what TensorFlow tells of each run since `begin`; of a step and what runs beside it, both.
-        summed: takes the sums of the workers' own transport.
+        moved: takes what the workers' own transport moves.
     """
 
     def __init__(self, session: tf.compat.v1.Session, graph: tf.Graph, program: Program) -> None:
@@ -31,12 +31,12 @@ class StepTracer:
         self._beside = [[], [graph.get_operation_by_name(name) for name in program.background]]
         self._options: tf.compat.v1.RunOptions | None = None
         self.seen: list[tf.compat.v1.RunMetadata] = []
-        self.summed: list[Summed] = []
+        self.moved: list[Moved] = []
 
     def begin(self) -> None:
         """Trace from now on; no step may be in flight."""
         self._options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        self.summed.clear()
+        self.moved.clear()
 
     def step(self, *feeds: Array) -> Sequence[Array]:
         """Run a step; see `WorkerSession.step`."""

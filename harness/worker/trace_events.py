@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework.step_stats_pb2 import NodeExecStats
 
 from harness.measure.step_trace import Kind, TraceEvent
-from harness.worker.exchange import Summed
+from harness.worker.exchange import Moved
 
 _RING = "ring"
 # Each ends when another worker, or what runs beside the step, has come so far.
@@ -51,18 +51,18 @@ def operations(metadata: Sequence[tf.compat.v1.RunMetadata], waits: Collection[s
             yield _operation(node, device, waits)
 
 
-def sums(summed: Sequence[Summed]) -> Iterator[TraceEvent]:
-    """The sums that a transport made."""
-    for s in summed:
+def transfers(moved: Sequence[Moved]) -> Iterator[TraceEvent]:
+    """What a transport moved."""
+    for m in moved:
         yield TraceEvent(
             row=_RING,
-            name=s.name,
-            op="sum",
+            name=m.name,
+            op=m.kind,
             kind="transfer",
-            start_s=s.start_s,
-            end_s=s.end_s,
-            ready_s=s.came_s,
-            n_bytes=s.n_bytes,
+            start_s=m.start_s,
+            end_s=m.end_s,
+            ready_s=m.came_s,
+            n_bytes=m.n_bytes,
         )
 
 

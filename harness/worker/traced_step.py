@@ -38,7 +38,7 @@ def trace(session: WorkerSession, feeds: Sequence[Sequence[Array]]) -> WorkerTra
             session.step(feed)
         tracer.begin()
         session.step(last)
-    events = [*trace_events.sums(tracer.summed), *trace_events.operations(tracer.seen, session.waits)]
+    events = [*trace_events.transfers(tracer.moved), *trace_events.operations(tracer.seen, session.waits)]
     if not tracer.seen or not events:
         return None
     kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)

@@ -13,11 +13,8 @@ BUCKETS = (
     CHUNK_SIZE,
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
 )
-PARAMS = (
-    *BUCKETS,
-    Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS)),
-    ACCUMULATE,
-)
+TRANSPORT = Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS))
+PARAMS = (*BUCKETS, TRANSPORT, ACCUMULATE)
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

@@ -10,7 +10,7 @@ from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)
-PARAMS = (MIN_BYTES, BUCKET_BYTES, ACCUMULATE)
+PARAMS = (MIN_BYTES, BUCKET_BYTES, all_reduce.TRANSPORT, ACCUMULATE)
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -29,7 +29,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
     in_parts = family(step, cuts)
     made = []
     for v in step.variables:
-        node = nodes[v.name].model_copy(update={"sparse": v.sparse, "transport": None})
+        node = nodes[v.name].model_copy(update={"sparse": v.sparse})
         owned = owners.get(v.slot_of or v.name)
         if v.name in in_parts and owned is not None:
             axis, sizes = cuts[in_parts[v.name]]
@@ -39,7 +39,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         elif owned is not None:
             node = node.model_copy(update={"owner": owned[0]})
         elif v.sparse:
-            node = node.model_copy(update={"group": None})
+            node = node.model_copy(update={"group": None, "transport": None})
         told = owned is not None and v.gradient_shared and not v.sparse
         made.append(node.model_copy(update={"whole_gradient": told}))
     return made

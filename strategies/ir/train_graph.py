@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from strategies.ir.fresh import Fresh
 from strategies.ir.graph import DType, Graph, Shape, producer
+from strategies.ir.transfer import Transfer
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]
 Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
@@ -184,7 +185,7 @@ class TrainGraph:
         taken: tensor of the number of contributions in an update that the background made; None without one.
         progress: tensor [2] of the step that this task has come to after a step, and whether its contribution
             came too late; None where every step is made and every contribution counts.
-        sums: names of the sums that a transport of the worker's own makes, in their order on every worker.
+        transfers: what a transport of the worker's own moves, in the order of every worker.
         savers: nodes of savers, kept through pruning and never run by a step.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
@@ -204,7 +205,7 @@ class TrainGraph:
     background: tuple[str, ...] = ()
     taken: str | None = None
     progress: str | None = None
-    sums: tuple[str, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     savers: tuple[str, ...] = ()
     handed: tuple[Handed, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)

@@ -1,36 +1,43 @@
-"""The two ends of a sum that a worker's own transport makes, as TensorFlow functions for passes.
+"""The two ends of what a worker's own transport moves, as TensorFlow functions for passes.
 
 Their calls of Python have no token yet.
 """
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import tensorflow as tf
 
 
-def hand_over(*values: tf.Tensor, n_replicas: int) -> tuple[tf.Operation]:
-    """Give the sum of this worker's replicas to the transport as one vector, which travels meanwhile.
+def hand_over(
+    *values: tf.Tensor, counts: tuple[int, ...], n_replicas: int, dtype: int
+) -> tuple[tf.Operation]:
+    """Give the sums of this worker's replicas to the transport, a vector for each share, and go on.
 
     Args:
-        values: all tensors of the first replica, then those of the second, …; of one type.
-    """
-    each = len(values) // n_replicas
-    vectors = [_joined(values[k * each : (k + 1) * each]) for k in range(n_replicas)]
-    summed = vectors[0] if n_replicas == 1 else tf.add_n(vectors)
-    return (tf.raw_ops.PyFunc(input=[summed], token="", Tout=[]),)
-
-
-def take_back(*, shapes: tuple[tuple[int, ...], ...], dtype: int) -> list[tf.Tensor]:
-    """Wait for the sum over all workers, in the shapes of the values.
-
-    Args:
+        values: all tensors of the first replica, share after share, then those of the second, …; of one type.
+        counts: tensors in each share.
         dtype: TensorFlow's number of the type.
     """
-    (vector,) = tf.raw_ops.PyFunc(input=[], token="", Tout=[tf.as_dtype(dtype)])
-    sizes = [math.prod(shape) for shape in shapes]
-    vector = tf.ensure_shape(vector, [sum(sizes)])
-    parts = [vector] if len(sizes) == 1 else tf.split(vector, sizes)
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    rest = iter(values)
+    by_replica = [[_joined(list(islice(rest, n)), dtype) for n in counts] for _ in range(n_replicas)]
+    shares = [
+        vectors[0] if n_replicas == 1 else tf.add_n(vectors) for vectors in zip(*by_replica, strict=True)
+    ]
+    return (tf.raw_ops.PyFunc(input=shares, token="", Tout=[]),)
+
+
+def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) -> list[tf.Tensor]:
+    """Wait for what comes, a vector for each share.
+
+    Args:
+        shares: shapes of the tensors in each. dtype: TensorFlow's number of the type.
+    Returns:
+        the tensors, share after share.
+    """
+    vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=[tf.as_dtype(dtype)] * len(shares))
+    return [t for vector, shapes in zip(vectors, shares, strict=True) for t in _apart(vector, shapes)]
 
 
 def waypoint() -> tuple[tf.Operation]:
@@ -38,6 +45,16 @@ def waypoint() -> tuple[tf.Operation]:
     return (tf.no_op(),)
 
 
-def _joined(values: tuple[tf.Tensor, ...]) -> tf.Tensor:
+def _joined(values: Sequence[tf.Tensor], dtype: int) -> tf.Tensor:
     flat = [tf.reshape(value, [-1]) for value in values]
+    if not flat:
+        return tf.zeros([0], tf.as_dtype(dtype))
     return flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
+
+
+def _apart(vector: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> Iterator[tf.Tensor]:
+    sizes = [math.prod(shape) for shape in shapes]
+    vector = tf.ensure_shape(vector, [sum(sizes)])
+    parts = [vector] if len(sizes) == 1 else tf.split(vector, sizes)
+    for part, shape in zip(parts, shapes, strict=True):
+        yield tf.reshape(part, shape)

@@ -13,6 +13,7 @@ def reduce_scatter(
     order: tuple[int, ...],
     pairs: tuple[tuple[int, int], ...],
     keys: tuple[int, ...],
+    hint: str,
 ) -> tuple[list[tf.Tensor], tf.Operation]:
     """Sum over all members those tensors that this one owns, which sends the others what they own.
 
@@ -26,6 +27,7 @@ def reduce_scatter(
         order: of members in a group.
         pairs: (other member, key of the group of the two).
         keys: an instance key for each piece of what two members exchange; pieces travel at the same time.
+        hint: TensorFlow's implementation.
     Returns:
         the sums of what this member owns, and an operation that runs after all exchanges.
     """
@@ -39,7 +41,7 @@ def reduce_scatter(
         if not length:
             continue
         sent = _padded(shares.get(other), length, values[0].dtype)
-        both = _gathered(sent, (2, group_key), keys)
+        both = _gathered(sent, (2, group_key), keys, hint)
         exchanged.append(both)
         if own_length:
             theirs = tf.split(both, 2)[int(order.index(other) > order.index(rank))]
@@ -59,6 +61,7 @@ def all_gather(
     group_key: int,
     keys: tuple[int, ...],
     dtype: int,
+    hint: str,
 ) -> tuple[list[tf.Tensor], tf.Operation]:
     """Every member's tensors for all.
 
@@ -68,13 +71,14 @@ def all_gather(
         order: of members in the group.
         keys: an instance key for each piece; pieces travel at the same time.
         dtype: number of the type of all tensors.
+        hint: TensorFlow's implementation.
     Returns:
         the other members' tensors, in the order of `shapes`, and an operation that runs after the exchange.
     """
     sizes = {r: [math.prod(s) for s, o in zip(shapes, owners, strict=True) if o == r] for r in order}
     longest = max(map(sum, sizes.values()))
     share = _padded(_flat(own) if own else None, longest, tf.as_dtype(dtype))
-    gathered = _gathered(share, (len(order), group_key), keys)
+    gathered = _gathered(share, (len(order), group_key), keys, hint)
     pieces = iter(_split(gathered, [n for r in order for n in (*sizes[r], longest - sum(sizes[r]))]))
     theirs = {}
     for member in order:
@@ -113,14 +117,19 @@ def _padded(flat: tf.Tensor | None, length: int, dtype: tf.DType) -> tf.Tensor:
     return tf.pad(flat, [[0, missing]]) if missing else flat
 
 
-def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int]) -> tf.Tensor:
+def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hint: str) -> tf.Tensor:
     """All members' shares one after the other, flat; they travel in as many pieces as there are keys."""
     n, group_key = group
     each, longer = divmod(share.shape[0], len(keys))
     sizes = [each + (k < longer) for k in range(len(keys))]
     pieces = [
         tf.raw_ops.CollectiveGatherV2(
-            input=piece, group_size=n, group_key=group_key, instance_key=key, ordering_token=[]
+            input=piece,
+            group_size=n,
+            group_key=group_key,
+            instance_key=key,
+            ordering_token=[],
+            communication_hint=hint,
         )
         for piece, size, key in zip(_split(share, sizes), sizes, keys, strict=True)
         if size

@@ -74,14 +74,14 @@ def _collectives(plan: Plan, task: int, between: Between) -> tuple[Pass, ...]:
     buckets = _buckets(plan)
     compressions = _compressions(plan, served=False)
     small = CompressedAllReduce(task=task, buckets=buckets, compressions=compressions, between=between)
-    hints = {n.variable: n.transport for n in plan.nodes if n.transport in ("ring", "nccl")}
     carried = {n.variable for n in plan.nodes if n.transport == "tcp" and n.compressor is None}
     own = tuple(tuple(name for name in bucket if name in carried) for bucket in buckets)
+    owners = {name: owner for name, owner in _scattered(plan).items() if name in carried}
     return (
         SparseAllGather(task=task, between=between),
         *((small,) if compressions else ()),
-        *((TransportAllReduce(task=task, buckets=own, between=between),) if carried else ()),
-        DenseAllReduce(task=task, buckets=buckets, between=between, hints=hints),
+        *((TransportAllReduce(task=task, buckets=own, between=between, owners=owners),) if carried else ()),
+        DenseAllReduce(task=task, buckets=buckets, between=between, hints=_hints(plan)),
         *hand_on,
     )
 
@@ -102,16 +102,37 @@ def _compressions(plan: Plan, *, served: bool) -> dict[str, Compression]:
 
 def _sharding(plan: Plan, task: int, buckets: tuple[tuple[str, ...], ...]) -> tuple[Pass, ...]:
     """The passes that leave updates to single replicas, none where every replica makes all of them."""
-    synced = [n for n in plan.nodes if n.synchronizer == "all-reduce"]
-    owners = {n.variable: n.owner for n in synced if n.owner is not None}
-    if not owners:
+    made = [n for n in plan.nodes if n.owner is not None and n.synchronizer == "all-reduce"]
+    if not made:
         return ()
-    whole = frozenset(n.variable for n in synced if n.whole_gradient)
-    scattered = {name: owner for name, owner in owners.items() if name not in whole}
+    owners = {n.variable: n.owner for n in made if n.owner is not None}
+    whole = frozenset(n.variable for n in made if n.whole_gradient)
+    carried = frozenset(n.variable for n in made if n.transport == "tcp")
+    scattered = {name: owner for name, owner in _scattered(plan).items() if name not in carried}
     return (
-        ShardUpdates(task=task, buckets=buckets, owners=owners, whole=whole),
-        DenseReduceScatter(task=task, buckets=buckets, owners=scattered),
+        ShardUpdates(
+            task=task, buckets=buckets, owners=owners, whole=whole, carried=carried, hints=_hints(plan)
+        ),
+        *(
+            (DenseReduceScatter(task=task, buckets=buckets, owners=scattered, hints=_hints(plan)),)
+            if scattered
+            else ()
+        ),
     )
+
+
+def _hints(plan: Plan) -> dict[str, str]:
+    """Variable → TensorFlow's implementation of its collective, where one is asked for."""
+    return {n.variable: n.transport for n in plan.nodes if n.transport in ("ring", "nccl")}
+
+
+def _scattered(plan: Plan) -> dict[str, int]:
+    """Variable → rank of the replica that alone gets the sum of its gradient."""
+    return {
+        n.variable: n.owner
+        for n in plan.nodes
+        if n.owner is not None and n.synchronizer == "all-reduce" and not n.whole_gradient
+    }
 
 
 def _buckets(plan: Plan) -> tuple[tuple[str, ...], ...]:

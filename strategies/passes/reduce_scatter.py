@@ -1,7 +1,7 @@
 """Between-graph synchronisation where one replica updates a variable: it alone gets the gradient's sum."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Node
@@ -25,12 +25,14 @@ class DenseReduceScatter:
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
         owners: variable → rank of the replica that gets the sum of its gradient.
+        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
 
     name: ClassVar[str] = "dense-reduce-scatter"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     owners: Mapping[str, int]
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one exchange per bucket and pair of replicas."""
@@ -46,7 +48,8 @@ class DenseReduceScatter:
         for replica in topology.local_replicas(self.task):
             own = {sync_prefix(b): b for b in owned if b.rank == replica.rank}
             for bucket in buckets:
-                nodes, sums, done = _exchange(bucket, own, replica, topology, keys)
+                hint = self.hints.get(bucket.members[0].variable, "auto")
+                nodes, sums, done = _exchange(bucket, own, replica, topology, keys, hint)
                 added += nodes
                 combined |= sums
                 exchanged.append(done)
@@ -74,6 +77,7 @@ def _exchange(
     replica: Replica,
     topology: Topology,
     keys: Mapping[str, int],
+    hint: str,
 ) -> tuple[Sequence[Node], dict[str, Contribution], str]:
     """One replica's nodes, what flows into boundaries of what it owns, and the node that waits for all."""
     rank, n = replica.rank, topology.n_replicas
@@ -86,6 +90,7 @@ def _exchange(
         order=topology.collective_order(),
         pairs=tuple((other, pair_group_key(rank, other, n)) for other in range(n) if other != rank),
         keys=tuple(keys[name] for name in bucket.key_names),
+        hint=hint,
     )
     nodes, (*sums, done) = snippet.splice(
         f"{bucket.name}/replica_{rank}/", [b.contributions[0].values for b in members], device=replica.device

@@ -1,6 +1,6 @@
 """What replicas exchange together when each owns a share: tensors of one bucket and type, each owned."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType
@@ -35,6 +35,17 @@ class ShardBucket:
     def owners(self) -> tuple[int, ...]:
         """The owner of each member."""
         return tuple(member.owner for member in self.members)
+
+    def by_task(self, task_of: Mapping[int, int], n_tasks: int) -> tuple[tuple[Member, ...], ...]:
+        """The members that replicas of each task own.
+
+        Args:
+            task_of: rank → task.
+        """
+        shares: list[list[Member]] = [[] for _ in range(n_tasks)]
+        for member in self.members:
+            shares[task_of[member.owner]].append(member)
+        return tuple(map(tuple, shares))
 
     @property
     def key_names(self) -> tuple[str, ...]:

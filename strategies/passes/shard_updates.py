@@ -1,17 +1,20 @@
 """Updates made by one replica each, which gives the others the new values."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Node, Shape, producer
 from strategies.ir.train_graph import TrainGraph, UpdateRegion, Variable
+from strategies.ir.transfer import Transfer
 from strategies.ir.traversal import ancestors, descendants
 from strategies.numerics.shards import all_gather
 from strategies.passes.collective_keys import GATHER_GROUP_KEY, instance_keys
 from strategies.passes.members import Members
 from strategies.passes.shard_buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.transport_gather import transport_gather
 from strategies.passes.waits import Waits
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -31,6 +34,8 @@ class ShardUpdates:
         buckets: names of the variables of each bucket.
         owners: variable → rank of the replica that alone updates it.
         whole: variables whose dense gradient every replica gets the sum of, not the owner alone.
+        carried: variables whose new values travel by the workers' own transport.
+        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
 
     name: ClassVar[str] = "shard-updates"
@@ -38,6 +43,8 @@ class ShardUpdates:
     buckets: tuple[tuple[str, ...], ...]
     owners: Mapping[str, int]
     whole: frozenset[str] = frozenset()
+    carried: frozenset[str] = frozenset()
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step in which local replicas update what they own.
@@ -80,7 +87,7 @@ class _ShardedStep:
         waits = Waits(
             graph.graph, removed, {t: given[r.variable, r.rank] for r in self._given for t in r.targets}
         )
-        added, values, exchanged = self._exchanges()
+        added, values, exchanged, transfers = self._exchanges()
         added += [self._assignment(r, given, values, waits) for r in self._given]
         nodes = [
             waits.of(node, for_others=node.name not in update)
@@ -102,6 +109,7 @@ class _ShardedStep:
             shared_update=tuple(name for name in graph.shared_update if name not in removed),
             # A replica takes part in exchanges of which it needs nothing itself.
             step_targets=(*graph.step_targets, *exchanged, *summed),
+            transfers=(*graph.transfers, *transfers),
         )
 
     def _handle(self, region: UpdateRegion) -> Node:
@@ -154,29 +162,38 @@ class _ShardedStep:
             device=handle.device,
         )
 
-    def _exchanges(self) -> tuple[list[Node], dict[_Copy, str], list[str]]:
-        """Nodes, copy → the new value that it is given, and nodes that run after the exchanges."""
+    def _exchanges(self) -> tuple[list[Node], dict[_Copy, str], list[str], tuple[Transfer, ...]]:
+        """Nodes, copy → the new value that it is given, nodes that run after the exchanges, and transfers."""
+        shards, writes = self._shards, self._writes()
+        local = self._topology.local_replicas(shards.task)
+        reads: dict[_Copy, Node] = {
+            (v.name, v.rank): _new_value(v, writes[v.handle], replica.device)
+            for replica in local
+            for v in self._graph.variables
+            if v.rank == replica.rank == shards.owners.get(v.name)
+        }
+        made = {copy: node.name for copy, node in reads.items()}
+        gathered = transport_gather(self._buckets(carried=True), made, shards.task, self._topology)
+        added, values, exchanged = [*reads.values(), *gathered.nodes], dict(gathered.values), [*gathered.done]
+        buckets = self._buckets(carried=False)
+        keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
+        for replica, bucket in itertools.product(local, buckets):
+            hint = shards.hints.get(bucket.members[0].variable, "auto")
+            nodes, taken, done = _gather(bucket, made, replica, self._topology, keys, hint)
+            added += nodes
+            values |= taken
+            exchanged.append(done)
+        return added, values, exchanged, gathered.transfers
+
+    def _buckets(self, *, carried: bool) -> tuple[ShardBucket, ...]:
+        """What the workers' own transport gathers, or what TensorFlow's collectives do."""
         owners = self._shards.owners
         members = [
             Member(name=v.name, variable=v.name, dtype=v.dtype, dims=v.shape.dims or (), owner=owners[v.name])
             for v in self._graph.variables
-            if v.name in owners
+            if v.name in owners and (v.name in self._shards.carried) == carried
         ]
-        buckets = shard_buckets("sync/gather", members, self._shards.buckets)
-        keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
-        writes = self._writes()
-        added: list[Node] = []
-        values: dict[_Copy, str] = {}
-        exchanged = []
-        for replica in self._topology.local_replicas(self._shards.task):
-            for bucket in buckets:
-                own = [self._copies[m.name, replica.rank] for m in bucket.members if m.owner == replica.rank]
-                reads = [_new_value(v, writes[v.handle], replica.device) for v in own]
-                nodes, taken, done = _gather(bucket, reads, replica, self._topology, keys)
-                added += [*reads, *nodes]
-                values |= taken
-                exchanged.append(done)
-        return added, values, exchanged
+        return shard_buckets("sync/gather", members, self._shards.buckets)
 
     def _writes(self) -> dict[str, list[str]]:
         """Handle → the assignments that are made here of it."""
@@ -206,14 +223,19 @@ def _new_value(v: Variable, writes: Sequence[str], device: str) -> Node:
 
 
 def _gather(
-    bucket: ShardBucket, own: Sequence[Node], replica: Replica, topology: Topology, keys: Mapping[str, int]
+    bucket: ShardBucket,
+    made: Mapping[_Copy, str],
+    replica: Replica,
+    topology: Topology,
+    keys: Mapping[str, int],
+    hint: str,
 ) -> tuple[Sequence[Node], dict[_Copy, str], str]:
     """One replica's nodes, what it takes from others, and the node that runs after the exchange."""
     rank = replica.rank
-    dims = [m.dims for m in bucket.members if m.owner == rank]
+    own = [m for m in bucket.members if m.owner == rank]
     snippet = trace(
         all_gather,
-        tuple(TensorSpec(dtype=bucket.dtype, shape=Shape(d)) for d in dims),
+        tuple(TensorSpec(dtype=bucket.dtype, shape=Shape(m.dims)) for m in own),
         shapes=tuple(m.dims for m in bucket.members),
         owners=bucket.owners,
         rank=rank,
@@ -221,9 +243,10 @@ def _gather(
         group_key=GATHER_GROUP_KEY,
         keys=tuple(keys[name] for name in bucket.key_names),
         dtype=dtype_number(bucket.dtype),
+        hint=hint,
     )
     nodes, (*values, done) = snippet.splice(
-        f"{bucket.name}/replica_{rank}/", [node.name for node in own], device=replica.device
+        f"{bucket.name}/replica_{rank}/", [made[m.name, rank] for m in own], device=replica.device
     )
     others = ((m.name, rank) for m in bucket.members if m.owner != rank)
     return nodes, dict(zip(others, values, strict=True)), done.removeprefix("^")

@@ -1,19 +1,23 @@
 """Between-graph synchronisation by a transport of the workers' own, which sums while the step goes on."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import ClassVar, TypeAlias
 
-from strategies.ir.graph import Node
+from strategies.ir.graph import DType, Node
+from strategies.ir.sizes import n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.numerics.exchange import hand_over, take_back, waypoint
+from strategies.ir.transfer import Transfer
 from strategies.passes.members import Between, Members
 from strategies.passes.rewire import contribute, sync_prefix
+from strategies.passes.shard_buckets import Member, shard_buckets
 from strategies.passes.sync_all_reduce import collectives, static_dims
-from strategies.program import given_token, taken_token
-from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.passes.transfers import all_given, give, take
 from strategies.topology import Replica, Topology
+
+_Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
+"""Name, the same on all replicas, and rank → what a local replica brings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,96 +30,133 @@ class TransportAllReduce:
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
         between: whose contributions are summed.
+        owners: variable → rank of the replica that alone gets the sum; other boundaries are gone afterwards.
     """
 
     name: ClassVar[str] = "transport-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
+    owners: Mapping[str, int] = field(default_factory=dict)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with two ends of a sum per bucket, and one more for each large tensor."""
         members = Members.of(topology, self.between)
-        brought = _brought(graph, self.buckets, members.local(topology, self.task))
-        if not brought:
+        replicas = members.local(topology, self.task)
+        brought = self._brought(graph, replicas)
+        sums = self._sums(brought, topology)
+        if not sums:
             return graph
         host = topology.host_device(self.task)
-        given: list[Node] = []
-        for name, replicas in brought.items():
-            given += _given(name, replicas, host)
-        handed_over = [node.name for node in given if node.op == "PyFunc"]
-        nodes, (previous,) = trace(waypoint, ()).splice(
-            "sync/handed-over/", [], device=host, control=handed_over
-        )
-        added = [*given, *nodes]
+        added: list[Node] = []
+        for each in sums:
+            shapes = [[brought[name, replicas[0].rank].shape for name in share] for share in each.shares]
+            values = [
+                [brought[name, replica.rank].contributions[0].values for name in chain(*each.shares)]
+                for replica in replicas
+            ]
+            added += give(each.transfer, values, shapes, each.dtype, host)
+        handed_over = all_given("sync/handed-over/", added, host)
+        added += handed_over
+        previous = handed_over[-1].name
         combined: dict[str, Contribution] = {}
-        for name, replicas in brought.items():
-            # One after the other, so that updates with the first run while later ones still travel.
-            nodes, contributions = _taken(name, replicas, host, previous.removeprefix("^"))
-            previous = next(node.name for node in nodes if node.op == "PyFunc")
+        # One after the other, so that updates with the first run while later ones still travel.
+        for each in (each for each in sums if each.kept):
+            dims = [static_dims(brought[name, replicas[0].rank]) for name in each.kept]
+            nodes, totals, previous = take(each.transfer, [dims], each.dtype, host, previous)
             added += nodes
-            combined |= contributions
-        return contribute(graph, combined, added, sums=(*graph.sums, *brought))
+            combined |= self._totals(dict(zip(each.kept, totals, strict=True)), brought)
+        made = contribute(
+            graph,
+            combined,
+            added,
+            # What came here earlier travels once updates are made: after all sums.
+            transfers=(*(each.transfer for each in sums), *graph.transfers),
+        )
+        if not self.owners:
+            return made
+        elsewhere = {b.values for b in brought.values()} - set(combined)
+        return replace(
+            made,
+            boundaries=tuple(b for b in made.boundaries if b.values not in elsewhere),
+            # A worker takes part in sums of which it needs nothing itself.
+            step_targets=(*made.step_targets, handed_over[-1].name),
+        )
+
+    def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> _Brought:
+        names = set(chain(*self.buckets))
+        ranks = {replica.rank for replica in replicas}
+        return {
+            (sync_prefix(b), b.rank): b
+            for b in graph.boundaries
+            if b.variable in names
+            and b.rank is not None
+            and b.rank in ranks
+            and b.indices is None
+            and b.contributions
+            and not b.contributions[0].total
+        }
+
+    def _sums(self, brought: _Brought, topology: Topology) -> Sequence["_Sum"]:
+        """In the order in which backward has all of their members."""
+        first = min((rank for _, rank in brought), default=None)
+        one = {name: b for (name, rank), b in brought.items() if rank == first}
+        order = {name: i for i, name in enumerate(chain(*self.buckets))}
+        made = [*self._for_all(one), *self._for_owners(one, topology)]
+        return sorted(made, key=lambda each: max(order[one[name].variable] for name in chain(*each.shares)))
+
+    def _for_all(self, one: Mapping[str, Boundary]) -> Iterable["_Sum"]:
+        dense = [b for b in one.values() if not self._owned(b)]
+        for name, each in collectives(dense, self.buckets).items():
+            dtype = one[each.members[0]].dtype
+            yield _Sum(transfer=Transfer(name=name), dtype=dtype, shares=(each.members,), kept=each.members)
+
+    def _for_owners(self, one: Mapping[str, Boundary], topology: Topology) -> Iterable["_Sum"]:
+        task_of = {replica.rank: replica.task for replica in topology.replicas()}
+        members = [
+            Member(
+                name=name,
+                variable=b.variable,
+                dtype=b.dtype,
+                dims=static_dims(b),
+                owner=self.owners[b.variable],
+            )
+            for name, b in one.items()
+            if self._owned(b)
+        ]
+        for bucket in shard_buckets("sync/scatter", members, self.buckets):
+            shares = bucket.by_task(task_of, topology.n_tasks)
+            lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
+            names = tuple(tuple(m.name for m in share) for share in shares)
+            yield _Sum(
+                transfer=Transfer(name=bucket.name, kind="scatter", shares=lengths),
+                dtype=bucket.dtype,
+                shares=names,
+                kept=names[self.task],
+            )
+
+    def _owned(self, b: Boundary) -> bool:
+        return b.variable in self.owners
+
+    def _totals(self, totals: Mapping[str, str], brought: _Brought) -> Mapping[str, Contribution]:
+        return {
+            b.values: Contribution(
+                rank=b.contributions[0].rank, values=totals[name], indices=None, weight=1.0, total=True
+            )
+            for (name, rank), b in brought.items()
+            if name in totals and (not self._owned(b) or self.owners[b.variable] == rank)
+        }
 
 
-def _brought(
-    graph: TrainGraph, buckets: Sequence[Sequence[str]], replicas: Sequence[Replica]
-) -> Mapping[str, list[list[Boundary]]]:
-    """Sum → what each replica brings; sums in the order in which backward has all of their members."""
-    names = {name for bucket in buckets for name in bucket}
-    dense = [
-        b
-        for b in graph.boundaries
-        if b.variable in names and b.indices is None and b.contributions and not b.contributions[0].total
-    ]
-    own = [{sync_prefix(b): b for b in dense if b.rank == replica.rank} for replica in replicas]
-    chosen = collectives(list(own[0].values()), buckets)
-    order = {name: i for i, name in enumerate(name for bucket in buckets for name in bucket)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum:
+    """A sum over all workers, of boundaries by the names that they have on all replicas.
 
-    def ready(name: str) -> int:
-        return max(order[own[0][member].variable] for member in chosen[name].members)
+    Attributes:
+        shares: boundaries in each vector that a worker gives. kept: those whose sums come here.
+    """
 
-    return {
-        name: [[by_name[member] for member in chosen[name].members] for by_name in own]
-        for name in sorted(chosen, key=ready)
-    }
-
-
-def _given(name: str, replicas: Sequence[Sequence[Boundary]], host: str) -> tuple[Node, ...]:
-    all_of_them = [b for members in replicas for b in members]
-    snippet = trace(
-        hand_over,
-        tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in all_of_them),
-        n_replicas=len(replicas),
-    )
-    nodes, _ = snippet.splice(
-        f"{name}/hand-over/", [b.contributions[0].values for b in all_of_them], device=host
-    )
-    return _calling(given_token(name), nodes)
-
-
-def _taken(
-    name: str, replicas: Sequence[Sequence[Boundary]], host: str, after: str
-) -> tuple[tuple[Node, ...], dict[str, Contribution]]:
-    first = replicas[0]
-    snippet = trace(
-        take_back,
-        (),
-        shapes=tuple(static_dims(b) for b in first),
-        dtype=dtype_number(first[0].dtype),
-    )
-    nodes, sums = snippet.splice(f"{name}/take-back/", [], device=host, control=[after])
-    combined: dict[str, Contribution] = {}
-    for members in replicas:
-        for b, values in zip(members, sums, strict=True):
-            rank = b.contributions[0].rank
-            combined[b.values] = Contribution(rank=rank, values=values, indices=None, weight=1.0, total=True)
-    return _calling(taken_token(name), nodes), combined
-
-
-def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes of a function whose call of Python has a token by now; it is traced once for all tokens."""
-    return tuple(
-        replace(node, attrs={**node.attrs, "token": token.encode()}) if node.op == "PyFunc" else node
-        for node in nodes
-    )
+    transfer: Transfer
+    dtype: DType
+    shares: tuple[tuple[str, ...], ...]
+    kept: tuple[str, ...]

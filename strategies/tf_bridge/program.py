@@ -41,7 +41,7 @@ def build_program(
         background=step.background,
         taken=step.taken,
         progress=step.progress,
-        sums=step.sums,
+        transfers=step.transfers,
     )
 
 

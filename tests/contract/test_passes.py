@@ -34,6 +34,7 @@ ROWS = [
     ("local-sgd", 1, "combine-local"),
     ("sharded-update", 0, "shard-updates"),
     ("sharded-update", 1, "dense-reduce-scatter"),
+    ("sharded-update", 1, "transport-all-reduce"),
     ("ps", 1, "replicate"),
     ("ps", 1, "combine-local"),
     ("ps", 0, "sync-ps"),
@@ -41,6 +42,7 @@ ROWS = [
     ("ps-load-balancing", 0, "place"),
     ("ps-load-balancing", 1, "place"),
 ]
+BY_COLLECTIVES = ("dense-all-reduce", "dense-reduce-scatter")
 
 
 @pytest.fixture(params=CAPTURES, ids="-".join)
@@ -56,7 +58,7 @@ def text_of(step):
 @pytest.mark.parametrize(("strategy", "task", "name"), ROWS, ids=str)
 def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(case, strategy, task, name):
     # Over another transport there is nothing left for the collectives.
-    params = {"transport": "ring"} if name == "dense-all-reduce" else {}
+    params = {"transport": "ring"} if name in BY_COLLECTIVES else {}
     plan = case.plan(strategy, (2, 2), **params)
     topology = topology_of(plan)
     step = case.step
@@ -84,6 +86,10 @@ def test_the_rows_name_every_pass(cases):
         (strategy, each.name)
         for strategy in ("ps", "all-reduce", "hierarchical-all-reduce", "local-sgd", "sharded-update")
         for each in passes_of(case.plan(strategy, (2, 2)), 0)
+    }
+    planned |= {
+        ("sharded-update", each.name)
+        for each in passes_of(case.plan("sharded-update", (2, 2), transport="ring"), 0)
     }
     assert {name for _, name in named} == {name for _, name in planned}
 
@@ -132,6 +138,6 @@ def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(case):
             nodes = prune(step.graph, step.roots()).nodes
             shared = {(n.attrs["shared_name"], n.op, n.device) for n in nodes if n.op in meet}
             members = [n for n in nodes if n.op.startswith("Collective")]
-            found.append((shared, len(members) / len(topology.local_replicas(task)), step.sums))
+            found.append((shared, len(members) / len(topology.local_replicas(task)), step.transfers))
         assert found[0] == found[1]
         assert any(found[0])

@@ -9,10 +9,12 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(180)]
 tf = pytest.importorskip("tensorflow")
 
+import numpy as np  # noqa: E402
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS  # noqa: E402
 from servers import running  # noqa: E402
 
 from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.ring import Ring  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import shards  # noqa: E402
 from strategies.passes import reduce_scatter, shard_updates  # noqa: E402
@@ -44,6 +46,21 @@ def test_equivalent(cases, combination):
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
     assert verdict.tolerance < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("workload", "optimizer", "replicas"),
+    [
+        ("digits-cnn", "adam", (1, 1)),
+        ("digits-mlp", "adamw-clipped", (1, 1, 1)),
+        ("word-lm", "rmsprop", (2, 1)),
+        ("wide-mlp", "momentum", (1, 2)),
+    ],
+)
+def test_equivalent_by_tensorflows_collectives(cases, workload, optimizer, replicas):
+    case = cases.of(workload, optimizer)
+    plan = case.plan("sharded-update", replicas, **PARAMS, transport="ring")
+    assert case.check(plan).equivalent
 
 
 def test_slots_are_seen_once_and_variables_on_every_replica(cases):
@@ -88,6 +105,7 @@ def left_out(*values, owners, rank, **rest):
     return [v for v, owner in zip(values, owners, strict=True) if owner == rank], done
 
 
+SOUND_SCATTER = Ring.scatter
 SOUND_REGION = shard_updates._region
 
 
@@ -97,11 +115,29 @@ def not_taken(region, given, removed):
     return replace(made, targets=()) if set(made.targets) & set(given.values()) else made
 
 
+def own_alone(ring, shares, total):
+    np.copyto(total, shares[ring._rank])
+
+
+def anothers_share(ring, shares, total):
+    """What a neighbour should get comes here as well."""
+    SOUND_SCATTER(ring, shares, total)
+    total[: len(shares[ring._rank - 1])] = shares[ring._rank - 1][: len(total)]
+
+
+def nothing_comes(ring, share, others):
+    for place in others:
+        place.fill(0)
+
+
 MISTAKES = {
     "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
     "swapped-shards-of-values": (shard_updates, "all_gather", backwards(shards.all_gather)),
     "dropped-sync": (reduce_scatter, "reduce_scatter", left_out),
     "dropped-gather": (shard_updates, "_region", not_taken),
+    "dropped-sync-in-ring": (Ring, "scatter", own_alone),
+    "another's-share-in-ring": (Ring, "scatter", anothers_share),
+    "dropped-gather-in-ring": (Ring, "gather", nothing_comes),
 }
 
 
@@ -109,7 +145,7 @@ MISTAKES = {
 def test_mistakes_are_noticed(cases, monkeypatch, mistake):
     module, name, wrong = MISTAKES[mistake]
     case = cases.of("digits-mlp", "momentum")
-    plan = case.plan("sharded-update", (1, 1), **PARAMS)
+    plan = case.plan("sharded-update", (1, 1), **PARAMS, transport="tcp" if module is Ring else "ring")
     assert case.check(plan).equivalent
     monkeypatch.setattr(module, name, wrong)
     assert not case.check(plan).equivalent

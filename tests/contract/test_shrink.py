@@ -17,7 +17,7 @@ from strategies.passes import (  # noqa: E402
     combine_local,
     ps_accumulator,
     sync_all_reduce,
-    transport_all_reduce,
+    transfers,
 )
 
 TOPOLOGY = (2, 1)
@@ -33,8 +33,8 @@ def no_collective(*tensors: Any, shapes: Any, **_: Any) -> list[Any]:
     return [tf.identity(value) for value in tensors[: len(shapes)]]
 
 
-def a_constant(*, shapes: Any, dtype: Any) -> list[Any]:
-    taken = take_back(shapes=shapes, dtype=dtype)
+def a_constant(*, shares: Any, dtype: Any) -> list[Any]:
+    taken = take_back(shares=shares, dtype=dtype)
     return [tf.ones_like(value) for value in taken]
 
 
@@ -53,7 +53,7 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
         ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
         (RING, sync_all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", transport_all_reduce, "take_back", a_constant, "transport-all-reduce", False),
+        ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
         ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
         ("ps", ps_accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.case_runner import variable_bytes
+from harness.case_runner import n_waiting, variable_bytes
 from harness.errors import CaseError
 from harness.measure.collector import JOBS, measure
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
@@ -35,6 +35,7 @@ MEASURED: list[tuple[str, dict[str, Param]]] = [
         if s.strategy_class == "exact" and s.runner == "graph" and not s.single
     ),
     ("all-reduce", {"transport": "ring"}),
+    ("sharded-update", {"transport": "ring"}),
     ("ps", {"local_proxy_variable": True}),
 ]
 
@@ -74,9 +75,9 @@ def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capt
 @contextmanager
 def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Iterator[ProcessSet]:
     paths = [logs / f"worker-{k}.log" for k in range(N_WORKERS)]
-    in_ring = any(node.transport == "tcp" for node in plan.nodes)
-    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, settings=(int(in_ring),)) as processes:
-        if in_ring:
+    settings = (n_waiting(plan),)
+    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, settings=settings) as processes:
+        if n_waiting(plan):
             join_ring(processes)
         document = plan.model_dump_json()
         args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]

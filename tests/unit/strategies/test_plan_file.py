@@ -446,7 +446,7 @@ MISTAKES = {
     ),
     "owner of what travels small": (
         "sharded-update",
-        put("w", compressor={"name": "fp16"}),
+        put("w", compressor={"name": "fp16"}, transport="ring"),
         "'w': a gradient that goes to an owner travels as it is, got a compressor",
     ),
     "slot of another owner": (

@@ -6,9 +6,10 @@ import pytest
 
 from harness.worker.exchange import Exchange
 from harness.worker.ring import RingError
-from strategies.program import given_token, taken_token
+from strategies.ir.transfer import Transfer
 
 TIMEOUT_S = 30
+FIRST, SECOND = Transfer(name="first"), Transfer(name="second")
 
 
 class Doubling:
@@ -25,6 +26,14 @@ class Doubling:
         np.multiply(values, 2, out=total)
         return time.time()
 
+    def scatter(self, shares, total):
+        np.multiply(shares[0], 2, out=total)
+        return time.time()
+
+    def gather(self, share, others):
+        others[1].fill(share[0])
+        return time.time()
+
     def close(self):
         self.closed.put(True)
 
@@ -36,7 +45,7 @@ def transport():
 
 @pytest.fixture
 def exchange(transport):
-    exchange = Exchange(transport, ["first", "second"])
+    exchange = Exchange(transport, [FIRST, SECOND], 0)
     yield exchange
     exchange.close()
     assert transport.closed.get(timeout=TIMEOUT_S)
@@ -47,29 +56,47 @@ def calls(exchange):
     return exchange.calls()
 
 
-def give(calls, name, length):
-    calls[given_token(name)](np.ones(length, np.float32))
+def give(calls, transfer, length):
+    calls[transfer.given_token](np.ones(length, np.float32))
 
 
-def take(calls, name):
-    return calls[taken_token(name)]()
+def take(calls, transfer):
+    (total,) = calls[transfer.taken_token]()
+    return total
 
 
 def test_sums_are_made_in_one_order_however_vectors_come(calls, transport):
     for _ in range(3):
-        give(calls, "second", 2)
-        give(calls, "first", 1)
-        np.testing.assert_array_equal(take(calls, "second"), [2, 2])
-        np.testing.assert_array_equal(take(calls, "first"), [2])
+        give(calls, SECOND, 2)
+        give(calls, FIRST, 1)
+        np.testing.assert_array_equal(take(calls, SECOND), [2, 2])
+        np.testing.assert_array_equal(take(calls, FIRST), [2])
     assert transport.lengths == [1, 2] * 3
+
+
+def test_of_shares_comes_what_has_something_in_it(transport):
+    scatter = Transfer(name="scatter", kind="scatter", shares=(3, 0))
+    other = Transfer(name="other", kind="scatter", shares=(0, 3))
+    gather = Transfer(name="gather", kind="gather", shares=(3, 2))
+    exchange = Exchange(transport, [other, scatter, gather], 0)
+    calls, exchange.seen = exchange.calls(), []
+    full, empty = np.ones(3, np.float32), np.ones(0, np.float32)
+    for _ in range(2):
+        calls[gather.given_token](full)
+        calls[scatter.given_token](full, empty)
+        calls[other.given_token](empty, full)  # nobody takes what does not come
+        np.testing.assert_array_equal(take(calls, scatter), [2, 2, 2])
+        np.testing.assert_array_equal(take(calls, gather), [1, 1])
+    exchange.close()
+    assert [m.n_bytes for m in exchange.seen] == [12, 12, 20] * 2
 
 
 def test_a_total_that_nobody_holds_is_used_again_and_one_that_is_held_stays(calls):
     def total(value):
-        calls[given_token("first")](np.full(4, value, np.float32))
-        give(calls, "second", 1)
-        take(calls, "second")
-        return take(calls, "first")
+        calls[FIRST.given_token](np.full(4, value, np.float32))
+        give(calls, SECOND, 1)
+        take(calls, SECOND)
+        return take(calls, FIRST)
 
     address = total(1).ctypes.data
     assert address % 64 == 0
@@ -81,24 +108,24 @@ def test_a_total_that_nobody_holds_is_used_again_and_one_that_is_held_stays(call
 
 
 def test_a_failure_reaches_whoever_waits_now_and_later(calls):
-    give(calls, "first", 13)
-    for name in ("first", "second", "second"):
+    give(calls, FIRST, 13)
+    for transfer in (FIRST, SECOND, SECOND):
         with pytest.raises(RingError, match="the next worker has gone"):
-            take(calls, name)
+            take(calls, transfer)
 
 
 def test_sums_are_told_of_while_somebody_looks(exchange, calls):
     for looking in (False, True, False):
         exchange.seen, seen = ([], exchange.seen) if looking else (None, exchange.seen)
-        for name, length in (("first", 1), ("second", 2)):
-            give(calls, name, length)
-            take(calls, name)
+        for transfer, length in ((FIRST, 1), (SECOND, 2)):
+            give(calls, transfer, length)
+            take(calls, transfer)
     assert [(s.name, s.n_bytes) for s in seen] == [("first", 4), ("second", 8)]
     assert all(s.start_s <= s.came_s <= s.end_s for s in seen)
 
 
 def test_the_end_reaches_whoever_waits(transport):
-    exchange = Exchange(transport, ["first"])
+    exchange = Exchange(transport, [FIRST], 0)
     exchange.close()
     with pytest.raises(RingError, match="exchange: the session has ended"):
-        take(exchange.calls(), "first")
+        take(exchange.calls(), FIRST)

@@ -64,7 +64,7 @@ def test_rows_that_no_single_replica_updates_travel_alone():
 def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
     """`(N-1)/N * S` for the reduce-scatter, and the same again for the all-gather."""
     n, s = 3, 4 * 6 * 12
-    made = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n)
+    made = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n, transport="ring")
     assert made.payload_bytes_per_step == n * 2 * (n - 1) * s // n
     scattered, ring = s // n, (n - 1) * s // n
     assert made.payload_matrix == (
@@ -72,12 +72,27 @@ def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
         (scattered, 0, scattered + ring),
         (scattered + ring, scattered, 0),
     )
+    # Through the workers' own ring, both go from each to the next.
+    carried = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n)
+    assert carried.payload_matrix == ((0, 2 * ring, 0), (0, 0, 2 * ring), (2 * ring, 0, 0))
+
+
+def test_as_many_bytes_as_an_all_reduce_whatever_shares_are_like():
+    variables = [owned(name, size) for name, size in zip("abcde", (50, 30, 20, 7, 1), strict=True)]
+    for replicas in ((1, 1), (1, 1, 1), (2, 1), (1, 2, 1)):
+        made = plan(*variables, replicas=replicas, min_bytes=1000)
+        reduced = make_plan(
+            "all-reduce", {}, step_of(*variables), Topology(replicas_per_task=replicas, batch_size=24)
+        )
+        assert made.payload_bytes_per_step == pytest.approx(reduced.payload_bytes_per_step, abs=9)
 
 
 def test_padding_counts():
-    """Shares of 30 and 20 floats travel as 30 each way."""
-    made = plan(owned("a", 30), owned("b", 20), min_bytes=1000)
+    """Shares of 30 and 20 floats travel as 30 each way, but through the workers' own ring."""
+    made = plan(owned("a", 30), owned("b", 20), min_bytes=1000, transport="ring")
     assert made.payload_matrix == ((0, 4 * 60), (4 * 60, 0))
+    carried = plan(owned("a", 30), owned("b", 20), min_bytes=1000)
+    assert carried.payload_matrix == ((0, 4 * (20 + 30)), (4 * (30 + 20), 0))
 
 
 def test_a_gradient_that_all_read_is_reduced_for_all():

@@ -58,6 +58,7 @@ def test_owners_get_sums(n, owners, keys):
             order=tuple(range(n)),
             pairs=pairs,
             keys=keys,
+            hint="auto",
         )
         return sums, done
 
@@ -82,6 +83,7 @@ def test_all_get_what_owners_have(n, owners, keys):
             group_key=GATHER_GROUP_KEY,
             keys=keys,
             dtype=tf.float64.as_datatype_enum,
+            hint="auto",
         )
 
     made = [values_of(owner)[k] for k, owner in enumerate(owners)]

@@ -94,6 +94,7 @@ def tiny() -> TrainGraph:
         ("sharded-update", 0, "shard-updates"),
         ("sharded-update", 0, "dense-reduce-scatter"),
         ("sharded-update", 1, "dense-reduce-scatter"),
+        ("sharded-update", 1, "transport-all-reduce"),
         ("ps", 0, "replicate"),
         ("ps", 0, "combine-local"),
         ("ps", 0, "sync-ps"),
@@ -104,7 +105,8 @@ def tiny() -> TrainGraph:
 def test_golden(strategy, task, name):
     step = tiny()
     # Over the workers' own transport there is nothing left for the collectives.
-    params = {"transport": "ring"} if name == "dense-all-reduce" else {}
+    by_collectives = name in ("dense-all-reduce", "shard-updates", "dense-reduce-scatter")
+    params = {"transport": "ring"} if by_collectives else {}
     plan = make_plan(
         strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2, 1), batch_size=3)
     )

@@ -1,0 +1,40 @@
+"""What workers move through a transport of their own, once in a step."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Something that all workers do together: each gives, goes on, and takes what comes when it needs it.
+
+    Attributes:
+        name: the same on all workers.
+        kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
+            which everybody gets the shares of all others.
+        shares: elements of each worker's share, by task; empty for a sum.
+    """
+
+    name: str
+    kind: Literal["sum", "scatter", "gather"] = "sum"
+    shares: tuple[int, ...] = ()
+
+    def comes(self, task: int, length: int) -> tuple[int, ...]:
+        """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.
+
+        Args:
+            length: of the first vector that it gave.
+        """
+        if self.kind == "gather":
+            return tuple(0 if k == task else n for k, n in enumerate(self.shares))
+        return (length if self.kind == "sum" else self.shares[task],)
+
+    @property
+    def given_token(self) -> str:
+        """Of the call that gives a vector, or for a scatter one for each worker, and returns."""
+        return f"{self.name}/given"
+
+    @property
+    def taken_token(self) -> str:
+        """Of the call that waits for what comes: a vector, or for a gather one of each other worker."""
+        return f"{self.name}/taken"
