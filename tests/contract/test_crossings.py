@@ -8,6 +8,9 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from crossings import crossings  # noqa: E402
+from matrix import PARTITIONED  # noqa: E402
+
+SERVED = ("ps", "ps-load-balancing", "partitioned-ps", "uneven-partitioned-ps", "sharded-ps")
 
 
 def read_across(case, plan):
@@ -44,17 +47,38 @@ def test_proxies_lower_the_reads_of_a_worker_to_one_of_each_variable(cases):
     assert {key: reads[key] for key in remote} == dict.fromkeys(remote, 1)
 
 
-@pytest.mark.parametrize("params", [{}, {"local_proxy_variable": True}], ids=str)
-@pytest.mark.parametrize("strategy", ["ps", "ps-load-balancing"])
-def test_servers_send_and_receive_what_the_plan_predicts(cases, strategy, params):
-    case = cases.of("wide-mlp", "momentum")
-    plan = case.plan(strategy, (1, 2, 1), **params)
-    sent = [[0] * 3 for _ in range(3)]
+def sent_between_tasks(case, plan):
+    """[sender][receiver] → bytes of a step."""
+    n = len(plan.replicas_per_task)
+    sent = [[0] * n for _ in range(n)]
     for c in crossings(case, plan):
         sent[c.sender][c.receiver] += c.n_bytes
+    return sent
+
+
+@pytest.mark.parametrize("params", [{}, {"local_proxy_variable": True}], ids=str)
+@pytest.mark.parametrize("strategy", SERVED)
+def test_servers_send_and_receive_what_the_plan_predicts(cases, strategy, params):
+    case = cases.of("wide-mlp", "momentum")
+    plan = case.plan(strategy, (1, 2, 1), **params, **PARTITIONED.get(strategy, {}))
+    sent = sent_between_tasks(case, plan)
     for row, predicted in zip(sent, plan.payload_matrix, strict=True):
         # A learning rate is read across too.
         assert row == pytest.approx(predicted, rel=0.03)
+
+
+@pytest.mark.parametrize("strategy", SERVED)
+def test_the_busiest_server_moves_its_share_for_every_other_worker_each_way(cases, strategy):
+    case = cases.of("wide-mlp", "momentum")
+    plan = case.plan(strategy, (1, 1, 1), **PARTITIONED.get(strategy, {}))
+    sent = sent_between_tasks(case, plan)
+    # Momentum has a slot for each variable, which stays where it is.
+    shares = [served / 2 for served in plan.server_bytes]
+    busiest = shares.index(max(shares))
+    for moved in (sent[busiest], [row[busiest] for row in sent]):
+        # A worker also moves what others serve.
+        own = sum(shares) - shares[busiest]
+        assert sum(moved) == pytest.approx(2 * shares[busiest] + own, rel=0.03)
 
 
 @pytest.mark.parametrize("model", ["loops-and-branches", "recurrent", "looked-up", "accumulated"])
