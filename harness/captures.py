@@ -13,6 +13,7 @@ from harness.matrix import Case, global_batch
 from harness.provision.failures import USER_ERROR
 from harness.worker.study import CapturedWorkload
 from strategies.builders.micro_batches import n_micro_batches
+from strategies.builders.waiting import has_global_statistics
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, StepSummary
 from strategies.topology import Topology
@@ -165,6 +166,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
         batch_size=global_batch(case, capture.facts.batch_size),
         device="gpu" if case.device == "gpu" else "cpu",
         micro_batches=_micro_batches(case),
+        global_statistics=case.n_replicas > 1 and has_global_statistics(choose(case.strategy).params),
     )
 
 

@@ -42,6 +42,8 @@ def payload_matrix(
                 n_steps = period if part.synchronizer == "average" else 1
                 _add_collective(sent, part, variable, topology, n_steps)
     shards.send(sent, topology)
+    if topology.global_statistics:
+        _add_ring(sent, topology.n_tasks, sum(each.bytes for each in step.statistics))
     return tuple(tuple(round(value) for value in row) for row in sent)
 
 
@@ -108,8 +110,19 @@ def _add_collective(
         crossing = 2 * (n - 1) / n * _encoded_bytes(node)
     else:
         crossing = (n - 1) * _encoded_bytes(node)
-    for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
-        sent[task][(task + 1) % topology.n_tasks] += crossing / n_steps
+    _add_crossing(sent, crossing / n_steps)
+
+
+def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:
+    """A ring all-reduce of so many bytes between n members, one of each task."""
+    _add_crossing(sent, 2 * (n - 1) / n * n_bytes)
+
+
+def _add_crossing(sent: Matrix, crossing: float) -> None:
+    """What goes from each task to the next."""
+    n_tasks = len(sent)
+    for task in range(n_tasks if n_tasks > 1 else 0):
+        sent[task][(task + 1) % n_tasks] += crossing
 
 
 def _encoded_bytes(node: PlanNode) -> int:

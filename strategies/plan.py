@@ -55,6 +55,18 @@ class VariableSummary(Frozen):
     gradient_shared: bool = False
 
 
+class StatisticSummary(Frozen):
+    """Statistics of a batch that a layer normalises by.
+
+    Attributes:
+        layer: path.
+        bytes: of all that could cross replicas in a step: its statistics, and their gradients.
+    """
+
+    layer: str
+    bytes: int
+
+
 class BatchSummary(Frozen):
     """A fed component of the batch: its path in the dataset's structure, its shape, batch axis first."""
 
@@ -64,12 +76,18 @@ class BatchSummary(Frozen):
 
 
 class StepSummary(Frozen):
-    """A captured step as builders, reports and `plan` see it: no graph, no TensorFlow."""
+    """A captured step as builders, reports and `plan` see it: no graph, no TensorFlow.
+
+    Attributes:
+        own_statistics: layer → why its statistics cannot become those of the whole batch.
+    """
 
     workload: str
     n_nodes: int
     variables: tuple[VariableSummary, ...]
     batch: tuple[BatchSummary, ...]
+    statistics: tuple[StatisticSummary, ...] = ()
+    own_statistics: Mapping[str, str] = {}
     sparse_duplicates: Literal["merged"] = "merged"
     notes: tuple[str, ...] = ()
 
@@ -146,6 +164,7 @@ class Plan(Frozen):
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns, the one that owns the most.
+        statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
     """
 
     workload: str
@@ -160,6 +179,7 @@ class Plan(Frozen):
     payload_matrix: tuple[tuple[int, ...], ...]
     server_bytes: tuple[int, ...]
     worker_bytes: int
+    statistics: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
 
 

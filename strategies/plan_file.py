@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from strategies.builders import local, parameter_server
 from strategies.builders.base import ParamValue, Strategy
+from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan_check import check_nodes
@@ -137,6 +138,7 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
         )
         given = document.strategy_params.items()
         params = {k: check_param(own.name, KNOBS[k], v) if k in KNOBS else v for k, v in given}
+        check_apart(params)
         knobs = {p.name: p.default for p in parameter_server.PARAMS} | params
         return replace(own, strategy_class=parameter_server.settle(knobs, "exact")), params
     if made_with.runner != "graph":

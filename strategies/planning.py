@@ -8,6 +8,7 @@ from strategies import compressors
 from strategies.builders import local
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.builders.micro_batches import n_micro_batches
+from strategies.builders.waiting import SYNC_BATCH_NORM, check_apart, has_global_statistics
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import Plan, PlanNode, StepSummary, period_of
@@ -37,6 +38,7 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
         raise StrategyError(
             f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
         )
+    check_apart(values)
     compression, filled = compressors.choose(strategy.name, values)
     made = strategy.strategy_class if compression is None else "bounded"
     if strategy.settle is not None:
@@ -87,14 +89,26 @@ def assembled(
         notes: what to say beside what the step has to say.
     Raises:
         StrategyError: the batch has fewer examples than micro-batches.
-        UnsupportedError: one replica is to take its examples in micro-batches.
+        UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
+            statistics of the whole batch.
     """
-    topology = replace(topology, micro_batches=n_micro_batches(values))
+    topology = replace(
+        topology,
+        micro_batches=n_micro_batches(values),
+        global_statistics=topology.n_replicas > 1 and has_global_statistics(values),
+    )
     if topology.n_replicas == 1 and topology.micro_batches > 1:
         raise UnsupportedError(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
+    if topology.global_statistics:
+        _check_statistics(strategy, step)
+        if not step.statistics:
+            notes = (
+                *notes,
+                f"{SYNC_BATCH_NORM.name}: no layer normalises by its batch, nothing to synchronise",
+            )
     matrix = payload_matrix(step, nodes, topology, period=period_of(values))
     return Plan(
         workload=step.workload,
@@ -109,8 +123,17 @@ def assembled(
         payload_matrix=matrix,
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
+        statistics=step.statistics if topology.global_statistics else (),
         notes=(*step.notes, *notes),
     )
+
+
+def _check_statistics(strategy: Strategy, step: StepSummary) -> None:
+    for layer, reason in step.own_statistics.items():
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: sync_batch_norm=true: layer {layer!r} {reason}, or drop "
+            "sync_batch_norm"
+        )
 
 
 def topology_of(plan: Plan) -> Topology:
@@ -120,6 +143,7 @@ def topology_of(plan: Plan) -> Topology:
         batch_size=plan.batch_size,
         device=plan.device,
         micro_batches=n_micro_batches(plan.strategy_params),
+        global_statistics=sum(plan.replicas_per_task) > 1 and has_global_statistics(plan.strategy_params),
     )
 
 

@@ -179,6 +179,8 @@ KNOBS: Mapping[str, str] = {
     "servers": "workers that have a parameter server beside them, the first ones; all if left out",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
+    "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
+    "does on the whole batch; they and their gradients are payload",
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
     "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, else what TensorFlow chooses",
 }

@@ -7,7 +7,7 @@ from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph, Variable
 from strategies.ir.update_reach import update_reach
 from strategies.passes.hoist_reads import HoistReads
-from strategies.plan import BatchSummary, StepSummary, VariableSummary
+from strategies.plan import BatchSummary, StatisticSummary, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 
@@ -50,5 +50,16 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
         n_nodes=len(step.graph.nodes),
         variables=tuple(of(v) for v in step.variables),
         batch=tuple(BatchSummary(path=b.path, dtype=b.dtype, shape=b.shape.dims or ()) for b in step.batch),
+        statistics=_statistics(step),
+        own_statistics=dict(step.own_statistics),
         notes=step.notes,
     )
+
+
+def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:
+    """Layers with statistics of the batch, in the order in which they are called."""
+    sizes: dict[str, int] = {}
+    for each in step.statistics:
+        n_bytes = element_bytes(each.dtype) * n_elements(each.shape.dims or ())
+        sizes[each.layer] = sizes.get(each.layer, 0) + n_bytes
+    return tuple(StatisticSummary(layer=layer, bytes=n_bytes) for layer, n_bytes in sizes.items())

@@ -59,12 +59,14 @@ class Topology:
         batch_size: B, examples in the global batch.
         device: what a replica runs on.
         micro_batches: k, in which a replica takes its examples, one after the other.
+        global_statistics: layers that normalise by statistics of a batch take those of the whole one.
     """
 
     replicas_per_task: tuple[int, ...]
     batch_size: int
     device: Device = "cpu"
     micro_batches: int = 1
+    global_statistics: bool = False
 
     def __post_init__(self) -> None:
         if not self.replicas_per_task or min(self.replicas_per_task) < 1:

@@ -52,6 +52,10 @@ def _show(document: Mapping[str, object]) -> None:
     output.say(
         f"payload, all workers together: {output.n_bytes(document['payload_bytes_per_step'])} per step"
     )
+    statistics = document["statistics"]
+    if isinstance(statistics, Sequence) and statistics:
+        n_bytes = sum(item["bytes"] for item in statistics if isinstance(item, Mapping))
+        output.say(f"statistics of {len(statistics)} layers and their gradients: {output.n_bytes(n_bytes)}")
     for key in ("server_bytes", "worker_bytes"):
         output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
 

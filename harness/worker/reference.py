@@ -2,7 +2,8 @@
 
 For every step the shards (of replicas, or of their micro-batches) are taken one after the other from the same
 state; gradients are combined outside of TensorFlow in float64 and fed at the boundary, the update runs once,
-and forward state is merged by its rule.
+and forward state is merged by its rule. Where shards share the statistics of the batch, these are combined
+and fed in the same way before, level by level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,6 +98,15 @@ def first_crossing(
         return reference.crossing(batch)[1]
 
 
+def first_statistics(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Mapping[str, Array]:
+    """What all shards have together of each statistic in the first step, by `Statistic.node`."""
+    with _Reference(step, initial, topology) as reference:
+        reference.begin(PLAIN)
+        return reference.joint_statistics(batch)
+
+
 class _Reference:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
@@ -112,6 +122,8 @@ class _Reference:
         self._topology = topology
         self._shards = topology.shards()
         self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
+        joint = topology.global_statistics and len(self._shards) > 1
+        self._statistics = step.statistics if joint else ()
         self._replica_targets = replica_targets(step)
         self.starts_over = reseed(step.graph, 1) is step.graph
         alone = Topology(replicas_per_task=(1,), batch_size=max(s.examples for s in self._shards))
@@ -168,23 +180,54 @@ class _Reference:
         shards = self._shards_of(batch)
         crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in shards]
         loss = 0.0
+        joint = self.joint_statistics(batch)
         for i in self._rounding.order(len(shards)):
             shard = shards[i]
-            value, crossed[i] = self._forward(shard, [part[shard.start : shard.stop] for part in batch])
+            value, crossed[i] = self._forward(shard, _examples(shard, batch), joint)
             loss += value * shard.examples / shards[-1].stop
         return loss, {b.values: self._combine(b, crossed, shards) for b in self._step.boundaries}
+
+    def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
+        """Statistics of a global batch by node, where shards share them; each level needs those before it."""
+        shards = self._shards_of(batch)
+        by_name = self._step.graph.by_name
+        joint: dict[str, Array] = {}
+        for level in sorted({s.level for s in self._statistics}):
+            nodes = [s.node for s in self._statistics if s.level == level]
+            own = [
+                self._fetch(shard, _examples(shard, batch), [by_name[n].inputs[0] for n in nodes], joint)
+                for shard in shards
+            ]
+            joint |= {node: self._mean([values[k] for values in own], shards) for k, node in enumerate(nodes)}
+        return joint
 
     def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
         """The shards of a batch, which may have other examples than the topology's."""
         return replace(self._topology, batch_size=len(batch[0])).shards()
 
-    def _forward(
-        self, shard: Shard, examples: Sequence[Array]
-    ) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
-        """Loss and what crosses each boundary, from the state before the step; only random state moves on."""
+    def _fetch(
+        self,
+        shard: Shard,
+        examples: Sequence[Array],
+        fetches: Sequence[str],
+        joint: Mapping[str, Array],
+        targets: Sequence[str] = (),
+    ) -> list[Array]:
+        """Tensors of a shard's forward and backward pass, from the state before the step.
+
+        Args:
+            joint: statistics that it shares with the others.
+        """
         session = self._session_of[shard.rank]
         for name in self._own:
             session.assign((name, None), self._random_state[name, shard.rank])
+        feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
+        return session.run(fetches, {**feed, **joint}, targets)
+
+    def _forward(
+        self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]
+    ) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
+        """Loss and what crosses each boundary; only random state moves on."""
         by_name = self._step.graph.by_name
         fetches = {self._step.losses[0].tensor: None}
         sources = {}
@@ -193,10 +236,10 @@ class _Reference:
             indices = None if b.indices is None else by_name[b.indices].inputs[0]
             sources[b.values] = (values, indices)
             fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
-        feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
-        fetched = dict(zip(fetches, session.run(list(fetches), feed, self._replica_targets), strict=True))
+        made = self._fetch(shard, examples, list(fetches), joint, self._replica_targets)
+        fetched = dict(zip(fetches, made, strict=True))
         for name, v in self._own.items():
-            self._random_state[name, shard.rank] = session.run([v.read], {})[0]
+            self._random_state[name, shard.rank] = self._session_of[shard.rank].run([v.read], {})[0]
         crossed = {
             key: (fetched[values], None if indices is None else fetched[indices])
             for key, (values, indices) in sources.items()
@@ -224,11 +267,19 @@ class _Reference:
             return np.concatenate(rows).astype(kind), np.concatenate([i for _, i in parts if i is not None])
         if np.issubdtype(kind, np.integer):
             return sum((v for v, _ in parts[1:]), start=parts[0][0]), None
-        terms = [
-            self._jittered(v.astype(np.float64) * w, kind) for (v, _), w in zip(parts, weights, strict=True)
-        ]
+        return self._total([v for v, _ in parts], weights), None
+
+    def _mean(self, values: Sequence[Array], shards: Sequence[Shard]) -> Array:
+        """The mean of what all shards have, weighted by examples."""
+        order = self._rounding.order(len(shards))
+        return self._total([values[i] for i in order], [shards[i].examples / shards[-1].stop for i in order])
+
+    def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
+        """A weighted sum in float64, and then in the values' type."""
+        kind = values[0].dtype
+        terms = [self._jittered(v.astype(np.float64) * w, kind) for v, w in zip(values, weights, strict=True)]
         total = _pairwise(terms) if self._rounding.pairwise else _in_order(terms)
-        return np.asarray(total).astype(kind), None
+        return np.asarray(total).astype(kind)
 
     def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
         if self._rounding.jitter is None:
@@ -252,6 +303,10 @@ class _Reference:
         targets += [t for t in self._step.state_targets if t not in self._replica_targets]
         for session in self._sessions:
             session.run([], feed, targets)
+
+
+def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
+    return [part[shard.start : shard.stop] for part in batch]
 
 
 def _mix(v: Variable, shard: Shard) -> SeedMix | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.base import Param, Params, node_of
-from strategies.builders.micro_batches import ACCUMULATE
+from strategies.builders.waiting import KNOBS
 from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.topology import Topology
 
@@ -14,7 +14,7 @@ BUCKETS = (
     Param(name="bucket_bytes", type=int, default=None, minimum=1),
 )
 TRANSPORT = Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS))
-PARAMS = (*BUCKETS, TRANSPORT, ACCUMULATE)
+PARAMS = (*BUCKETS, TRANSPORT, *KNOBS)
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

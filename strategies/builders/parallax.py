@@ -5,11 +5,11 @@ Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:
 
 from strategies.builders import all_reduce, parameter_server
 from strategies.builders.base import Params
-from strategies.builders.micro_batches import ACCUMULATE
+from strategies.builders.waiting import KNOBS
 from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.topology import Topology
 
-PARAMS = (all_reduce.CHUNK_SIZE, parameter_server.SYNC, parameter_server.STALENESS, ACCUMULATE)
+PARAMS = (all_reduce.CHUNK_SIZE, parameter_server.SYNC, parameter_server.STALENESS, *KNOBS)
 
 
 def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from strategies.builders.base import Param, Params, node_of
-from strategies.builders.micro_batches import ACCUMULATE, n_micro_batches
+from strategies.builders.waiting import KNOBS, check_waiting
 from strategies.errors import StrategyError
 from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.topology import Topology
@@ -12,7 +12,7 @@ PROXY = Param(name="local_proxy_variable", type=bool, default=False)
 SYNC = Param(name="sync", type=bool, default=True)
 STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
 BACKUP = Param(name="backup", type=int, default=0, minimum=0)
-PARAMS = (PROXY, SYNC, STALENESS, BACKUP, ACCUMULATE)
+PARAMS = (PROXY, SYNC, STALENESS, BACKUP, *KNOBS)
 
 
 def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
@@ -35,7 +35,7 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
                 f"backup={backup} needs sync=true, got sync=false; drop backup: asynchronous updates wait "
                 "for nobody"
             )
-        _check_accumulate(params, "sync=false")
+        check_waiting(params, "sync=false")
         return "statistical"
     if staleness and backup:
         raise StrategyError(
@@ -43,17 +43,9 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
             "staleness waits for nobody"
         )
     if staleness or backup:
-        _check_accumulate(params, f"staleness={staleness}" if staleness else f"backup={backup}")
+        check_waiting(params, f"staleness={staleness}" if staleness else f"backup={backup}")
         return "statistical"
     return otherwise
-
-
-def _check_accumulate(params: Params, got: str) -> None:
-    k = n_micro_batches(params)
-    if k > 1:
-        raise StrategyError(
-            f"accumulate={k} needs updates that wait for all workers, got {got}; drop one of them"
-        )
 
 
 def one_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from strategies.builders import all_reduce
 from strategies.builders.base import Param, Params
-from strategies.builders.micro_batches import ACCUMULATE
 from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.builders.waiting import KNOBS
 from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)
-PARAMS = (MIN_BYTES, BUCKET_BYTES, all_reduce.TRANSPORT, ACCUMULATE)
+PARAMS = (MIN_BYTES, BUCKET_BYTES, all_reduce.TRANSPORT, *KNOBS)
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

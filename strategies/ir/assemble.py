@@ -10,6 +10,7 @@ from strategies.ir.parts import Parts, outermost, tell_apart
 from strategies.ir.resources import Access, access_nodes, with_resources
 from strategies.ir.side_effects import released_from, side_effects
 from strategies.ir.slots import slot_owners
+from strategies.ir.statistics import statistics_of
 from strategies.ir.traced import TracedGradient, TracedStep
 from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, Variable
 from strategies.ir.traversal import prune
@@ -35,6 +36,10 @@ def assemble(traced: TracedStep) -> TrainGraph:
     order = {node.name: i for i, node in enumerate(graph.nodes)}
     update = update_side(graph, variables, parts, order)
     accounted = {n for region in update.regions for n in region.nodes}.union(update.shared, merged.dropped)
+    written = [write for v in variables if v.kind == "state" for write in parts.writes[v.name]]
+    statistics = statistics_of(
+        graph, traced.statistics, traced.own_statistics, [producer(traced.loss), *written]
+    )
     effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
     step = TrainGraph(
         graph=graph,
@@ -47,6 +52,8 @@ def assemble(traced: TracedStep) -> TrainGraph:
         state_targets=effects.state,
         effects=effects.seen,
         tables=tuple(name for table in traced.tables for name in table.initializers),
+        statistics=statistics.marked,
+        own_statistics=statistics.own,
         readiness=_readiness(boundaries, graph, order),
     )
     released = released_from(graph, effects.seen, replace(step, effects=()).roots())

@@ -40,6 +40,20 @@ class TracedGradient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracedStatistic:
+    """Identity node of a mean over examples in BatchNormalization, or of the gradient that comes back to it.
+
+    Attributes:
+        layer: whose it is, by path.
+    """
+
+    layer: str
+    node: str
+    backward: bool
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedInput:
     """A placeholder of the trace that stands for a component of the batch."""
 
@@ -74,6 +88,8 @@ class TracedStep:
         marks: gradients of every gradient call, nested ones included.
         must_run: nodes with effects, which the traced function runs whether or not a result needs them.
         stateful_ops: the op types of the graph and its functions that have effects or state.
+        statistics: means over the examples in forward, and their gradients in backward.
+        own_statistics: layer → why its means cannot become those of a larger batch.
     """
 
     graph: Graph
@@ -85,3 +101,5 @@ class TracedStep:
     must_run: tuple[str, ...]
     stateful_ops: frozenset[str]
     tables: tuple[TracedTable, ...] = field(default=())
+    statistics: tuple[TracedStatistic, ...] = ()
+    own_statistics: Mapping[str, str] = field(default_factory=dict)

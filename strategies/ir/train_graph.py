@@ -116,6 +116,29 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic:
+    """Where a shard's mean over its examples can become that of the whole batch, and so for its gradient.
+
+    Both are means over shards, weighted by examples: of a forward value, which all shards then share, and of
+    what comes back to it in each shard's backward pass. `passes/sync_statistics.py` says why.
+
+    Attributes:
+        layer: whose it is, by path.
+        node: an identity, which the rest of the step reads; synchronisation replaces what flows in.
+        level: how many statistics it needs, one after the other, itself included; those of one level do not
+            need each other.
+        rank: the replica whose it is; None in a captured step.
+    """
+
+    layer: str
+    node: str
+    dtype: DType
+    shape: Shape
+    level: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRegion:
     """What turns a variable's aggregated gradient into its new value and slots.
 
@@ -187,6 +210,8 @@ class TrainGraph:
             came too late; None where every step is made and every contribution counts.
         transfers: what a transport of the worker's own moves, in the order of every worker.
         savers: nodes of savers, kept through pruning and never run by a step.
+        statistics: of a shard's examples still, in forward and backward.
+        own_statistics: layer → why its statistics can be those of a shard only.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
 
@@ -208,6 +233,8 @@ class TrainGraph:
     transfers: tuple[Transfer, ...] = ()
     savers: tuple[str, ...] = ()
     handed: tuple[Handed, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
+    own_statistics: Mapping[str, str] = field(default_factory=dict)
     readiness: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -10,7 +10,9 @@ GROUP_KEY = 1
 LEADERS_KEY = 2
 GATHER_GROUP_KEY = 3
 """The same members as those of `GROUP_KEY`; instance keys of one group are of no concern to the other."""
-_FIRST_PAIR = 4
+STATISTICS_KEY = 4
+"""Of one host for each worker, which sum what all of its replicas have."""
+_FIRST_PAIR = 5
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.

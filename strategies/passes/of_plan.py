@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.micro_batches import n_micro_batches
+from strategies.builders.waiting import has_global_statistics
 from strategies.passes.accumulate import Accumulate
 from strategies.passes.average import AverageVariables
 from strategies.passes.collectives_apart import CollectivesApart
@@ -20,6 +21,7 @@ from strategies.passes.reduce_scatter import DenseReduceScatter
 from strategies.passes.replicate import Replicate
 from strategies.passes.shard_updates import ShardUpdates
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather
+from strategies.passes.sync_statistics import SyncStatistics
 from strategies.passes.transport_all_reduce import TransportAllReduce
 from strategies.plan import Compression, Plan, period_of
 from strategies.plan_parts import cuts_of, parts_of
@@ -35,12 +37,14 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
             update={"nodes": tuple(part for node in plan.nodes for part in parts_of(node))}
         )
     partition = (Partition(cuts=cuts),) if cuts else ()
+    global_statistics = has_global_statistics(plan.strategy_params)
     destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
     replicate: tuple[Pass, ...] = (
         HoistReads(),
         *partition,
         Replicate(task=task, shared=frozenset(destinations)),
         *((Accumulate(task=task),) if n_micro_batches(plan.strategy_params) > 1 else ()),
+        *((SyncStatistics(task=task),) if global_statistics else ()),
     )
     synchronizers = {node.synchronizer for node in plan.nodes}
     if synchronizers == {"none"}:
@@ -59,7 +63,7 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         CombineLocal(task=task),
         *_sharding(plan, task, _buckets(plan)),
         *(_collectives(plan, task, between) if reduced else ()),
-        *((CollectivesApart(task=task),) if reduced and served else ()),
+        *((CollectivesApart(task=task),) if (reduced or global_statistics) and served else ()),
         *(_updates_on_servers(plan, task, destinations) if served else ()),
         *((HandOver(task=task),) if reduced and served else ()),
         *((Place(task=task, destinations=destinations),) if served else ()),

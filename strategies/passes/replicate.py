@@ -183,6 +183,11 @@ class _Copies:
                 Loss(tensor=self.ref(graph.losses[0].tensor, s), weight=s.examples / topology.batch_size)
                 for s in self.shards
             ),
+            statistics=tuple(
+                replace(statistic, node=self.ref(statistic.node, s), rank=s.replica.rank)
+                for statistic in graph.statistics
+                for s in self.shards
+            ),
             state_targets=self.refs(graph.state_targets),
             # What is seen outside happens once in a step, where rank 0 is.
             effects=self.refs(graph.effects, [first]) if first.rank == 0 else (),

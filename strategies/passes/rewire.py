@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from strategies.ir.graph import Node
+from strategies.ir.graph import Graph, Node
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.passes.replicate import replica_prefix
 
@@ -27,15 +27,24 @@ def contribute(
             inputs[boundary.values] = contribution.values
             if boundary.indices is not None and contribution.indices is not None:
                 inputs[boundary.indices] = contribution.indices
-    nodes = [
-        replace(node, inputs=(inputs[node.name], *node.inputs[1:])) if node.name in inputs else node
-        for node in step.graph.nodes
-    ]
     boundaries = tuple(
         replace(b, contributions=(combined[b.values],)) if b.values in combined else b
         for b in step.boundaries
     )
-    return replace(step, graph=step.graph.with_nodes([*nodes, *added]), boundaries=boundaries, **changes)  # type: ignore[arg-type]
+    return replace(step, graph=fed_with(step.graph, inputs, added), boundaries=boundaries, **changes)  # type: ignore[arg-type]
+
+
+def fed_with(graph: Graph, inputs: Mapping[str, str], added: Iterable[Node]) -> Graph:
+    """The graph with new nodes, and identities into which these tensors flow instead.
+
+    Args:
+        inputs: identity → tensor reference.
+    """
+    nodes = [
+        replace(node, inputs=(inputs[node.name], *node.inputs[1:])) if node.name in inputs else node
+        for node in graph.nodes
+    ]
+    return graph.with_nodes([*nodes, *added])
 
 
 def captured_name(boundary: Boundary) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import keras
 import tensorflow as tf
@@ -11,9 +11,10 @@ import tensorflow as tf
 from strategies.errors import CaptureError
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedGradient
+from strategies.tf_bridge.hooks import replaced
+from strategies.tf_bridge.statistics import StatisticsRecorder
 
 PREFIX = "gradient_boundary"
-Hook = TypeVar("Hook", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class BoundaryRecorder:
     Attributes:
         loss: tensor of the loss in the trace.
         not_fetched: places of what a whole step returns besides its loss.
+        statistics: what is recorded of BatchNormalization.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
@@ -53,6 +55,7 @@ class BoundaryRecorder:
     failure: CaptureError | None = None
     loss: str = ""
     not_fetched: tuple[str, ...] = ()
+    statistics: StatisticsRecorder = field(default_factory=StatisticsRecorder)
     _graph: tf.Graph | None = None
     _calls: int = 0
 
@@ -60,11 +63,12 @@ class BoundaryRecorder:
     def recording(self) -> Iterator[None]:
         """Hook `GradientTape.gradient`, `tf.gradients` and every Keras `Optimizer.apply` for the duration."""
         with ExitStack() as hooks:
-            hooks.enter_context(_hooked(tf.GradientTape, "gradient", self._tape_hook))
-            hooks.enter_context(_hooked(tf, "gradients", self._graph_hook))
-            hooks.enter_context(_hooked(tf.compat.v1, "gradients", self._graph_hook))
+            hooks.enter_context(replaced(tf.GradientTape, "gradient", self._tape_hook))
+            hooks.enter_context(replaced(tf, "gradients", self._graph_hook))
+            hooks.enter_context(replaced(tf.compat.v1, "gradients", self._graph_hook))
             for owner in _owners_of_apply():
-                hooks.enter_context(_hooked(owner, "apply", self._apply_hook))
+                hooks.enter_context(replaced(owner, "apply", self._apply_hook))
+            hooks.enter_context(self.statistics.recording())
             yield
 
     def begin(self, graph: tf.Graph) -> None:
@@ -73,13 +77,14 @@ class BoundaryRecorder:
         self._calls = 0
         self.marks.clear()
         self.optimizers.clear()
+        self.statistics.begin(graph)
 
     def fail(self, message: str) -> NoReturn:
         """Raise a CaptureError, and keep it."""
         self.failure = CaptureError(message)
         raise self.failure
 
-    def _tape_hook(self, gradient: Hook) -> Callable[..., object]:
+    def _tape_hook(self, gradient: Callable[..., object]) -> Callable[..., object]:
         def hooked(
             tape: tf.GradientTape, target: object, sources: object, *args: object, **kw: object
         ) -> object:
@@ -87,13 +92,13 @@ class BoundaryRecorder:
 
         return hooked
 
-    def _graph_hook(self, gradients: Hook) -> Callable[..., object]:
+    def _graph_hook(self, gradients: Callable[..., object]) -> Callable[..., object]:
         def hooked(ys: object, xs: object, *args: object, **kw: object) -> object:
             return self._mark(xs, gradients(ys, xs, *args, **kw))
 
         return hooked
 
-    def _apply_hook(self, apply: Hook) -> Callable[..., object]:
+    def _apply_hook(self, apply: Callable[..., object]) -> Callable[..., object]:
         def hooked(optimizer: keras.optimizers.Optimizer, *args: object, **kw: object) -> object:
             self.applied(optimizer)
             return apply(optimizer, *args, **kw)
@@ -141,23 +146,6 @@ class BoundaryRecorder:
             rows = indices.shape[0] if indices.shape.rank == 1 else None
             self.marks.append(Mark(call, handle, values.op.name, indices.op.name, rows))
             return merge_duplicates(values, indices, gradient.dense_shape, name=f"{slug}/merged")
-
-
-@contextmanager
-def _hooked(
-    owner: object, name: str, hook: Callable[[Callable[..., object]], Callable[..., object]]
-) -> Iterator[None]:
-    """An attribute replaced for the duration; one that `owner` inherits is inherited again afterwards."""
-    original = getattr(owner, name)
-    own = name in vars(owner)
-    setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
 
 
 def _owners_of_apply() -> Iterator[type]:

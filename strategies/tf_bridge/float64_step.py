@@ -15,4 +15,5 @@ def step_in_float64(step: TrainGraph) -> TrainGraph:
         variables=tuple(replace(v, dtype=widen(v.dtype)) for v in step.variables),
         boundaries=tuple(replace(b, dtype=widen(b.dtype)) for b in step.boundaries),
         batch=tuple(replace(b, dtype=widen(b.dtype)) for b in step.batch),
+        statistics=tuple(replace(s, dtype=widen(s.dtype)) for s in step.statistics),
     )

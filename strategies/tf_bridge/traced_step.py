@@ -73,6 +73,8 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         must_run=tuple(op.name for op in with_effects(concrete)),
         stateful_ops=_stateful_ops(graph),
         tables=captures.tables,
+        statistics=tuple(recorder.statistics.marks),
+        own_statistics=dict(recorder.statistics.own),
     )
     initial = {name: v.numpy() for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}

@@ -41,8 +41,14 @@ class Case:
     def topology(self, replicas_per_task: tuple[int, ...]) -> Topology:
         return Topology(replicas_per_task=replicas_per_task, batch_size=len(self.batches[0][0]))
 
-    def reference(self, replicas_per_task: tuple[int, ...], *, micro_batches: int = 1) -> Reference:
-        topology = replace(self.topology(replicas_per_task), micro_batches=micro_batches)
+    def reference(
+        self, replicas_per_task: tuple[int, ...], *, micro_batches: int = 1, global_statistics: bool = False
+    ) -> Reference:
+        topology = replace(
+            self.topology(replicas_per_task),
+            micro_batches=micro_batches,
+            global_statistics=global_statistics,
+        )
         if topology not in self._references:
             self._references[topology] = make_reference(self.step, self.initial, topology, self.batches)
         return self._references[topology]
@@ -59,8 +65,12 @@ class Case:
         with start(programs, self.initial) as cluster:
             for batch in self.batches:
                 cluster.step(batch)
-            k = topology_of(plan).micro_batches
-            reference = self.reference(plan.replicas_per_task, micro_batches=k)
+            asked = topology_of(plan)
+            reference = self.reference(
+                plan.replicas_per_task,
+                micro_batches=asked.micro_batches,
+                global_statistics=asked.global_statistics,
+            )
             return reference.yardstick.judge(cluster.read())
 
 

@@ -1,0 +1,75 @@
+"""Means over examples in a step, and which of them can become those of a larger batch."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from strategies.ir.graph import DType, Graph, producer
+from strategies.ir.random import reseed
+from strategies.ir.traced import TracedStatistic
+from strategies.ir.train_graph import Statistic
+from strategies.ir.traversal import descendants, topological_order
+
+_SWITCHES = frozenset({"Switch", "RefSwitch"})
+_JOINS = frozenset({"Merge", "RefMerge", "Exit", "RefExit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """The statistics of a step, and layer → why its own can be those of a shard only."""
+
+    marked: tuple[Statistic, ...]
+    own: Mapping[str, str]
+
+
+def statistics_of(
+    graph: Graph, traced: Sequence[TracedStatistic], own: Mapping[str, str], forward: Sequence[str]
+) -> Statistics:
+    """What a graph has of the statistics that were traced.
+
+    Args:
+        own: layers of which it is known already.
+        forward: nodes of the loss, and of new forward state.
+    """
+    alive = [t for t in traced if t.node in graph.by_name]
+    if not alive:
+        return Statistics(marked=(), own=dict(own))
+    levels = _levels(graph, {t.node for t in alive})
+    marked = []
+    for t in alive:
+        dtype = graph.by_name[t.node].attrs["T"]
+        assert isinstance(dtype, DType)
+        marked.append(Statistic(layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=levels[t.node]))
+    return Statistics(marked=tuple(marked), own={**_obstacles(graph, alive, forward), **own})
+
+
+def _levels(graph: Graph, marks: Collection[str]) -> dict[str, int]:
+    """Node → marks on the longest way to it, itself included."""
+    levels: dict[str, int] = {}
+    for node in topological_order(graph.nodes):
+        before = max((levels.get(producer(ref), 0) for ref in node.inputs), default=0)
+        levels[node.name] = before + (node.name in marks)
+    return levels
+
+
+def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequence[str]) -> dict[str, str]:
+    """Layer → why its statistics cannot be those of all shards, for the layers where that is so."""
+    if reseed(graph, 1) is not graph:
+        # The reference takes a shard's forward pass in parts, from its beginning each time.
+        reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
+        return {t.layer: reason for t in traced}
+    switches = [node.name for node in graph.nodes if node.op in _SWITCHES]
+    joins = {node.name for node in graph.nodes if node.op in _JOINS}
+    sometimes = descendants(graph, switches, stop=joins, control=False)
+    found = {
+        t.layer: "is called inside a loop or branch; call it outside" for t in traced if t.node in sometimes
+    }
+    # A gradient that leads to the loss is not that of a mean over the batch, and would be weighed otherwise.
+    heads = {*forward, *(t.node for t in traced if not t.backward)}
+    backward = [t for t in traced if t.backward]
+    if not heads.isdisjoint(descendants(graph, [t.node for t in backward], control=False)):
+        for t in backward:
+            if not heads.isdisjoint(descendants(graph, [t.node], control=False)):
+                found.setdefault(
+                    t.layer, "is differentiated within the loss; take gradients of the loss only"
+                )
+    return found
