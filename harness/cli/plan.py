@@ -55,7 +55,9 @@ def _show(document: Mapping[str, object]) -> None:
     statistics = document["statistics"]
     if isinstance(statistics, Sequence) and statistics:
         n_bytes = sum(item["bytes"] for item in statistics if isinstance(item, Mapping))
-        output.say(f"statistics of {len(statistics)} layers and their gradients: {output.n_bytes(n_bytes)}")
+        output.say(
+            f"among it statistics of {len(statistics)} layers: {output.n_bytes(n_bytes)} in each replica"
+        )
     for key in ("server_bytes", "worker_bytes"):
         output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
 

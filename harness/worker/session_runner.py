@@ -205,11 +205,15 @@ class WorkerSession:
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
     ) -> list[Array]:
-        """Fetch tensors of the graph, by reference."""
+        """Fetch tensors of the graph, by reference; with the targets of a step, what runs beside it too."""
         tensors = [self._graph.get_tensor_by_name(ref(f)) for f in fetches]
         operations = [self._graph.get_operation_by_name(t) for t in targets]
         named = {self._graph.get_tensor_by_name(ref(name)): value for name, value in feed.items()}
-        return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
+
+        def run() -> Sequence[Array]:
+            return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
+
+        return list(run() if self._beside is None or not targets else self._beside.during(run))
 
     def update_notes(self) -> tuple[str, ...]:
         """What updates took and left out so far, one sentence each; nothing where all wait for all."""

@@ -9,9 +9,6 @@ from strategies.ir.traced import TracedStatistic
 from strategies.ir.train_graph import Statistic
 from strategies.ir.traversal import descendants, topological_order
 
-_SWITCHES = frozenset({"Switch", "RefSwitch"})
-_JOINS = frozenset({"Merge", "RefMerge", "Exit", "RefExit"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
@@ -57,19 +54,13 @@ def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequenc
         # The reference takes a shard's forward pass in parts, from its beginning each time.
         reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
         return {t.layer: reason for t in traced}
-    switches = [node.name for node in graph.nodes if node.op in _SWITCHES]
-    joins = {node.name for node in graph.nodes if node.op in _JOINS}
-    sometimes = descendants(graph, switches, stop=joins, control=False)
-    found = {
-        t.layer: "is called inside a loop or branch; call it outside" for t in traced if t.node in sometimes
-    }
     # A gradient that leads to the loss is not that of a mean over the batch, and would be weighed otherwise.
     heads = {*forward, *(t.node for t in traced if not t.backward)}
+
+    def leads_on(*marks: TracedStatistic) -> bool:
+        return not heads.isdisjoint(descendants(graph, [t.node for t in marks], control=False))
+
     backward = [t for t in traced if t.backward]
-    if not heads.isdisjoint(descendants(graph, [t.node for t in backward], control=False)):
-        for t in backward:
-            if not heads.isdisjoint(descendants(graph, [t.node], control=False)):
-                found.setdefault(
-                    t.layer, "is differentiated within the loss; take gradients of the loss only"
-                )
-    return found
+    # Next to no step needs the walk for each.
+    wrong = [t for t in backward if leads_on(t)] if leads_on(*backward) else []
+    return {t.layer: "is differentiated within the loss; take gradients of the loss only" for t in wrong}

@@ -72,9 +72,6 @@ class StatisticsRecorder:
             return "has a mask, so that examples do not count alike; normalise without one"
         if layer.synchronized:
             return "has synchronized=True, which is TensorFlow's own way; leave it out"
-        graph = tf.compat.v1.get_default_graph()
-        if graph is not self._graph:
-            return f"is called inside the function {graph.name!r}; call it in the step's own function"
         return None
 
     def _moments_hook(self, moments: Callable[..., object]) -> Callable[..., object]:
@@ -112,7 +109,7 @@ class StatisticsRecorder:
     def _mark(self, layer: str, name: str, value: tf.Tensor, *, backward: bool) -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
         if graph is not self._graph:
-            self.own[layer] = f"is differentiated inside the function {graph.name!r}; do so outside it"
+            self.own[layer] = f"is called inside the function {graph.name!r}; call it outside"
             return value
         if not value.shape.is_fully_defined():
             self.own[layer] = f"has statistics of unknown shape {value.shape}; give its input a static one"

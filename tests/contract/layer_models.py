@@ -40,6 +40,37 @@ def accumulated():
     return perceptron(K.Adam(0.05, gradient_accumulation_steps=2), n_steps=4)
 
 
+def normalised():
+    """Batch normalisation with and without parameters, of images and rows, and one layer called twice."""
+    layers = keras.layers
+    net = keras.Sequential(
+        [
+            keras.Input((3,)),
+            layers.Dense(8, use_bias=False),
+            layers.Reshape((2, 2, 2)),
+            layers.BatchNormalization(name="of_images"),
+            layers.Activation("tanh"),
+            layers.Flatten(),
+            layers.Dense(5, use_bias=False),
+        ]
+    )
+    shared = layers.BatchNormalization(center=False, scale=False, momentum=0.7, name="shared")
+    head = layers.Dense(N_CLASSES)
+    for layer in (shared, head):
+        layer.build((None, 5))
+    variables = [*net.trainable_variables, *head.trainable_variables]
+    optimizer = K.Adam(0.05)
+    optimizer.build(variables)
+
+    def loss(batch):
+        rows, labels = batch
+        first = shared(net(rows, training=True), training=True)
+        second = shared(tf.tanh(first) ** 2, training=True)
+        return mean_cross_entropy(labels, head(first + second))
+
+    return on_labelled(TrainStep(loss=loss, variables=variables, optimizer=optimizer))
+
+
 def shared_embedding():
     """One table for two look-ups, whose ids overlap, and a dense layer above."""
     table, head = keras.layers.Embedding(11, 3, name="table"), keras.layers.Dense(N_CLASSES, name="head")

@@ -68,6 +68,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,
     **STATE,
 }
-MODELS = {**SHIPPED, **OWN}
+NORMALISED = "normalised"
+MODELS = {**SHIPPED, **OWN, NORMALISED: layer_models.normalised}
 # One instance of each shipped workload, all optimizers among them and `shared-embedding`.
 FEW = ("digits-mlp+momentum", "digits-cnn+adam", "word-lm+rmsprop", "wide-mlp+adamw-clipped", *OWN)

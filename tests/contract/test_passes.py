@@ -14,6 +14,7 @@ from strategies.passes.lead import HandOn, Lead  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather  # noqa: E402
 from strategies.passes.sync_ps import ParameterServerSync  # noqa: E402
+from strategies.passes.sync_statistics import SyncStatistics  # noqa: E402
 from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
 from strategies.planning import topology_of  # noqa: E402
 from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
@@ -23,6 +24,7 @@ CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cn
 ROWS = [
     ("all-reduce", 0, "hoist-reads"),
     ("all-reduce", 1, "replicate"),
+    ("all-reduce", 1, "sync-statistics"),
     ("all-reduce", 1, "combine-local"),
     ("all-reduce", 1, "sparse-all-gather"),
     ("all-reduce", 1, "transport-all-reduce"),
@@ -45,6 +47,13 @@ ROWS = [
 BY_COLLECTIVES = ("dense-all-reduce", "dense-reduce-scatter")
 
 
+PARAMS = {
+    # Over another transport there is nothing left for the collectives.
+    **{name: {"transport": "ring"} for name in BY_COLLECTIVES},
+    "sync-statistics": {"sync_batch_norm": True},
+}
+
+
 @pytest.fixture(params=CAPTURES, ids="-".join)
 def case(cases, request):
     return cases.of(*request.param)
@@ -57,9 +66,7 @@ def text_of(step):
 
 @pytest.mark.parametrize(("strategy", "task", "name"), ROWS, ids=str)
 def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(case, strategy, task, name):
-    # Over another transport there is nothing left for the collectives.
-    params = {"transport": "ring"} if name in BY_COLLECTIVES else {}
-    plan = case.plan(strategy, (2, 2), **params)
+    plan = case.plan(strategy, (2, 2), **PARAMS.get(name, {}))
     topology = topology_of(plan)
     step = case.step
     for each in passes_of(plan, task):
@@ -82,15 +89,12 @@ def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(case, strategy, t
 def test_the_rows_name_every_pass(cases):
     case = cases.of("word-lm", "adagrad")
     named = {(strategy, name) for strategy, _, name in ROWS}
-    planned = {
-        (strategy, each.name)
-        for strategy in ("ps", "all-reduce", "hierarchical-all-reduce", "local-sgd", "sharded-update")
-        for each in passes_of(case.plan(strategy, (2, 2)), 0)
-    }
-    planned |= {
-        ("sharded-update", each.name)
-        for each in passes_of(case.plan("sharded-update", (2, 2), transport="ring"), 0)
-    }
+    plans = [
+        case.plan("all-reduce", (2, 2), sync_batch_norm=True),
+        case.plan("sharded-update", (2, 2), transport="ring"),
+        *(case.plan(s, (2, 2)) for s in ("ps", "hierarchical-all-reduce", "local-sgd", "sharded-update")),
+    ]
+    planned = {(plan.strategy, each.name) for plan in plans for each in passes_of(plan, 0)}
     assert {name for _, name in named} == {name for _, name in planned}
 
 
@@ -110,6 +114,7 @@ def nothing_to_do(case):
     yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
     yield TransportAllReduce(task=0, buckets=()), combined, sparse_only
     yield CombineLocal(task=0), combined, topology
+    yield SyncStatistics(task=0), replicate.apply(hoisted, topology), topology
     yield AverageVariables(task=0, period=2, variables=frozenset()), hoisted, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
     yield Lead(task=0), combined, shared

@@ -69,7 +69,9 @@ def dense_batches(n=3, size=5):
     ]
 
 
-def assert_equivalent(captured: Captured, folder: Path, batches=None, strategies=("ps", "all-reduce")):
+def assert_equivalent(
+    captured: Captured, folder: Path, batches=None, strategies=("ps", "all-reduce"), **params
+):
     """Two workers with parameter servers and two replicas with all-reduce end where the reference does.
 
     Five examples, so that shards differ; float64, so that only a real error is above the tolerance.
@@ -83,7 +85,7 @@ def assert_equivalent(captured: Captured, folder: Path, batches=None, strategies
     shapes = {"ps": (1, 1), "partitioned-ps": (1, 1), "all-reduce": (2,)}
     for strategy in strategies:
         topology = Topology(replicas_per_task=shapes[strategy], batch_size=len(batches[0][0]))
-        verdict = check(step, initial, make_plan(strategy, {}, summary, topology), fed).verdict
+        verdict = check(step, initial, make_plan(strategy, params, summary, topology), fed).verdict
         worst = max(verdict.variables, key=lambda v: v.update_error)
         assert verdict.equivalent, f"{strategy}: {worst.name} is off by {worst.update_error:.1e}"
 

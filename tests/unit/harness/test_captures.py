@@ -1,5 +1,6 @@
 """What is made once for all cases of a run, and which mistakes are remembered."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,15 @@ def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Pat
     assert made.of(case(workers=2, accumulate=2)) is first
     assert made.of(case(workers=2)) is not first
     assert topology_of_case(case(accumulate=2), first).n_shards == 4
+
+
+def test_statistics_of_the_whole_batch_have_a_reference_of_their_own(tmp_path: Path) -> None:
+    made = captures(tmp_path, Jobs())
+    synced = replace(case(), strategy=StrategyRef(name="ps", params={"sync_batch_norm": True}))
+    plain, joint = (topology_of_case(one, made.of(one)) for one in (case(), synced))
+    assert joint == replace(plain, global_statistics=True)
+    alone = replace(synced, workers=1)
+    assert not topology_of_case(alone, made.of(alone)).global_statistics
 
 
 @pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])

@@ -5,8 +5,8 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.plan import Plan
-from strategies.registry import describe, make_plan, resolve
+from strategies.plan import Plan, StatisticSummary
+from strategies.registry import STRATEGIES, describe, make_plan, resolve
 from strategies.topology import Topology
 
 STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2))
@@ -68,6 +68,30 @@ def test_either_spelling_resolves():
         ("all-reduce", {"accumulate": 0}, "accumulate must be at least 1, got 0; leave it out for 1"),
         ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; it takes no parameters"),
         ("tf-mirrored", {"accumulate": 2}, "unknown parameter 'accumulate'"),
+        (
+            "ps",
+            {"sync_batch_norm": True, "sync": False},
+            "sync_batch_norm=true needs updates that wait for all workers, got sync=false; drop one of them",
+        ),
+        (
+            "parallax",
+            {"sync_batch_norm": True, "staleness": 1},
+            "sync_batch_norm=true needs updates that wait for all workers, got staleness=1",
+        ),
+        (
+            "sharded-ps",
+            {"sync_batch_norm": True, "backup": 1},
+            "sync_batch_norm=true needs updates that wait for all workers, got backup=1",
+        ),
+        (
+            "all-reduce",
+            {"sync_batch_norm": True, "accumulate": 2},
+            "sync_batch_norm=true needs all examples at once, got accumulate=2; drop one of them",
+        ),
+        ("all-reduce", {"sync_batch_norm": 1}, "sync_batch_norm must be bool, got 1; leave it out for False"),
+        ("local-sgd", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),
+        ("none", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'; it takes no parameters"),
+        ("tf-mirrored", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),
         ("local-sgd", {"period": 0}, "period must be at least 1, got 0; leave it out for 8"),
         ("local-sgd", {"compressor": "fp16"}, "unknown parameter 'compressor'"),
         ("all-reduce", {"chunk_size": "8"}, "chunk_size must be int, got '8'"),
@@ -140,6 +164,46 @@ def test_micro_batches_are_of_replicas_that_synchronise(name):
         UnsupportedError, match="accumulate=2 needs two replicas or more, got one, whose step"
     ):
         make_plan(name, {"accumulate": 2}, STEP, Topology(replicas_per_task=(1,), batch_size=4))
+
+
+NORMALISED = STEP.model_copy(update={"statistics": (StatisticSummary(layer="norm", bytes=48),)})
+
+
+def test_statistics_of_the_whole_batch_are_taken_by_whom_micro_batches_are():
+    takers = {
+        knob: {s.name for s in STRATEGIES if any(p.name == knob for p in s.params)}
+        for knob in ("accumulate", "sync_batch_norm")
+    }
+    assert len(takers["accumulate"]) > 5
+    assert takers["sync_batch_norm"] == takers["accumulate"]
+
+
+def test_statistics_of_the_whole_batch_travel_in_a_ring_of_workers():
+    plain, synced = (
+        make_plan("ps", {"sync_batch_norm": synced}, NORMALISED, TWO) for synced in (False, True)
+    )
+    assert plain.statistics == ()
+    assert synced.statistics == NORMALISED.statistics
+    added = [
+        [b - a for a, b in zip(*rows, strict=True)]
+        for rows in zip(plain.payload_matrix, synced.payload_matrix, strict=True)
+    ]
+    assert added == [[0, 48], [48, 0]]
+
+
+def test_a_layer_whose_statistics_cannot_be_those_of_the_whole_batch():
+    reason = "has a mask; normalise without one"
+    masked = NORMALISED.model_copy(update={"own_statistics": {"norm": reason}})
+    assert make_plan("ps", {}, masked, TWO).statistics == ()
+    with pytest.raises(
+        UnsupportedError,
+        match=r"^strategy 'ps': sync_batch_norm=true: layer 'norm' has a mask; normalise without one, "
+        "or drop sync_batch_norm$",
+    ):
+        make_plan("ps", {"sync_batch_norm": True}, masked, TWO)
+    # One replica has all examples.
+    alone = Topology(replicas_per_task=(1,), batch_size=4)
+    assert make_plan("ps", {"sync_batch_norm": True}, masked, alone).statistics == ()
 
 
 def test_planning_needs_no_tensorflow():
