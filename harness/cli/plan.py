@@ -52,7 +52,7 @@ def _show(document: Mapping[str, object]) -> None:
     output.say(
         f"payload, all workers together: {output.n_bytes(document['payload_bytes_per_step'])} per step"
     )
-    statistics = document["statistics"]
+    statistics = document.get("statistics")
     if isinstance(statistics, Sequence) and statistics:
         n_bytes = sum(item["bytes"] for item in statistics if isinstance(item, Mapping))
         output.say(

@@ -89,6 +89,7 @@ class _Pipeline(ModuleType):
             "payload_bytes_per_step": 614400,
             "server_bytes": [307200, 0],
             "worker_bytes": {"worker:1": 614400},
+            "statistics": [{"layer": "norm_0", "bytes": 256}, {"layer": "norm_1", "bytes": 512}],
         }
 
     def transform(self, request: TransformRequest) -> Mapping[str, object]:
@@ -415,6 +416,7 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert status == 0
     assert "dense/kernel  64x1200  307 kB" in captured.out
     assert "614 kB per step" in captured.out
+    assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
     assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
     assert "worker bytes: worker:1 614 kB" in captured.out
 
