@@ -13,12 +13,13 @@ from harness.chosen import choose
 from harness.equivalence import Reference, Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
+from harness.measure.link import measured_links
 from harness.measure.patience import patience_s
 from harness.measure.tracer import Traced, traced
 from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
-from harness.records import Equivalence
+from harness.records import Equivalence, WorkerLink
 from harness.worker.jobs import Opened, TimedSteps
 from harness.worker.part_values import Held, values_of
 from strategies.plan import Plan, period_of
@@ -44,6 +45,7 @@ class CaseRun:
         codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
         traced: a step after all of that; None where none was asked for.
+        links: what the workers' links carried before all of it; None where none is limited.
     """
 
     measurement: Measurement
@@ -54,6 +56,7 @@ class CaseRun:
     codec_s: float | None = None
     saved_step: int | None = None
     traced: Traced | None = None
+    links: tuple[WorkerLink, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,7 @@ def run_case(
         CaseError: it failed; nothing of it runs on.
     """
     with ready_processes(cluster, origin, capture, plan, batches, logs) as (processes, opened):
+        links = measured_links(processes, origin.case.links)
         equivalence = None
         if reference is not None:
             equivalence = _noted(check(processes, reference).verdict, repeat)
@@ -127,6 +131,7 @@ def run_case(
         update_notes=notes,
         saved_step=saved_step,
         traced=last,
+        links=links,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.errors import UsageError
+from harness.links import Limits, WorkerLinks, limits_of, other_keys
 from harness.refs import Scalar, StrategyRef, WorkloadRef
 from harness.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
 
@@ -41,6 +42,8 @@ class Case:
         batch_rule: whether the batch asked for is the global one or that of each replica.
         batch_size: examples asked for under that rule; None for the workload's own default.
         image: of containers, None for the provider's own.
+        rate_mbit, burst_kb: limit of each worker's link, None for no limit and for a burst that suits it.
+        worker_links: links with a limit of their own.
     """
 
     id: str
@@ -56,6 +59,13 @@ class Case:
     batch_rule: BatchRule
     batch_size: int | None
     image: str | None = None
+    burst_kb: int | None = None
+    worker_links: WorkerLinks = ()
+
+    @property
+    def links(self) -> Limits:
+        """Limits of the workers' links, in worker order."""
+        return limits_of(self.rate_mbit, self.burst_kb, self.worker_links, self.workers)
 
     @property
     def n_replicas(self) -> int:
@@ -221,6 +231,10 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: Cluster, batch_ru
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
         image=shape.image[0],
+        burst_kb=None if alone else shape.burst_kb[0],
+        worker_links=()
+        if alone
+        else tuple(item for item in shape.worker_links[0] if item[0] < shape.workers[0]),
     )
     return dataclasses.replace(case, id=_case_id(case))
 
@@ -240,6 +254,7 @@ def _case_id(case: Case) -> str:
         "rate_mbit": case.rate_mbit,
         "batch_rule": case.batch_rule,
         **({} if case.image is None else {"image": case.image}),
+        **{f"link_{key}": value for key, value in other_keys(case.burst_kb, case.worker_links).items()},
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))
     return f"{slug(f'{workload}-{strategy}-{case.workers}x{case.replicas}')}-{canonical_hash(facts)[:8]}"

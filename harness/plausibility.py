@@ -1,13 +1,16 @@
 """Gates that a measurement must pass before anybody is told of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from harness.records import Link
 from strategies.plan import Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
 FLOPS_PER_CYCLE = 64
 _FALLBACK_HZ = 6e9
 _SHORTFALL = 0.97
+_SHARE_OF_WIRE = 0.9  # as far as a link may be off
 
 
 def implausible_speed(
@@ -36,6 +39,24 @@ def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | Non
     return (
         f"{tcp_bytes_per_step:.0f} bytes moved in a step, less than the payload of "
         f"{plan.payload_bytes_per_step} that the plan must send"
+    )
+
+
+def implausible_rate(
+    link: Link, tcp_matrix: Sequence[Sequence[float | None]] | None, *, mean_s: float | None
+) -> str | None:
+    """Why more bytes moved than the busiest link can carry, or None.
+
+    Args:
+        tcp_matrix: bytes per step from task i to task j; None checks nothing.
+        mean_s: mean step time: a step may send little and another much.
+    """
+    least_s = None if tcp_matrix is None else link.wire_s(tcp_matrix)
+    if least_s is None or mean_s is None or mean_s >= least_s * _SHARE_OF_WIRE:
+        return None
+    return (
+        f"a step of {mean_s:.2e} s is faster than its bytes at the measured rate of the busiest link, "
+        f"{least_s:.2e} s"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
@@ -89,11 +89,52 @@ class TracedStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerLink:
+    """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
+
+    `sent_mbit` went to the next worker, `received_mbit` came from the one before; each is as slow as the
+    slower of the two links on its way.
+    """
+
+    requested_mbit: float | None = None
+    burst_bytes: int | None = None
+    sent_mbit: float | None = None
+    received_mbit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """Rate asked of the link between workers and rate measured on it, in Mbit/s."""
+    """Rate asked of the links between workers and the slowest that was measured, in Mbit/s.
+
+    `workers`: each of them in worker order; None where no link is limited.
+    """
 
     requested_mbit: float | None = None
     measured_mbit: float | None = None
+    workers: tuple[WorkerLink, ...] | None = None
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What must be equal for two records to be of the same links."""
+        limits = [(each.requested_mbit, each.burst_bytes) for each in self.workers or ()]
+        return (self.requested_mbit, *limits)
+
+    def wire_s(self, matrix: Sequence[Sequence[float | None]]) -> float | None:
+        """Seconds that the bytes of a step take on the busiest link, whose two directions carry at once.
+
+        Args:
+            matrix: bytes from task i to task j.
+        Returns:
+            None where no link was measured.
+        """
+        spent_s: list[float] = []
+        for worker, link in enumerate(self.workers or ()):
+            if worker < len(matrix):
+                sent_bytes = sum(value or 0.0 for value in matrix[worker])
+                received_bytes = sum(line[worker] or 0.0 for line in matrix)
+                for n_bytes, mbit in ((sent_bytes, link.sent_mbit), (received_bytes, link.received_mbit)):
+                    spent_s += [] if mbit is None else [n_bytes * 8 / (mbit * 1e6)]
+        return max(spent_s, default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,6 +269,8 @@ def _plain(value: object) -> object:
         return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
     return value
 
 
@@ -304,6 +347,8 @@ def comparison_key(record: Record) -> str:
             "replicas": record.replicas,
             "batch_size": record.batch_size,
             "requested_mbit": record.link.requested_mbit if record.link else None,
+            # Records from before links were limited keep their key.
+            **({"links": record.link.asked} if record.link and record.link.workers else {}),
             "method": method,
             "machine": machine,
         }

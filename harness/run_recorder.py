@@ -12,7 +12,8 @@ from harness.environment import machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
 from harness.measure.collector import Measurement, tcp_fields
-from harness.plausibility import implausible_bytes, implausible_speed, payload_is_bound
+from harness.measure.link import link_of_record
+from harness.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from harness.records import (
     Checkpoint,
     Equivalence,
@@ -83,8 +84,12 @@ class RunRecorder:
                 n_workers=case.workers,
                 cores_per_worker=case.cores_per_worker,
             )
+        link = link_of_record(case.rate_mbit, run.links)
+        if doubt is None:
+            doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
         record = replace(
             self._identity(slot, wall_s),
+            link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
             batch_size=plan.batch_size,
@@ -233,5 +238,5 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.batch_size,
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
-        link and link.requested_mbit,
+        link and link.asked,
     )

@@ -56,7 +56,10 @@ class SlotRunner:
         Args:
             deadline_s: on `time.monotonic()`; nothing is begun after it.
         """
-        for case in {slot.case.id: slot.case for slot in slots}.values():
+        cases = {slot.case.id: slot.case for slot in slots}.values()
+        # A host that cannot limit links is found out here, before anything is measured.
+        self.cluster.limit_links(next((case.links for case in cases if any(case.links)), ()))
+        for case in cases:
             if time.monotonic() >= deadline_s:
                 return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
@@ -80,6 +83,7 @@ class SlotRunner:
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
+                self.cluster.limit_links(case.links)
                 ran = run_case(
                     self.cluster,
                     Origin(case=case, seed=self.spec.measure.seed),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from harness import links
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import UsageError
 from harness.refs import StrategyRef, WorkloadRef, strategy_from, workload_from
@@ -32,6 +33,14 @@ class Cluster:
     memory_per_worker_bytes: tuple[int, ...]
     image: tuple[str | None, ...]
     rate_mbit: tuple[float | None, ...]
+    burst_kb: tuple[int | None, ...] = (None,)
+    worker_links: tuple[links.WorkerLinks, ...] = ((),)
+
+    @property
+    def shapes_links(self) -> bool:
+        """Whether the link of any worker of any case is limited."""
+        (different,) = self.worker_links
+        return any(rate is not None for rate in (*self.rate_mbit, *(link.rate_mbit for _, link in different)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +120,10 @@ class ExperimentSpec:
                 ),
                 # Runs from before there was a choice keep their hash.
                 **({} if self.cluster.image == (None,) else {"image": _sweep_document(self.cluster.image)}),
-                "link": {"rate_mbit": _sweep_document(self.cluster.rate_mbit)},
+                "link": {
+                    "rate_mbit": _sweep_document(self.cluster.rate_mbit),
+                    **links.other_keys(self.cluster.burst_kb[0], self.cluster.worker_links[0]),
+                },
             },
             "measure": {
                 "warmup_steps": "auto" if self.measure.warmup_steps is None else self.measure.warmup_steps,
@@ -220,7 +232,7 @@ def _workloads(items: Sequence[object]) -> list[WorkloadRef]:
 
 
 def _cluster(section: ClusterSection) -> Cluster:
-    return Cluster(
+    cluster = Cluster(
         provider=_unique(section.provider),
         workers=_unique(section.workers),
         replicas_per_worker=_unique(section.replicas_per_worker),
@@ -229,7 +241,36 @@ def _cluster(section: ClusterSection) -> Cluster:
         memory_per_worker_bytes=_unique(section.memory_per_worker),
         image=_unique(section.image),
         rate_mbit=_unique(section.link.rate_mbit),
+        burst_kb=(section.link.burst_kb,),
+        worker_links=(
+            tuple(
+                (worker, links.WorkerLink(rate_mbit=link.rate_mbit, burst_kb=link.burst_kb))
+                for worker, link in sorted(section.link.workers.items())
+            ),
+        ),
     )
+    _refuse_links(cluster)
+    return cluster
+
+
+def _refuse_links(cluster: Cluster) -> None:
+    """Refuse limits of links that no case can have."""
+    from harness.provision.registry import PROVIDERS
+
+    unable = [name for name in cluster.provider if not PROVIDERS[name].shapes_links]
+    if unable and cluster.shapes_links:
+        able = " or ".join(name for name, provider in PROVIDERS.items() if provider.shapes_links)
+        raise UsageError(
+            f"must be null with the provider {unable[0]}, which cannot limit links; use --provider {able}",
+            field="cluster.link.rate_mbit",
+        )
+    n_workers = max(cluster.workers)
+    for worker, _ in cluster.worker_links[0]:
+        if worker >= n_workers:
+            raise UsageError(
+                f"must be a worker's number, 0 to {n_workers - 1}, got {worker}; workers are counted from 0",
+                field="cluster.link.workers",
+            )
 
 
 def _checkpoints(section: CheckpointSection) -> Checkpoints:

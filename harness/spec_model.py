@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
+from harness.links import MOST_MBIT
 from harness.provision.registry import PROVIDERS
 
 _UNITS = {
@@ -57,18 +58,24 @@ def _device(value: object) -> object:
     return value
 
 
-def _unshaped(value: object) -> object:
-    if value is not None and not any(provider.shapes_links for provider in PROVIDERS.values()):
-        raise PydanticCustomError("link", "must be null, because the local provider cannot shape links")
-    return value
+def _by_number(value: object) -> object:
+    """Keys as numbers, though JSON and --set write them as text."""
+    if not isinstance(value, dict):
+        raise PydanticCustomError("mapping", "must be a mapping from a worker's number to its link")
+    return {
+        int(key) if isinstance(key, str) and key.isdecimal() else key: each for key, each in value.items()
+    }
 
 
 _T = TypeVar("_T")
 _Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
+_Index: TypeAlias = Annotated[int, Field(ge=0)]
 _Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
 _Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
 _Device: TypeAlias = Annotated[str, BeforeValidator(_device)]
+_Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
+_Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 _Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -76,12 +83,19 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class LinkSection(_Section):
-    """`cluster.link`: the rate between workers."""
+class WorkerLinkSection(_Section):
+    """One item of `cluster.link.workers`: the limit of one worker's link in place of the others'."""
 
-    rate_mbit: Annotated[
-        list[Annotated[float | None, BeforeValidator(_unshaped)]], BeforeValidator(_as_list)
-    ] = [None]
+    rate_mbit: _Rate | None
+    burst_kb: _Burst | None = None
+
+
+class LinkSection(_Section):
+    """`cluster.link`: what each worker's link carries in either direction; null has no limit."""
+
+    rate_mbit: _Sweep[_Rate | None] = [None]
+    burst_kb: _Burst | None = None
+    workers: Annotated[dict[_Index, WorkerLinkSection], BeforeValidator(_by_number)] = {}
 
 
 class ClusterSection(_Section):
@@ -159,6 +173,7 @@ _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
     (): ExperimentModel,
     ("cluster",): ClusterSection,
     ("cluster", "link"): LinkSection,
+    ("cluster", "link", "workers"): WorkerLinkSection,
     ("measure",): MeasureSection,
     ("matrix",): MatrixSection,
     ("matrix", "include"): FilterSection,
@@ -222,7 +237,10 @@ def _path(location: tuple[int | str, ...], document: object) -> str:
             if isinstance(here, list):
                 path += f"[{piece}]"
                 here = here[piece] if piece < len(here) else None
-        elif isinstance(here, Mapping) and (piece in here or last):
+            elif isinstance(here, Mapping) and (piece in here or str(piece) in here):
+                path += f".{piece}"
+                here = here.get(piece, here.get(str(piece)))
+        elif isinstance(here, Mapping) and piece != "[key]" and (piece in here or last):
             path += f".{piece}" if path else piece
             here = here.get(piece)
     return path

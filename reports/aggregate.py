@@ -61,6 +61,33 @@ def _mean(values: Sequence[float]) -> Mean:
     return Mean(value=fmean(values), low=min(values), high=max(values), n=len(values))
 
 
+def predicted_step_s(record: Record) -> float | None:
+    """Seconds of a step that computes like the control and then waits for its busiest link.
+
+    The plan says how many bytes are sent in all, and the connections tell who sends how much of them:
+    computing + payload × busiest share ÷ measured rate. A ring of N sends 2(N − 1)/N of the gradients
+    each way.
+
+    Returns:
+        None where no link was measured, or no control ran with it.
+    """
+    matrix, payload_bytes = record.tcp_matrix, record.payload_bytes_per_step
+    median = record.step_s.p50 if record.step_s else None
+    if (
+        not matrix
+        or not record.link
+        or payload_bytes is None
+        or median is None
+        or record.exposed_comm_s is None
+    ):
+        return None
+    total_bytes = sum(value or 0.0 for line in matrix for value in line)
+    wire_s = record.link.wire_s(matrix)
+    if not total_bytes or wire_s is None:
+        return None
+    return median - record.exposed_comm_s + wire_s * payload_bytes / total_bytes
+
+
 def mean_matrix(
     matrices: Sequence[tuple[tuple[float | None, ...], ...]],
 ) -> tuple[tuple[float | None, ...], ...] | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records import Record
-from reports.aggregate import estimate_of, mean_matrix, mean_of, repeat_rate, time_split_of
+from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, repeat_rate, time_split_of
 from reports.load import Run
 from reports.marks import mark_of
-from reports.notes import batch_notes, record_notes, row_notes
+from reports.notes import batch_notes, link_notes, record_notes, row_notes
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
@@ -66,6 +66,7 @@ def _comparison(
     places = ranks(rows, rates)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     notes.extend(batch_notes(shape, cases))
+    notes.extend(link_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))
     notes.extend(record_notes(cases))
     return Comparison(
@@ -148,6 +149,10 @@ def _row(
         tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
         exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
         time_split=time_split_of([r.traced_step for r in usable]),
+        predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
+        step_over_predicted=mean_of(
+            [r.step_s.p50 / s for r in usable if r.step_s and r.step_s.p50 and (s := predicted_step_s(r))]
+        ),
         codec_s=mean_of([r.codec_s for r in usable]),
         transform_s=mean_of([r.transform_s for r in usable]),
         peak_rss_bytes=max(

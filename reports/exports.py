@@ -158,6 +158,8 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "exposed_comm_s": _value(row.exposed_comm_s),
         **_split_cells(row.time_split),
         "codec_s": _value(row.codec_s),
+        "link_measured_mbit": _value(comparison.link_measured_mbit),
+        "predicted_step_s": _value(row.predicted_step_s),
         "mark": row.mark.kind,
         "max_update_error": row.mark.max_update_error,
         "tolerance": row.mark.tolerance,

@@ -28,6 +28,21 @@ def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
     ]
 
 
+def link_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Limits of links that are not the same for all workers."""
+    known = (r.link.workers for records in cases.values() for r in records if r.link and r.link.workers)
+    asked = {tuple(each.requested_mbit for each in workers) for workers in known}
+    return [
+        f"Links are not equal: {', '.join(_limit(worker, mbit) for worker, mbit in enumerate(rates))}."
+        for rates in sorted(asked, key=str)
+        if len(set(rates)) > 1
+    ]
+
+
+def _limit(worker: int, mbit: float | None) -> str:
+    return f"worker {worker} has {'no limit' if mbit is None else f'{digits(mbit)} Mbit/s'}"
+
+
 def row_notes(row: Row) -> list[str]:
     """What a reader should doubt about a row's figures."""
     notes = []

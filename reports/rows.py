@@ -103,7 +103,8 @@ class Row:
 
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of the whole timed window. `notes` are
-    what the records themselves say, each once.
+    what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
+    take, where links are limited and measured.
     """
 
     strategy: str
@@ -125,6 +126,8 @@ class Row:
     interface_bytes: Mean | None
     tcp_over_payload: float | None
     exposed_comm_s: Mean | None
+    predicted_step_s: Mean | None
+    step_over_predicted: Mean | None
     time_split: TimeSplit | None
     codec_s: Mean | None
     transform_s: Mean | None

@@ -61,11 +61,28 @@ def speed_table(comparison: Comparison) -> Table:
 
 def step_table(comparison: Comparison) -> Table:
     """Percentiles of the step time and what it is spent on."""
+    cells = [_step_cells(row) for row in comparison.rows]
+    names: tuple[str, ...] = (
+        "strategy",
+        "step p50",
+        "p90",
+        "p99",
+        "exposed communication",
+        "codec",
+        "warm-up steps",
+        "n",
+    )
+    if comparison.link_measured_mbit:
+        names = (*names, "computing + bytes ÷ link rate", "step ÷ that")
+        cells = [
+            (*line, _mean(row.predicted_step_s, unit="seconds"), _mean(row.step_over_predicted))
+            for line, row in zip(cells, comparison.rows, strict=True)
+        ]
     return _table(
         "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
         "its parts: mean and range over repeats",
-        ("strategy", "step p50", "p90", "p99", "exposed communication", "codec", "warm-up steps", "n"),
-        [_step_cells(row) for row in comparison.rows],
+        names,
+        cells,
     )
 
 

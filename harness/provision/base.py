@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from harness.links import Limits
 from harness.worker.actor import WorkerFacts
 
 LOOPBACK = "127.0.0.1"
@@ -101,6 +102,12 @@ class Cluster(Forks, Protocol):
     @property
     def provision_s(self) -> float | None:
         """Seconds from the start to the last worker's first readiness; None before that."""
+
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of workers, in worker order, in all sessions that are opened from now on.
+
+        A session raises ProvisionError when its links cannot be limited here.
+        """
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
         """Wait until the first `n_workers` can fork; dead workers are replaced.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import docker
 from docker.errors import DockerException
 
-from harness.provision import containers, leftovers
+from harness import links
+from harness.provision import containers, leftovers, link_shaping
 from harness.provision.base import ClusterShape
 from harness.provision.container_events import ContainerEvents
 from harness.provision.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
@@ -158,6 +159,7 @@ class _Containers:
         self._workers: dict[int, Node] = {}
         self._condemned: set[int] = set()
         self._events: ContainerEvents | None = None
+        self._limited_links: link_shaping.Limited = {}
 
     def start(self) -> None:
         """Start the head, then all workers at the same time, and connect to the head."""
@@ -213,6 +215,11 @@ class _Containers:
 
     def admit(self, folder: Path) -> None:
         share(folder)
+
+    def limit_links(self, limits: links.Limits) -> None:
+        self._limited_links = link_shaping.limit_links(
+            self._client, self._place, self._workers, limits, self._limited_links
+        )
 
     def _failure(self, node: Node | None) -> Died | Silent | None:
         if node is None or self._events is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.environment import machine
+from harness.links import Limits
 from harness.provision.base import LOOPBACK, ClusterShape
 from harness.provision.failures import ProvisionError
 from harness.provision.isolation import NOT_ASKED, exposed_line
@@ -50,6 +51,9 @@ class _ThisMachine:
 
     def admit(self, folder: Path) -> None:
         del folder  # they are processes of the same user
+
+    def limit_links(self, limits: Limits) -> None:
+        del limits  # a spec that asks for one is refused, see `registry.Provider.shapes_links`
 
 
 class LocalProvider:

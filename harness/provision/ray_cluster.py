@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from harness.errors import CaseError
+from harness.links import Limits
 from harness.provision import failures
 from harness.provision.failures import Awaited
 from harness.provision.ray_client import while_up
@@ -67,6 +68,13 @@ class Hosts(Protocol):
     def admit(self, folder: Path) -> None:
         """Let workers write into a folder that the driver has made."""
 
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of the first workers, where they are not limited so already.
+
+        Raises:
+            ProvisionError: this host cannot.
+        """
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActorOptions:
@@ -115,6 +123,7 @@ class RayCluster:
         self._preload_s = preload_s
         self._provision_s: float | None = None
         self._doors: dict[int, int] = {}
+        self._links: Limits = ()
         self._actors = [_start_actor(option) for option in self._options]
 
     @property
@@ -141,12 +150,17 @@ class RayCluster:
             self._provision_s = time.monotonic() - self._started_s
         return facts
 
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of workers in all sessions opened from now on; see `Cluster.limit_links`."""
+        self._links = tuple(limits)
+
     @contextlib.contextmanager
     def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["RayProcessSet"]:
         """Fork a fresh process on each of the first `n_workers`; all are dead when the context ends."""
         if not 1 <= n_workers <= len(self._actors) or len(log_paths) != n_workers:
             raise ValueError(f"{n_workers} workers of {len(self._actors)} with {len(log_paths)} logs")
         self.wait_ready(n_workers)
+        self._hosts.limit_links(self._links[:n_workers])
         for path in log_paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._hosts.admit(path.parent)

@@ -48,7 +48,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "docker": Provider(
         summary="A container for each worker on this host, with cores, memory and a network of its own",
         devices=("cpu",),
-        shapes_links=False,
+        shapes_links=True,
         open=_docker,
     ),
 }

@@ -180,7 +180,7 @@ def test_every_record_has_the_contracts_fields_and_null_for_what_is_missing(fini
         assert set(record) >= set(CONTRACT.split())
         assert record["codec_s"] is None
         assert record["exposed"] is (REFUSAL is not None)
-        assert record["link"] == {"requested_mbit": None, "measured_mbit": None}
+        assert record["link"] == {"requested_mbit": None, "measured_mbit": None, "workers": None}
     for record in finished.records(status="failed"):
         measured = (
             "examples_per_s",

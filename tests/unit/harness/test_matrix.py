@@ -42,6 +42,37 @@ def test_ids_tell_cases_apart_that_look_alike() -> None:
     assert len({case.id for case in cases}) == len(cases) == 4 * 2
 
 
+def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
+    link = {"rate_mbit": [100, None], "workers": {2: {"rate_mbit": 10}}}
+    found = _cases(
+        strategies=["single", "ps"], cluster={"provider": "docker", "workers": [2, 3], "link": link}
+    )
+    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.links) for case in found}
+    assert sorted(rates.values(), key=str) == [
+        (100, 100),
+        (100, 100, 10),
+        (None, None),
+        (None, None, 10),
+        (None,),
+    ]
+    # What a case has none of makes it no other case.
+    plain = _cases(
+        strategies=["single", "ps"], cluster={"provider": "docker", "link": {"rate_mbit": [100, None]}}
+    )
+    assert {case.id for case in plain} == {case_id for case_id, links in rates.items() if 10 not in links}
+
+
+@pytest.mark.parametrize("link", [{"burst_kb": 32}, {"workers": {1: {"rate_mbit": 100, "burst_kb": 8}}}])
+def test_another_burst_makes_another_case(link: dict[str, Any]) -> None:
+    def case(**more: Any) -> Case:
+        (found,) = _cases(
+            strategies=["ps"], cluster={"provider": "docker", "link": {"rate_mbit": 100} | more}
+        )
+        return found
+
+    assert case(**link).id != case().id
+
+
 @pytest.mark.parametrize(
     ("matrix", "expected"),
     [

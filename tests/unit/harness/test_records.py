@@ -17,6 +17,7 @@ from harness.records import (
     Provenance,
     Record,
     StepSeconds,
+    WorkerLink,
     comparison_key,
     to_document,
 )
@@ -94,7 +95,13 @@ _RECORDS = st.builds(
     variable_bytes=_maybe(st.tuples(_COUNTS, _COUNTS)),
     loss=_maybe(st.tuples(_FLOATS, _maybe(_FLOATS))),
     equivalence=_maybe(st.builds(Equivalence, checked=st.booleans(), equivalent=_maybe(st.booleans()))),
-    link=_maybe(st.builds(Link, requested_mbit=_maybe(_FLOATS))),
+    link=_maybe(
+        st.builds(
+            Link,
+            requested_mbit=_maybe(_FLOATS),
+            workers=_maybe(st.lists(st.builds(WorkerLink, sent_mbit=_maybe(_FLOATS)), max_size=2).map(tuple)),
+        )
+    ),
     provenance=_maybe(st.builds(Provenance, versions=st.dictionaries(st.text(), st.text(), max_size=2))),
 )
 
@@ -187,14 +194,25 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
         {"provenance": Provenance(git_sha="abc")},
         {"method": dataclasses.replace(method, seed=7)},
         {"machine": Machine(cpu_model="a", kernel="6.2")},
+        {"link": Link()},
     ]
     different = [
         {"strategy_params": {"staleness": 2}},
         {"workers": 3},
         {"batch_size": 32},
         {"link": Link(requested_mbit=100)},
+        {"link": Link(workers=(WorkerLink(requested_mbit=100), WorkerLink(requested_mbit=10)))},
         {"method": dataclasses.replace(method, steps=10)},
         {"machine": Machine(cpu_model="b", kernel="6.1")},
     ]
     assert {comparison_key(dataclasses.replace(record, **change)) for change in same} == {key}
     assert key not in {comparison_key(dataclasses.replace(record, **change)) for change in different}
+
+
+def test_the_busiest_direction_of_the_busiest_link_takes_longest() -> None:
+    fast, slow = (WorkerLink(sent_mbit=rate, received_mbit=rate) for rate in (80.0, 8.0))
+    link = Link(workers=(fast, slow))
+    assert link.wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(3.0)
+    assert link.wire_s([[0, 3e6], [1e6, 0]]) == pytest.approx(3.0)
+    assert Link(workers=(fast, WorkerLink())).wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(0.3)
+    assert Link(requested_mbit=80.0).wire_s([[0, 1e6], [3e6, 0]]) is None

@@ -12,12 +12,13 @@ from harness.checkpoints import Restored
 from harness.errors import CaseError
 from harness.matrix import Case, Slot, expand
 from harness.measure.collector import Measurement
-from harness.records import Checkpoint, Equivalence, Record, StepSeconds
+from harness.records import Checkpoint, Equivalence, Record, StepSeconds, WorkerLink
 from harness.run_recorder import RunRecorder
 from harness.spec import ExperimentSpec, resolve
 from harness.store import Steps
 from harness.worker.jobs import Opened
 from harness.worker.study import CapturedWorkload
+from harness.worker.tcp_counters import TcpTraffic
 from strategies.plan import Plan, StepSummary
 
 SPEC: ExperimentSpec = resolve(
@@ -61,14 +62,16 @@ def plan(case: Case) -> Plan:
     )
 
 
-def measurement(p50_s: float, *, settled: bool = True) -> Measurement:
+def measurement(
+    p50_s: float, *, settled: bool = True, mean_s: float | None = None, tcp: TcpTraffic | None = None
+) -> Measurement:
     nothing = np.zeros(0)
     return Measurement(
         examples_per_s=1.0,
-        step_s=StepSeconds(n=1, p50=p50_s),
+        step_s=StepSeconds(n=1, mean=mean_s, p50=p50_s),
         warmup_steps=50,
         settled=settled,
-        tcp=None,
+        tcp=tcp,
         interface_bytes_per_step=2100.0,
         peak_rss_bytes=(None, None),
         loss=(1.0,),
@@ -87,9 +90,12 @@ def ended(
     verdict: Equivalence | None = None,
     capture: Capture = CAPTURE,
     saved_step: int | None = None,
+    links: tuple[WorkerLink, ...] | None = None,
 ) -> Record:
     opened = Opened(transform_s=0.1, import_s=0.1, nodes_before=1, nodes_after=1, start=0, stop=8)
-    run = CaseRun(measurement=measured, opened=(opened, opened), equivalence=verdict, saved_step=saved_step)
+    run = CaseRun(
+        measurement=measured, opened=(opened, opened), equivalence=verdict, saved_step=saved_step, links=links
+    )
     return recorder.ended(Slot(order=0, repeat=repeat, case=case), capture, plan(case), run, 1.0)
 
 
@@ -145,3 +151,30 @@ def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
     missing = replace(record, error=None, batch_size=None, wall_s=None)
     assert missing.examples_per_s is missing.step_s is missing.equivalence is missing.loss is None
+
+
+def linked(mbit: float, *, asked: float = 100.0) -> tuple[WorkerLink, ...]:
+    return (WorkerLink(requested_mbit=asked, burst_bytes=1, sent_mbit=mbit, received_mbit=mbit),) * 2
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "status"), [(0.50, "ok"), (0.46, "ok"), (0.44, "implausible"), (0.1, "implausible")]
+)
+def test_bytes_that_the_measured_link_cannot_have_carried_are_not_believed(
+    recorder: RunRecorder, mean_s: float, status: str
+) -> None:
+    # 5 MB one way take 0.5 s at 80 Mbit/s, whatever goes the other way.
+    tcp = TcpTraffic(matrix=((0.0, 5e6), (4e6, 0.0)), retransmitted_bytes_per_step=0.0, n_closed=0)
+    record = ended(recorder, PS, measurement(0.01, mean_s=mean_s, tcp=tcp), links=linked(80.0))
+    assert record.status == status
+    assert status == "ok" or "faster than its bytes at the measured rate" in str(record.plausibility)
+    assert ended(recorder, PS, measurement(0.01, mean_s=mean_s, tcp=tcp)).status == "ok"
+
+
+def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder: RunRecorder) -> None:
+    ended(recorder, NONE, measurement(0.2), links=linked(96.0))
+    record = ended(recorder, PS, measurement(0.5), links=linked(95.0))
+    assert record.link is not None
+    assert (record.link.measured_mbit, record.link.workers) == (95.0, linked(95.0))
+    assert record.exposed_comm_s == pytest.approx(0.3)
+    assert ended(recorder, PS, measurement(0.5), links=linked(9.5, asked=10.0)).exposed_comm_s is None

@@ -13,6 +13,10 @@ from harness.spec import load_experiment, resolve
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 
 
+def _linked(**link: Any) -> dict[str, Any]:
+    return {"cluster": {"provider": "docker", "link": link}}
+
+
 def _error(document: dict[str, Any]) -> str:
     with pytest.raises(UsageError) as caught:
         resolve(document)
@@ -69,6 +73,8 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
         {"compare": {"baseline": "ps"}},
         {"checkpoint": {"save": True, "restore": "a/b"}},
+        _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
+        _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
     ],
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
@@ -95,6 +101,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
         "name=other",
         "checkpoint.save=true",
         "checkpoint.restore=a",
+        "cluster.link.burst_kb=32",
     ],
 )
 def test_the_hash_sees_every_change(setting: str) -> None:
@@ -113,6 +120,29 @@ def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
     assert (traced.measure.trace, traced.spec_hash) == (True, resolve(_MINIMAL).spec_hash)
     untraced = resolve(_MINIMAL | {"measure": {"trace": False}})
     assert resolve(untraced.to_document()).measure.trace is False
+
+
+def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_any() -> None:
+    cluster = resolve(_MINIMAL | _linked(burst_kb=None, workers={})).to_document()["cluster"]
+    assert isinstance(cluster, dict)
+    assert cluster["link"] == {"rate_mbit": None}
+
+
+def test_links_are_set_by_options_too() -> None:
+    settings = [
+        "cluster.provider=docker",
+        "cluster.link.rate_mbit=100",
+        "cluster.link.workers.1.rate_mbit=10",
+    ]
+    given = load_experiment("quickstart", settings=settings)
+    written = load_experiment(
+        "quickstart",
+        overrides={
+            "cluster.provider": "docker",
+            "cluster.link": {"rate_mbit": 100, "workers": {1: {"rate_mbit": 10}}},
+        },
+    )
+    assert given == written
 
 
 def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
@@ -138,7 +168,37 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu', got 'gpu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},
-            "cluster.link.rate_mbit: must be null, because the local",
+            "cluster.link.rate_mbit: must be null with the provider local, which cannot limit links; use",
+        ),
+        (
+            {"cluster": {"link": {"workers": {0: {"rate_mbit": 10}}}}},
+            "cluster.link.rate_mbit: must be null with the provider local",
+        ),
+        (_linked(rate_mbit=0), "cluster.link.rate_mbit: must be greater than 0, got 0 (int)"),
+        (
+            _linked(rate_mbit=[None, -2.5]),
+            "cluster.link.rate_mbit[1]: must be greater than 0, got -2.5 (float)",
+        ),
+        (_linked(rate_mbit=float("inf")), "cluster.link.rate_mbit: must be a finite number, got inf"),
+        (
+            _linked(rate_mbit=1e6),
+            "cluster.link.rate_mbit: must be less than or equal to 30000, got 1000000.0",
+        ),
+        (_linked(rate_mbit=[]), "cluster.link.rate_mbit: must have at least 1 item, got []"),
+        (_linked(burst_kb=0), "cluster.link.burst_kb: must be greater than or equal to 2, got 0 (int)"),
+        (_linked(workers=[10]), "cluster.link.workers: must be a mapping from a worker's number to its link"),
+        (
+            _linked(workers={"a": {"rate_mbit": 1}}),
+            "cluster.link.workers.a: must be a valid integer, got 'a'",
+        ),
+        (_linked(workers={1: {"rate_mbit": 0}}), "cluster.link.workers.1.rate_mbit: must be greater than 0"),
+        (
+            _linked(workers={"1": {"rate": 1}}),
+            "cluster.link.workers.1.rate: unknown key, did you mean 'rate_mbit'?",
+        ),
+        (
+            _linked(workers={2: {"rate_mbit": 1}}),
+            "cluster.link.workers: must be a worker's number, 0 to 1, got 2",
         ),
         (
             {"cluster": {"memory_per_worker": "lots"}},
@@ -265,7 +325,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     ("name", "expected"),
     [
         ("quickstrat", "did you mean 'quickstart'?"),
-        ("zzz", "known: quickstart"),
+        ("zzz", "known: link-sweep, quickstart"),
         ("no/such.yaml", "which is not there"),
         ("mine.yml", "which is not there"),
     ],

@@ -21,6 +21,7 @@ from harness.records import (
     StepSeconds,
     StrategyClass,
     TracedStep,
+    WorkerLink,
 )
 from harness.store import RunFolder, Steps, open_run
 
@@ -52,6 +53,8 @@ class Case:
     stall_s: float = 0.0
     interface: bool = True
     traced: bool = True
+    # Rates of the workers' links, asked for and measured.
+    link_mbit: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     # By repeat: what went wrong there.
@@ -226,12 +229,19 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
             files=dict.fromkeys(case.files, "0" * 64),
         ),
-        link=Link(),
+        link=_link(case),
         notes=case.notes,
     )
     if status in ("ok", "implausible"):
         record = _measured(record, case, folder, rng)
     folder.append(record)
+
+
+def _link(case: Case) -> Link:
+    if not case.link_mbit:
+        return Link()
+    workers = tuple(WorkerLink(requested_mbit=m, sent_mbit=m, received_mbit=m) for m in case.link_mbit)
+    return Link(requested_mbit=case.link_mbit[0], measured_mbit=min(case.link_mbit), workers=workers)
 
 
 def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Generator) -> Record:

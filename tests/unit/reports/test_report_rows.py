@@ -14,7 +14,7 @@ from reports.compare import build
 from reports.load import load, read_steps
 from reports.notes import record_notes
 from reports.rows import Comparison, Report, Row, Steps
-from reports.tables import trace_table
+from reports.tables import step_table, trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -309,3 +309,40 @@ def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -
 
 def test_without_any_traced_step_there_is_no_table(compare: Compare) -> None:
     assert trace_table(compare([change(PS, traced=False)])) is None
+
+
+LINKED = {"link_mbit": (80.0, 80.0), "noise": 0.0}
+
+
+def test_a_limited_link_predicts_the_step(compare: Compare) -> None:
+    # Each of two workers sends 0.5 MB: 50 ms at 80 Mbit/s, on top of what is not exposed.
+    reduce = change(REDUCE, p50_s=0.066, exposed_s=0.056, payload=1e6, **LINKED)
+    comparison = compare([ALONE, change(CONTROL, **LINKED), reduce])
+    found = row(comparison, "all-reduce")
+    assert found.predicted_step_s is not None
+    assert found.step_over_predicted is not None
+    assert found.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
+    assert found.step_over_predicted.value == pytest.approx(0.066 / found.predicted_step_s.value, rel=0.01)
+    assert row(comparison, "none").predicted_step_s is None
+    table = step_table(comparison)
+    assert [column.name for column in table.columns[-2:]] == ["computing + bytes ÷ link rate", "step ÷ that"]
+    shown = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
+    assert shown["none"] == ["–", "–"]
+    assert shown["all-reduce"][0].endswith(" ms")
+
+
+def test_the_slower_of_two_links_counts_and_is_noted(compare: Compare) -> None:
+    unequal = LINKED | {"link_mbit": (80.0, 8.0)}
+    reduce = change(REDUCE, p50_s=0.5, exposed_s=0.49, payload=1e6, **unequal)
+    comparison = compare([change(CONTROL, **unequal), reduce])
+    found = row(comparison, "all-reduce").predicted_step_s
+    assert found is not None
+    assert found.value == pytest.approx(0.5, rel=0.2)
+    assert "Links are not equal: worker 0 has 80.0 Mbit/s, worker 1 has 8.00 Mbit/s." in comparison.notes
+
+
+def test_without_limits_of_links_nothing_is_predicted(compare: Compare) -> None:
+    comparison = compare([ALONE, CONTROL, REDUCE])
+    assert row(comparison, "all-reduce").predicted_step_s is None
+    assert "link" not in " ".join(column.name for column in step_table(comparison).columns)
+    assert not [note for note in comparison.notes if "Links" in note]

@@ -1,0 +1,118 @@
+"""Measures limited links between workers before a case runs on them, and holds them to what was asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.errors import CaseError
+from harness.links import Limits, rate_between
+from harness.provision.base import ProcessSet
+from harness.records import Link, WorkerLink
+
+JOBS = "harness.worker.link_rate"
+MOST_OFF = 0.10
+_WINDOW_S = 0.3
+_LEAST_WINDOW_BITS = 64 * 1514 * 8  # at a low rate so many packets, that one more or less is little
+_ATTEMPTS = 3  # a busy machine may keep one from sending; no link carries more than its limit for that
+_MARGIN_S = 30.0
+
+
+def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, ...] | None:
+    """Measure TCP between each worker and the next, one direction at a time.
+
+    Args:
+        limits: of the links of these workers.
+    Returns:
+        What each worker sent to the next and received from the one before; None where no link is limited or
+        a worker is alone.
+    Raises:
+        CaseError: `link-off-rate`, when a rate is more than 10 % off.
+    """
+    n_workers = len(processes.pids)
+    if n_workers < 2 or all(limit is None for limit in limits):
+        return None
+    hosts = [(host,) for host in processes.hosts]
+    places = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=_MARGIN_S, stage="provision")
+    sent: dict[int, float] = {}
+    for senders in _rounds(n_workers):
+        limited = [_Pair.of(sender, limits) for sender in senders]
+        sent |= _measured(processes, places, [pair for pair in limited if pair is not None])
+    return tuple(
+        WorkerLink(
+            requested_mbit=None if limit is None else limit.rate_mbit,
+            burst_bytes=None if limit is None else limit.burst_bytes,
+            sent_mbit=sent.get(worker),
+            received_mbit=sent.get((worker - 1) % n_workers),
+        )
+        for worker, limit in enumerate(limits)
+    )
+
+
+def link_of_record(requested_mbit: float | None, workers: Sequence[WorkerLink] | None) -> Link:
+    """Sum up what was measured: a link is as fast as its slower direction, and the slowest counts."""
+    if workers is None:
+        return Link(requested_mbit=requested_mbit)
+    rates = [rate for each in workers for rate in (each.sent_mbit, each.received_mbit) if rate is not None]
+    return Link(requested_mbit=requested_mbit, measured_mbit=min(rates), workers=tuple(workers))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+    """A worker that sends to the next one, and what their limits let through."""
+
+    sender: int
+    receiver: int
+    asked_mbit: float
+    lead_bytes: int
+
+    @staticmethod
+    def of(sender: int, limits: Limits) -> "_Pair | None":
+        receiver = (sender + 1) % len(limits)
+        asked_mbit = rate_between(limits[sender], limits[receiver])
+        if asked_mbit is None:
+            return None
+        buckets = [limit.burst_bytes for limit in (limits[sender], limits[receiver]) if limit is not None]
+        return _Pair(sender=sender, receiver=receiver, asked_mbit=asked_mbit, lead_bytes=sum(buckets))
+
+    @property
+    def window_s(self) -> float:
+        return max(_WINDOW_S, _LEAST_WINDOW_BITS / (self.asked_mbit * 1e6))
+
+
+def _rounds(n_workers: int) -> list[list[int]]:
+    """Share all senders out, so that none of a round also receives in it."""
+    even = n_workers - n_workers % 2
+    last = [] if even == n_workers else [[n_workers - 1]]
+    return [list(range(0, even, 2)), list(range(1, even, 2)), *last]
+
+
+def _measured(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_Pair]) -> dict[int, float]:
+    """Rates in Mbit/s by sender, all of them measured at the same time."""
+    left = list(pairs)
+    found: dict[int, float] = {}
+    for _ in range(_ATTEMPTS):
+        found |= _rates(processes, places, left)
+        left = [pair for pair in left if abs(found[pair.sender] / pair.asked_mbit - 1) > MOST_OFF]
+        if not left:
+            return found
+    pair = left[0]
+    raise CaseError(
+        "link-off-rate",
+        f"the link from worker {pair.sender} to worker {pair.receiver} must carry {pair.asked_mbit:g} Mbit/s "
+        f"within {MOST_OFF:.0%}, got {found[pair.sender]:.3g}; ask for less, or keep this machine free",
+        stage="provision",
+        field="cluster.link.rate_mbit",
+    )
+
+
+def _rates(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_Pair]) -> dict[int, float]:
+    senders = {pair.sender: (places[pair.receiver], None) for pair in pairs}
+    receivers = {pair.receiver: (None, (pair.lead_bytes, pair.window_s)) for pair in pairs}
+    idle = (None, None)
+    args = [(senders | receivers).get(worker, idle) for worker in range(len(processes.pids))]
+    # What comes before the window takes as long as the bursts do, and a slow start.
+    longest_s = max(
+        (pair.window_s + pair.lead_bytes * 8 / (pair.asked_mbit * 1e6) for pair in pairs), default=0
+    )
+    found = processes.call(f"{JOBS}:transfer", args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision")
+    rates = {pair.sender: found[pair.receiver] for pair in pairs}
+    return {sender: rate for sender, rate in rates.items() if isinstance(rate, float)}

@@ -1,0 +1,100 @@
+"""Limits of links between containers: both directions, the slower of two, and none again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import docker
+import pytest
+
+from harness.errors import CaseError
+from harness.links import Limits, WorkerLink, limits_of
+from harness.measure.link import MOST_OFF, measured_links
+from harness.provision.base import Cluster, ClusterShape, ProcessSet
+from harness.provision.docker_provider import DockerProvider
+from harness.provision.leftovers import RUN_LABEL
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+
+RUN = "test-links"
+JOBS = "harness.worker.link_rate"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[docker.DockerClient]:
+    made = docker.from_env()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    place = tmp_path_factory.mktemp("run")
+    provider = DockerProvider(imports=("json",))
+    shape = ClusterShape(workers=2, memory_bytes=1 << 30)
+    with provider.start(shape, RUN, place / "logs") as started:
+        yield started
+
+
+@contextmanager
+def session(cluster: Cluster, limits: Limits) -> Iterator[ProcessSet]:
+    cluster.limit_links(limits)
+    logs = [cluster.scratch / "logs" / f"worker-{worker}.log" for worker in range(2)]
+    with cluster.open_session(2, logs) as processes:
+        yield processes
+
+
+def limits(first: float | None, second: float | None) -> Limits:
+    return limits_of(first, None, ((1, WorkerLink(rate_mbit=second)),), 2)
+
+
+def carried_mbit(processes: ProcessSet) -> tuple[float, float]:
+    """What the links carry from the first worker to the second, and back."""
+    hosts = [(host,) for host in processes.hosts]
+    first, second = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=30)
+    window = (200_000, 0.3)
+    _, there = processes.call(f"{JOBS}:transfer", [(second, None), (None, window)], timeout_s=60)
+    back, _ = processes.call(f"{JOBS}:transfer", [(None, window), (first, None)], timeout_s=60)
+    assert isinstance(there, float)
+    assert isinstance(back, float)
+    return there, back
+
+
+def test_links_carry_what_was_asked_in_both_directions(cluster: Cluster, client: docker.DockerClient) -> None:
+    asked = limits(100.0, 100.0)
+    with session(cluster, asked) as processes:
+        found = measured_links(processes, asked)
+    assert found is not None
+    for each in found:
+        assert each.requested_mbit == 100.0
+        assert each.sent_mbit == pytest.approx(100.0, rel=MOST_OFF)
+        assert each.received_mbit == pytest.approx(100.0, rel=MOST_OFF)
+    filters: dict[str, str | list[str] | bool] = {"label": f"{RUN_LABEL}={RUN}"}
+    left = {str(each.name) for each in client.containers.list(all=True, filters=filters, ignore_removed=True)}
+    assert left == {f"stratbench-{RUN}-{role}" for role in ("head", "worker-0", "worker-1")}
+
+
+def test_the_limit_of_one_worker_holds_for_what_it_sends_and_for_what_it_receives(cluster: Cluster) -> None:
+    with session(cluster, limits(None, 20.0)) as processes:
+        assert carried_mbit(processes) == pytest.approx((20.0, 20.0), rel=MOST_OFF)
+
+
+def test_a_link_that_is_not_as_it_should_be_fails_the_case(cluster: Cluster) -> None:
+    with session(cluster, limits(50.0, 50.0)) as processes, pytest.raises(CaseError) as caught:
+        measured_links(processes, limits(100.0, 100.0))
+    assert caught.value.kind == "link-off-rate"
+    assert "must carry 100 Mbit/s" in str(caught.value)
+
+
+def test_a_container_in_place_of_a_dead_one_has_the_limit_of_its_worker(
+    cluster: Cluster, client: docker.DockerClient
+) -> None:
+    client.containers.get(f"stratbench-{RUN}-worker-1").kill()
+    with session(cluster, limits(None, 20.0)) as processes:
+        assert carried_mbit(processes) == pytest.approx((20.0, 20.0), rel=MOST_OFF)
+
+
+def test_a_link_without_a_limit_is_free_again(cluster: Cluster) -> None:
+    with session(cluster, limits(20.0, 20.0)):
+        pass
+    with session(cluster, limits(None, None)) as processes:
+        assert min(carried_mbit(processes)) > 200.0
