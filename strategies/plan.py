@@ -33,6 +33,7 @@ class VariableSummary(Frozen):
         synced: its gradient or its new state crosses replicas.
         readiness: place in the order in which backward makes gradients ready, None without gradient.
         partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
+        cut_refusals: axis → why it cannot be cut along it, where its update is the reason: node, op and rule.
         apart: one replica alone can update it: no other update reads its value or its slots.
         apart_axes: along which each part can be updated by another replica: no part reads another.
         gradient_shared: other updates read its gradient, as clipping by a global norm does.
@@ -50,6 +51,7 @@ class VariableSummary(Frozen):
     synced: bool = False
     readiness: int | None = None
     partitionable_axes: tuple[int, ...] = ()
+    cut_refusals: Mapping[int, str] = {}
     apart: bool = False
     apart_axes: tuple[int, ...] = ()
     gradient_shared: bool = False

@@ -206,10 +206,11 @@ class _Check:
             )
         if self.owner is None and partition.axis not in v.partitionable_axes:
             able = ", ".join(map(str, v.partitionable_axes))
+            reason = v.cut_refusals.get(partition.axis)
             self._fail(
                 "a cut needs an update that is elementwise or row-local along its axis, and no use of the "
                 "variable in control flow",
-                f"axis {partition.axis}, along which it cannot be cut",
+                f"axis {partition.axis}, along which it cannot be cut" + (f" ({reason})" if reason else ""),
                 f"use axis {able}" if able else _WHOLE,
             )
         for k in range(len(sizes)):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from strategies import compressors
-from strategies.builders import local
+from strategies.builders import local, partitioned
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.builders.waiting import SYNC_BATCH_NORM, check_apart, has_global_statistics
@@ -72,6 +72,8 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
+    if topology.n_replicas > 1 and not partitioned.CUTTING.isdisjoint(p.name for p in strategy.params):
+        notes.extend(partitioned.kept_whole(step, nodes))
     return assembled(strategy, values, nodes, step, topology, notes)
 
 

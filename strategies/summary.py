@@ -40,6 +40,9 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             synced=v.name in synced,
             readiness=step.readiness.get(v.name),
             partitionable_axes=axes.get(v.name, ()),
+            cut_refusals={
+                axis: along.refused[v.name] for axis, along in enumerate(found) if v.name in along.refused
+            },
             apart=v.name in reach.apart,
             apart_axes=tuple(axis for axis in axes.get(v.name, ()) if v.name in parts_apart[axis]),
             gradient_shared=v.name in reach.shared_gradients,

@@ -1,7 +1,7 @@
 """Partitioned variables: along which axis, into how many parts, and where the parts go."""
 
 import random
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
@@ -12,6 +12,9 @@ from strategies.topology import Topology
 MAX_SHARDS = Param(name="max_shards", type=int, default=16, minimum=2)
 MIN_BYTES = Param(name="min_bytes", type=int, default=16384, minimum=1)
 SEED = Param(name="seed", type=int, default=0, minimum=0)
+CUTTING = frozenset({MAX_SHARDS.name, MIN_BYTES.name})
+"""A strategy with one of these knobs cuts what it can."""
+_N_NAMED = 3  # of the variables in a note
 Cuts: TypeAlias = Mapping[str, tuple[int, tuple[int, ...]]]
 """Variable → axis and sizes of its parts."""
 
@@ -71,6 +74,20 @@ def random_axis(step: StepSummary, topology: Topology, params: Params) -> list[P
         return draw.choice(axes) if axes else None
 
     return _collectives(step, topology, params, _cut_by(step, smallest_divisor, params, drawn))
+
+
+def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
+    """Which variables stay whole because of their updates, in one sentence for a plan; none where none does."""
+    cut = {node.variable for node in nodes if node.partition is not None}
+    whole = [
+        f"{v.name!r} ({next(iter(v.cut_refusals.values()))})"
+        for v in step.variables
+        if v.kind == "trainable" and v.synced and v.cut_refusals and v.name not in cut
+    ]
+    if not whole:
+        return []
+    more = f" and {len(whole) - _N_NAMED} more" if len(whole) > _N_NAMED else ""
+    return [f"kept whole, since their updates cannot be cut: {', '.join(whole[:_N_NAMED])}{more}"]
 
 
 def _axis_0(v: VariableSummary) -> int | None:

@@ -1,5 +1,6 @@
 """Partitioned variables: the same numbers as one device, whatever the optimizer, and mistakes are noticed."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -78,6 +79,8 @@ def test_an_update_that_needs_the_whole_keeps_it_whole(tmp_path):
     case = tables(tmp_path, K.Adafactor(0.1))
     plan = case.plan("partitioned-ps", (1, 1))
     assert not cut_of(plan)
+    (note,) = [note for note in plan.notes if note.startswith("kept whole")]
+    assert re.search(r"'kernel' \(node '.+' \(\w+\): it is neither elementwise nor row-local\)", note)
     edited = plan.model_copy(
         update={
             "nodes": tuple(

@@ -19,7 +19,16 @@ from strategies.topology import Topology
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)
 STEP = step_of(
     trainable("w", 12, 5, partitionable_axes=(0, 1), apart=True, apart_axes=(1,), readiness=1),
-    trainable("table", 10, 4, partitionable_axes=(0,), apart=True, sparse=True, readiness=2),
+    trainable(
+        "table",
+        10,
+        4,
+        partitionable_axes=(0,),
+        cut_refusals={1: "node 'Mean' (Mean): it is neither elementwise nor row-local"},
+        apart=True,
+        sparse=True,
+        readiness=2,
+    ),
     trainable("b", 5, readiness=0),
     trainable("n", 4, dtype="int32", bytes=16, readiness=3),
     slot("w/m", "w", 12, 5),
@@ -333,7 +342,7 @@ MISTAKES = {
     "update": (
         "ps",
         cut("table", axis=1, sizes=[2, 2]),
-        "'table': a cut needs an update that is elementwise or",
+        r"'table': a cut needs an update that is elementwise or .* cut \(node 'Mean' \(Mean\): it is neither",
     ),
     "control flow": (
         "ps",
