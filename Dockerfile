@@ -66,4 +66,12 @@ FROM runtime AS tpu
 COPY --from=environment-tpu /opt/stratbench /opt/stratbench
 COPY --from=project /opt/root /
 
+# For hosts that cannot pull prom/prometheus; see compose.yaml.
+FROM ${BASE_IMAGE} AS prometheus
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends --yes prometheus >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+ENTRYPOINT ["prometheus"]
+
 FROM cpu

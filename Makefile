@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 APART := --numprocesses 2 --dist loadfile --ignore tests/integration --ignore tests/benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all soak check image docs lock
+.PHONY: help setup bench test test-all soak check image compose-files docs lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,8 +45,11 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 
-image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu or head; base by BASE_IMAGE=)
+image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head or prometheus; base by BASE_IMAGE=)
 	@harness/provision/image/build $(TARGET)
+
+compose-files:  ## what compose.yaml needs beside images: a token, a folder for results, this host's user
+	@harness/provision/compose/files
 
 docs: setup  ## write docs/strategies.md anew, from the registry
 	$(BIN)/python -m strategies.reference

@@ -33,16 +33,20 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """A captured workload on disk.
+    """A captured workload on disk, where workers see it.
 
     Attributes:
         restored: the checkpoint whose values it begins with, None for its own.
     """
 
     folder: Path
-    summary: StepSummary
     facts: CapturedWorkload
     restored: Restored | None = None
+
+    @property
+    def summary(self) -> StepSummary:
+        """What builders plan from."""
+        return self.facts.summary
 
 
 class Captures:
@@ -55,6 +59,7 @@ class Captures:
         seed: of models and data.
         n_batches: how many different batches a case can use. n_least: how many it must have.
         restore: checkpoint that captures begin with.
+        seen: where jobs see a path of this process's.
     """
 
     def __init__(
@@ -66,8 +71,10 @@ class Captures:
         n_batches: int,
         n_least: int,
         restore: Path | None = None,
+        seen: Callable[[Path], Path] = Path.absolute,
     ) -> None:
         self._folder = folder
+        self._seen = seen
         self._restore = None if restore is None else restore.absolute()
         self._job = job
         self._seed = seed
@@ -123,13 +130,12 @@ class Captures:
             stage="capture",
         )
         assert isinstance(facts, CapturedWorkload)
-        summary = StepSummary.model_validate_json((folder / "summary.json").read_text())
-        return Capture(folder=folder, summary=summary, facts=facts, restored=self._restored(folder))
+        return Capture(folder=folder, facts=facts, restored=self._restored(folder))
 
     def _restored(self, folder: Path) -> Restored | None:
         if self._restore is None:
             return None
-        args = (str(folder), str(self._restore))
+        args = (str(folder), str(self._seen(self._restore)))
         step = self._job(f"{STUDY}:restore", args, timeout_s=CAPTURE_S, stage="restore")
         assert step is None or isinstance(step, int)
         return Restored(path=self._restore, step=step)

@@ -119,7 +119,7 @@ def run_case(
         if checkpoint is not None:
             before = 0 if capture.restored is None else capture.restored.step or 0
             saved_step = before + measurement.warmup_steps + n_steps
-            checkpoints.save(processes, capture.summary, checkpoint, saved_step)
+            checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step)
         codec_s = _codec_s(processes, plan)
         last = _traced(processes, origin.case, plan, measurement) if trace else None
     return CaseRun(

@@ -115,6 +115,7 @@ class _Sites:
             cores_per_worker=site.cores_per_worker,
             memory_bytes=site.memory_bytes,
             image=site.image,
+            connection=self.spec.connection,
         )
         provider = PROVIDERS[site.provider].open(self.options.exposure)
         return provider.start(
@@ -133,6 +134,7 @@ class _Sites:
             n_batches=MAX_WARMUP_STEPS + self.spec.measure.steps,
             n_least=CHECK_STEPS,
             restore=self.spec.checkpoint.restore,
+            seen=cluster.seen,
         )
         return SlotRunner(
             spec=self.spec,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from harness import links
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import UsageError
+from harness.provision.connection import NO_CLUSTER, Connection
 from harness.refs import StrategyRef, WorkloadRef, strategy_from, workload_from
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 BatchRule = Literal["global", "per-replica"]
 
 _T = TypeVar("_T")
+_CONNECTION_KEYS = ("address", "token_file", "data_network", "placement")
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
@@ -84,6 +86,7 @@ class ExperimentSpec:
 
     Args:
         baseline: the strategy that others are compared with; one of `strategies`.
+        connection: to the Ray cluster of the cluster provider.
         notes: one line each, what resolving changed and the person should know; not part of the experiment.
     """
 
@@ -96,6 +99,7 @@ class ExperimentSpec:
     exclude: tuple[CaseFilter, ...]
     baseline: StrategyRef
     checkpoint: Checkpoints = Checkpoints()
+    connection: Connection = NO_CLUSTER
     notes: tuple[str, ...] = ()
 
     @property
@@ -124,6 +128,7 @@ class ExperimentSpec:
                     "rate_mbit": _sweep_document(self.cluster.rate_mbit),
                     **links.other_keys(self.cluster.burst_kb[0], self.cluster.worker_links[0]),
                 },
+                **_connection_document(self.connection),
             },
             "measure": {
                 "warmup_steps": "auto" if self.measure.warmup_steps is None else self.measure.warmup_steps,
@@ -155,6 +160,7 @@ def load_experiment(
     settings: Sequence[str] = (),
     overrides: Mapping[str, object] | None = None,
     plan: str | None = None,
+    surroundings: Mapping[str, str] | None = None,
 ) -> ExperimentSpec:
     """Find, read, override and resolve an experiment.
 
@@ -163,6 +169,7 @@ def load_experiment(
         settings: `dotted.path=value` each, as given with --set; laid over the file.
         overrides: dotted path → value from other options; laid over the settings.
         plan: path of an edited plan to run beside the strategies.
+        surroundings: environment variables, which name the cluster that this process is a part of.
     Raises:
         UsageError: for anything wrong in the file or the options, with the path of the field.
     """
@@ -173,6 +180,7 @@ def load_experiment(
     values = dict(experiment_file.parse_setting(text) for text in settings)
     values.update(overrides or {})
     document = experiment_file.overlay(document, values)
+    document = experiment_file.overlay(document, _cluster_around(document, surroundings or {}))
     if plan is not None:
         listed = document.get("strategies", [])
         document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
@@ -195,9 +203,13 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         [strategy_from(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)]
     )
     baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
+    workloads = _unique(_workloads(model.workloads))
+    connection = _connection(model)
+    if connection.address is not None:
+        _refuse_absolute(workloads)
     return ExperimentSpec(
         name=model.name,
-        workloads=_unique(_workloads(model.workloads)),
+        workloads=workloads,
         strategies=strategies,
         cluster=_cluster(model.cluster),
         measure=Measure(
@@ -213,6 +225,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),
         baseline=baseline,
         checkpoint=_checkpoints(model.checkpoint),
+        connection=connection,
         notes=notes,
     )
 
@@ -271,6 +284,62 @@ def _refuse_links(cluster: Cluster) -> None:
                 f"must be a worker's number, 0 to {n_workers - 1}, got {worker}; workers are counted from 0",
                 field="cluster.link.workers",
             )
+
+
+def _connection(model: ExperimentModel) -> Connection:
+    section = model.cluster
+    found = Connection(
+        address=section.address,
+        token_file=None if section.token_file is None else Path(section.token_file).absolute(),
+        data_network=section.data_network,
+        placement=section.placement,
+    )
+    if "cluster" not in section.provider:
+        given = next((key for key in _CONNECTION_KEYS if key in section.model_fields_set), None)
+        if given is not None:
+            raise UsageError(
+                f"is of the cluster provider, got it with {', '.join(section.provider)}; drop it, or take "
+                "--provider cluster",
+                field=f"cluster.{given}",
+            )
+    elif found.address is None:
+        raise UsageError(
+            "must be given for the cluster provider, got nothing; set host:port of Ray's server for clients, "
+            "as --set cluster.address=head:10001",
+            field="cluster.address",
+        )
+    return found
+
+
+def _cluster_around(document: Mapping[str, object], surroundings: Mapping[str, str]) -> dict[str, object]:
+    """What variables say of a cluster that an experiment runs on and says no more of."""
+    section = document.get("cluster")
+    if not isinstance(section, Mapping) or section.get("provider") not in ("cluster", ["cluster"]):
+        return {}
+    if section.get("address") is not None:
+        return {}
+    found = {key: surroundings.get(f"STRATBENCH_CLUSTER_{key.upper()}") for key in _CONNECTION_KEYS}
+    return {f"cluster.{key}": value for key, value in found.items() if value and key not in section}
+
+
+def _refuse_absolute(workloads: Sequence[WorkloadRef]) -> None:
+    """Nodes of a cluster see a user's files elsewhere, where only what is relative leads to them."""
+    for index, ref in enumerate(workloads):
+        if ref.is_path and ref.reference.startswith("/"):
+            raise UsageError(
+                f"must be relative to the current folder for the cluster provider, got {ref.reference!r}",
+                field=f"workloads[{index}]",
+            )
+
+
+def _connection_document(connection: Connection) -> dict[str, JsonValue]:
+    """What differs from the default; runs from before there was a choice keep their hash."""
+    document: dict[str, JsonValue] = {}
+    for key in _CONNECTION_KEYS:
+        value = getattr(connection, key)
+        if value != getattr(NO_CLUSTER, key):
+            document[key] = str(value)
+    return document
 
 
 def _checkpoints(section: CheckpointSection) -> Checkpoints:

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
 from harness.links import MOST_MBIT
+from harness.provision.connection import Placement, is_address, is_network
 from harness.provision.registry import PROVIDERS
 
 _UNITS = {
@@ -67,6 +68,20 @@ def _by_number(value: object) -> object:
     }
 
 
+def _address(value: object) -> object:
+    if not (isinstance(value, str) and is_address(value)):
+        raise PydanticCustomError(
+            "address", "must be host:port of Ray's server for clients, such as head:10001"
+        )
+    return value
+
+
+def _network(value: object) -> object:
+    if not (isinstance(value, str) and is_network(value)):
+        raise PydanticCustomError("network", "must be a network of IPv4 as CIDR, such as 10.0.0.0/16")
+    return value
+
+
 _T = TypeVar("_T")
 _Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -108,6 +123,10 @@ class ClusterSection(_Section):
     cores_per_worker: _Sweep[_Count] = [1]
     memory_per_worker: _Sweep[_Memory] = [4 * 2**30]
     image: _Sweep[_Text | None] = [None]
+    address: Annotated[str, BeforeValidator(_address)] | None = None
+    token_file: _Text | None = None
+    data_network: Annotated[str, BeforeValidator(_network)] | None = None
+    placement: Placement = "spread"
     link: LinkSection = LinkSection()
 
 

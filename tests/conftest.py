@@ -28,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_HEAD_IMAGE = "stratbench-head:dev"
 _PROBE_TIMEOUT_S = 10.0
 
 
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require",
         metavar="A,B",
         default="",
-        help="of docker, browser, gpu: fail, instead of skip, the tests that need one that is not there",
+        help="of docker, compose, browser, gpu: fail, not skip, the tests that need one that is not there",
     )
     group.addoption(
         "--all-cases", action="store_true", help="run the whole contract matrix, not the chosen cases alone"
@@ -109,10 +110,20 @@ def _browser_absence() -> str | None:
 
 
 def _docker_absence() -> str | None:
+    from harness.provision.engine import IMAGE
+
+    return _image_absence(IMAGE, "make image")
+
+
+def _compose_absence() -> str | None:
+    if shutil.which("docker-compose") is None:
+        return "docker-compose is not installed"
+    return _docker_absence() or _image_absence(_HEAD_IMAGE, "make image TARGET=head")
+
+
+def _image_absence(image: str, made_by: str) -> str | None:
     import docker
     from docker.errors import DockerException, ImageNotFound
-
-    from harness.provision.engine import IMAGE
 
     try:
         client = docker.from_env(timeout=int(_PROBE_TIMEOUT_S))
@@ -120,9 +131,9 @@ def _docker_absence() -> str | None:
         return "no Docker engine answers here"
     try:
         client.ping()
-        client.images.get(IMAGE)
+        client.images.get(image)
     except ImageNotFound:
-        return f"no image {IMAGE}: run `make image`"
+        return f"no image {image}: run `{made_by}`"
     except (DockerException, OSError):
         return "the Docker engine does not answer"
     finally:
@@ -148,6 +159,7 @@ def _gpu_absence() -> str | None:
 
 _PROBES: Mapping[str, Callable[[], str | None]] = {
     "browser": _browser_absence,
+    "compose": _compose_absence,
     "docker": _docker_absence,
     "gpu": _gpu_absence,
 }

@@ -75,6 +75,8 @@ def run(
         typer.Option(
             "--metrics-port",
             metavar="PORT",
+            envvar="STRATBENCH_METRICS_PORT",
+            show_envvar=False,
             min=0,
             max=65535,
             help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
@@ -110,11 +112,13 @@ def run(
         settings=settings or (),
         overrides={path: value for path, value in overrides.items() if value is not None},
         plan=None if plan is None else plan_reference(plan),
+        surroundings=os.environ,
     )
     # A socket stays reachable on the network that it was opened in.
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
     exposure = None
-    if "local" in spec.cluster.provider and not dry_run:
+    on_networks_of_others = require_isolation and "cluster" in spec.cluster.provider
+    if ("local" in spec.cluster.provider or on_networks_of_others) and not dry_run:
         others = [name for name in spec.cluster.provider if name != "local"]
         exposure = isolate(
             context,

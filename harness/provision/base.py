@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.links import Limits
+from harness.provision.connection import NO_CLUSTER, Connection
 from harness.worker.actor import WorkerFacts
 
 LOOPBACK = "127.0.0.1"
@@ -20,6 +21,7 @@ class ClusterShape:
         workers: the largest count of any case.
         cores_per_worker, memory_bytes: of each worker; None leaves the choice to the provider.
         image: of containers, None for the provider's own.
+        connection: to a Ray cluster that is there already.
     """
 
     workers: int
@@ -28,6 +30,7 @@ class ClusterShape:
     cores_per_worker: int = 1
     memory_bytes: int | None = None
     image: str | None = None
+    connection: Connection = NO_CLUSTER
 
 
 class ProcessSet(Protocol):
@@ -97,7 +100,10 @@ class Cluster(Forks, Protocol):
 
     @property
     def scratch(self) -> Path:
-        """A folder that driver and workers see, for what they hand each other; it goes with the cluster."""
+        """A folder that all workers see, for what they hand each other; it goes with the cluster."""
+
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
 
     @property
     def provision_s(self) -> float | None:

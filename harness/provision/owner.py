@@ -25,7 +25,7 @@ class Owner:
     def this_process() -> "Owner":
         """The process that asks."""
         pid = os.getpid()
-        return Owner(pid=pid, started=start_time(pid), boot=_boot_id(), pid_namespace=_pid_namespace())
+        return Owner(pid=pid, started=start_time(pid), boot=boot_id(), pid_namespace=_pid_namespace())
 
     @staticmethod
     def of_text(text: str) -> "Owner":
@@ -45,7 +45,7 @@ class Owner:
 
     def is_dead(self) -> bool:
         """Whether the process has ended; of one that only another container could know, never."""
-        if self.boot != _boot_id():
+        if self.boot != boot_id():
             return True
         return self.pid_namespace == _pid_namespace() and start_time(self.pid) != self.started
 
@@ -59,7 +59,8 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Tells this machine, since it was started, from all others."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -4,6 +4,7 @@ import queue
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -19,31 +20,39 @@ _UP_S = 1.0
 Value = TypeVar("Value")
 
 
-def connect(address: str, *, is_up: Callable[[], bool]) -> None:
+def connect(
+    address: str,
+    *,
+    is_up: Callable[[], bool],
+    wait_s: float = _CONNECT_S,
+    way_out: str = "see the logs of its nodes in the run folder",
+) -> None:
     """Connect this process to a cluster; `ray.shutdown` ends that.
 
     Args:
         address: `host:port` of the head's server, which may still be starting.
-        is_up: whether it makes sense to go on waiting.
+        is_up: whether it makes sense to go on waiting. wait_s: how long at most.
+        way_out: what to do where it does not let this process in.
     Raises:
         ProvisionError: it does not answer.
     """
     started_s = time.monotonic()
     while not _answers(address):
         waited_s = time.monotonic() - started_s
-        if not is_up() or waited_s > _CONNECT_S:
+        if not is_up() or waited_s > wait_s:
             raise ProvisionError(
-                f"Ray's head must answer at {address}, got no answer within {waited_s:.1f} s; see the logs "
-                "of its nodes in the run folder"
+                f"Ray's head must answer at {address}, got no answer within {waited_s:.1f} s; {way_out}"
             )
         time.sleep(_POLL_S)
     try:
-        ray.init(f"ray://{address}", log_to_driver=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error that follows says the same in one line
+            ray.init(f"ray://{address}", log_to_driver=False)
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), "")[:200]
         raise ProvisionError(
-            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: {first_line}; see "
-            "the logs of its nodes in the run folder"
+            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: {first_line}; "
+            f"{way_out}"
         ) from error
 
 

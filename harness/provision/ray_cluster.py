@@ -15,6 +15,7 @@ from harness.errors import CaseError
 from harness.links import Limits
 from harness.provision import failures
 from harness.provision.failures import Awaited
+from harness.provision.files import Files, SharedFiles
 from harness.provision.ray_client import while_up
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.door import Door
@@ -99,6 +100,7 @@ class RayCluster:
         pinned: whether each has cores of its own.
         preload_s: how long a worker may take to be ready.
         isolated: see `Cluster`.
+        files: how those of driver and workers get to the other; None where both see the same.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class RayCluster:
         preload_s: float,
         notes: Sequence[str] = (),
         isolated: bool,
+        files: Files | None = None,
     ) -> None:
+        self._files = files or SharedFiles()
         self.pinned = pinned
         self.notes = tuple(notes)
         self.isolated = isolated
@@ -131,6 +135,10 @@ class RayCluster:
         """Seconds from the start to the last worker's first readiness; None before that."""
         return self._provision_s
 
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
+        return self._files.seen(path)
+
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
         """Wait until the first `n_workers` can fork; dead workers are replaced, and hosts that have failed.
 
@@ -141,6 +149,7 @@ class RayCluster:
         replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
+            self._files.take(n_workers)
             self._hosts.renew(n_workers)
             self._replace(lost)
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
@@ -166,8 +175,10 @@ class RayCluster:
             self._hosts.admit(path.parent)
         with ExitStack() as stack:
             pids: dict[int, int] = {}
+            self._files.bring(n_workers, [path.parent for path in log_paths])
+            stack.callback(self._files.take, n_workers)
             stack.callback(_kill_processes, self._actors, pids, self._hosts)
-            logs = [str(path.absolute()) for path in log_paths]
+            logs = [str(self._files.seen(path)) for path in log_paths]
             replies = self._ask(
                 n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload_s
             )
@@ -181,7 +192,7 @@ class RayCluster:
                 for worker, address in enumerate(self._hosts.addresses[:n_workers])
                 if worker in self._doors
             )
-            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._hosts, doors)
+            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._hosts, doors, self._files)
 
     def stop(self) -> None:
         """Kill the actors, and with them their zygotes and processes."""
@@ -229,7 +240,9 @@ class RayProcessSet:
         log_paths: Sequence[Path],
         hosts: Hosts,
         doors: Sequence[Door],
+        files: Files,
     ) -> None:
+        self._files = files
         self._actors = list(actors)
         self._pids = pids
         self._log_paths = tuple(log_paths)
@@ -284,6 +297,7 @@ class RayProcessSet:
         if not failed:
             return [results[worker] for worker in args]
         _kill_processes(self._actors, self._pids, self._hosts)
+        self._files.take(len(self._actors))
         worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
         awaited = Awaited(
             worker=worker,

@@ -45,20 +45,21 @@ def _token() -> str:
 
 @contextmanager
 def ray_environment(
-    folder: Path, token: Path, settings: Mapping[str, str] = MappingProxyType({})
+    folder: Path, token: Path | None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[None]:
     """Set what Ray's native half reads from the environment of this process, and passes on to what it starts.
 
     Args:
-        folder: of the run. token: file of the cluster's token.
+        folder: of the run. token: file of the cluster's token, None for a cluster that asks for none.
         settings: besides those that all have.
     """
-    variables = {
+    variables: dict[str, str | None] = {
         **NODE_VARIABLES,
         **settings,
         RUN_FOLDER_VARIABLE: str(folder),
         "RAY_ADDRESS": None,  # another cluster's
-        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_AUTH_MODE": "disabled" if token is None else "token",
+        "RAY_AUTH_TOKEN_PATH": None if token is None else str(token),
     }
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)

@@ -21,7 +21,7 @@ from harness.provision.owner import Owner
 # In the environment of every process of a run; its value is the run's folder.
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 
-_PREFIX = "stratbench-"
+PREFIX = "stratbench-"
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
@@ -36,7 +36,17 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
         base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
     """
     parent = base or _short_temporary_directory()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    with owned(Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))) as folder:
+        yield folder
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[Path]:
+    """Own a private folder that was just made; then end what still runs in its name and remove it.
+
+    Args:
+        folder: its name begins with `PREFIX`, by which `reap` finds it.
+    """
     guard = _start_guard(folder)
     try:
         (folder / _OWNER).write_text(Owner.this_process().to_text())
@@ -50,7 +60,7 @@ def reap(base: Path | None = None) -> tuple[Path, ...]:
     """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
     dead = [
         folder
-        for folder in sorted((base or _short_temporary_directory()).glob(f"{_PREFIX}*"))
+        for folder in sorted((base or _short_temporary_directory()).glob(f"{PREFIX}*"))
         if folder.is_dir()
         and not folder.is_symlink()
         and folder.stat().st_uid == os.getuid()

@@ -38,6 +38,13 @@ def _docker(exposure: str | None) -> base.Provider:
     return DockerProvider()
 
 
+def _cluster(exposure: str | None) -> base.Provider:
+    from harness.provision.cluster_provider import ClusterProvider
+
+    del exposure  # its workers are on a network of others
+    return ClusterProvider()
+
+
 PROVIDERS: Mapping[str, Provider] = {
     "local": Provider(
         summary="Worker processes on this machine under their own Ray instance; memory is not limited",
@@ -50,6 +57,12 @@ PROVIDERS: Mapping[str, Provider] = {
         devices=("cpu",),
         shapes_links=True,
         open=_docker,
+    ),
+    "cluster": Provider(
+        summary="Nodes of a Ray cluster that is there already, at cluster.address",
+        devices=("cpu",),
+        shapes_links=False,
+        open=_cluster,
     ),
 }
 

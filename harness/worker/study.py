@@ -20,7 +20,7 @@ from harness.worker.process import JobState
 
 if TYPE_CHECKING:
     from harness.equivalence import Reference
-    from strategies.plan import Plan
+    from strategies.plan import Plan, StepSummary
     from strategies.topology import Topology
     from workloads.protocol import Workload
 
@@ -32,13 +32,15 @@ BATCHES = "batches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedWorkload:
-    """What the driver needs to know of a captured workload besides its summary.
+    """What the driver needs to know of a captured workload, whose files it may not see.
 
     Attributes:
+        summary: what builders plan from.
         batch_size: the workload's default global batch.
         replica_batch: examples that every shard must have, None if any number will do.
     """
 
+    summary: "StepSummary"
     batch_size: int
     flops_per_example: float | None
     replica_batch: int | None
@@ -77,6 +79,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     save(Path(folder), captured.step, captured.initial, summary)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
+        summary=summary,
         batch_size=workload.batch_size,
         flops_per_example=workload.flops_per_example,
         replica_batch=fixed[0] if fixed else None,

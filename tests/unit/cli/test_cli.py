@@ -204,7 +204,7 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
         (["run", "quickstart", "--workloads", "no.py:f"], "stratbench: workloads[0]: workload file no.py"),
         (
             ["run", "quickstart", "--provider", "dockr"],
-            "stratbench: cluster.provider: must be 'local' or 'docker', got 'dockr'",
+            "stratbench: cluster.provider: must be 'local' or 'docker' or 'cluster', got 'dockr'",
         ),
         (
             ["run", "quickstart", "--warmup", "soon"],

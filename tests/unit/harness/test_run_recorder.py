@@ -34,8 +34,12 @@ NONE, PS, NONE_ON_TWO_CORES, PS_ON_TWO_CORES = sorted(
 )
 CAPTURE = Capture(
     folder=Path(),
-    summary=StepSummary(workload="wide-mlp", variables=(), batch=(), n_nodes=1),
-    facts=CapturedWorkload(batch_size=16, flops_per_example=None, replica_batch=None),
+    facts=CapturedWorkload(
+        summary=StepSummary(workload="wide-mlp", variables=(), batch=(), n_nodes=1),
+        batch_size=16,
+        flops_per_example=None,
+        replica_batch=None,
+    ),
 )
 
 

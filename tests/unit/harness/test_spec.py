@@ -11,6 +11,7 @@ from harness.refs import StrategyRef, WorkloadRef
 from harness.spec import load_experiment, resolve
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
+_CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
 
 
 def _linked(**link: Any) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"checkpoint": {"save": True, "restore": "a/b"}},
         _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
+        {"cluster": {"provider": "cluster", "address": "head:10001"}},
+        {"cluster": {"provider": ["local", "cluster"], **_CLUSTER, "token_file": "a", "placement": "pack"}},
     ],
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
@@ -108,6 +111,51 @@ def test_the_hash_sees_every_change(setting: str) -> None:
     assert (
         load_experiment("quickstart", settings=[setting]).spec_hash != load_experiment("quickstart").spec_hash
     )
+
+
+def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
+    assert not set(resolve(_MINIMAL).to_document()["cluster"]) & {*_CLUSTER, "token_file", "placement"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"provider": "cluster"}, "cluster.address: must be given for the cluster provider, got nothing"),
+        ({"address": "head:10001"}, "cluster.address: is of the cluster provider, got it with local"),
+        ({"provider": "cluster", "address": "ray://head"}, "cluster.address: must be host:port"),
+        ({"provider": "cluster", "address": "head:70000"}, "cluster.address: must be host:port"),
+        (
+            {"provider": "cluster", "address": "head:1", "data_network": "10.0.0.1"},
+            "cluster.data_network: must be a network of IPv4 as CIDR",
+        ),
+        (
+            {"provider": "cluster", "address": "head:1", "placement": "wide"},
+            "cluster.placement: must be 'spread' or 'pack'",
+        ),
+    ],
+)
+def test_a_cluster_must_be_reachable_as_it_is_told(cluster: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=f"^{told}"):
+        resolve(_MINIMAL | {"cluster": cluster})
+
+
+def test_the_cluster_around_a_process_is_taken_where_no_other_is_named() -> None:
+    around = {"STRATBENCH_CLUSTER_ADDRESS": "here:10001", "STRATBENCH_CLUSTER_TOKEN_FILE": "/run/token"}
+
+    def found(*settings: str) -> tuple[str | None, Path | None]:
+        spec = load_experiment("quickstart", settings=settings, surroundings=around)
+        return spec.connection.address, spec.connection.token_file
+
+    assert found() == (None, None)
+    assert found("cluster.provider=cluster") == ("here:10001", Path("/run/token"))
+    assert found("cluster.provider=cluster", "cluster.address=there:10001") == ("there:10001", None)
+
+
+def test_a_file_that_travels_must_be_named_relative_to_the_current_folder(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.touch()
+    with pytest.raises(UsageError, match=r"workloads\[0\]: must be relative"):
+        resolve(_MINIMAL | {"workloads": [f"{file}:made"], "cluster": {"provider": "cluster", **_CLUSTER}})
 
 
 def test_a_run_without_checkpoints_is_described_as_before_there_were_any() -> None:
@@ -163,8 +211,14 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"cluster": {"workers": 2.0}}, "cluster.workers: must be a valid integer, got 2.0 (float)"),
         ({"cluster": {"workers": 0}}, "cluster.workers: must be greater than or equal to 1, got 0"),
         ({"cluster": {"workers": []}}, "cluster.workers: must have at least 1 item, got []"),
-        ({"cluster": {"provider": "dockr"}}, "cluster.provider: must be 'local' or 'docker', got 'dockr'"),
-        ({"cluster": {"provider": ["local", 1]}}, "cluster.provider[1]: must be 'local' or 'docker', got 1"),
+        (
+            {"cluster": {"provider": "dockr"}},
+            "cluster.provider: must be 'local' or 'docker' or 'cluster', got 'dockr'",
+        ),
+        (
+            {"cluster": {"provider": ["local", 1]}},
+            "cluster.provider[1]: must be 'local' or 'docker' or 'cluster', got 1",
+        ),
         ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu', got 'gpu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},

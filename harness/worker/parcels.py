@@ -1,0 +1,75 @@
+"""Files that travel between machines which share none: what is there, what is missing, and the way over."""
+
+import os
+import pickle
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+_TEMPORARY = ".arriving"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stamp:
+    """By what a file is told from an earlier one of its name."""
+
+    n_bytes: int
+    changed_ns: int
+
+
+Listing: TypeAlias = Mapping[str, Stamp]
+"""Name below a folder, with slashes → stamp."""
+
+
+def listing(folder: Path) -> dict[str, Stamp]:
+    """All files below a folder; links, sockets and what vanishes meanwhile are left out."""
+    found: dict[str, Stamp] = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            try:
+                facts = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(facts.st_mode) and not name.endswith(_TEMPORARY):
+                stamp = Stamp(n_bytes=facts.st_size, changed_ns=facts.st_mtime_ns)
+                found[path.relative_to(folder).as_posix()] = stamp
+    return found
+
+
+def pack(files: Mapping[str, Path]) -> bytes:
+    """Put files, by the names that they shall have, into a parcel; those that are gone are left out."""
+    packed: dict[str, tuple[int, bytes]] = {}
+    for name, path in files.items():
+        try:
+            packed[name] = (path.stat().st_mtime_ns, path.read_bytes())
+        except OSError:
+            continue
+    return pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(parcel: bytes, folder: Path, wanted: Collection[str], *, below: str = "") -> None:
+    """Write some of a parcel's files below a folder, each at once and with the stamp that it had.
+
+    Args:
+        wanted: names.
+        below: beginning of the names that is left out.
+    Raises:
+        ValueError: a name leads out of the folder.
+    """
+    # Between processes of one run only, which trust each other as they trust the workload.
+    packed: dict[str, tuple[int, bytes]] = pickle.loads(parcel)  # noqa: S301
+    for name, (changed_ns, content) in packed.items():
+        if name not in wanted:
+            continue
+        if not name.startswith(below) or {"/", ".."}.intersection(PurePosixPath(name).parts):
+            raise ValueError(f"a file of a parcel must stay below its folder, got {name!r}")
+        path = folder / name.removeprefix(below)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arriving = path.with_name(f"{path.name}{_TEMPORARY}")
+        arriving.write_bytes(content)
+        os.utime(arriving, ns=(changed_ns, changed_ns))
+        # Whoever has the old one open, or mapped, keeps it.
+        arriving.replace(path)

@@ -1,0 +1,146 @@
+"""Workers on a Ray cluster that is there already, whose nodes and the driver share no files."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+from watched_run import eventually, records, watched
+
+from harness.provision import containers, leftovers
+from harness.provision.containers import CLIENT_PORT, Limits, RunPlace
+from harness.provision.engine import IMAGE
+from harness.provision.ray_settings import NODE_VARIABLES, write_token
+from harness.provision.shared_folders import share_secret
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray]
+
+ROOT = Path(__file__).parents[2]
+RUN = "test-cluster"
+SIBLING = "from workloads.registry import resolve\n"
+WORKLOAD = """
+from sibling import resolve
+
+
+def made():
+    return resolve("digits-mlp", {})
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """A cluster of two nodes, with a network of their own for data."""
+
+    address: str
+    token: Path
+    data_network: str
+    workers: list[Container]
+
+    def settings(self) -> list[str]:
+        told = {
+            "address": self.address,
+            "token_file": self.token,
+            "data_network": self.data_network,
+        }
+        return [part for key, value in told.items() for part in ("--set", f"cluster.{key}={value}")]
+
+    def left(self) -> list[str]:
+        """Files of a run and processes of workers that are there."""
+        seen = "ls -d /tmp/stratbench-* 2>/dev/null; grep -las '[h]arness.worker' /proc/[0-9]*/cmdline; true"
+        return [
+            line
+            for node in self.workers
+            for line in node.exec_run(["sh", "-c", seen]).output.decode().splitlines()
+        ]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    client = docker.from_env()
+    folder = tmp_path_factory.mktemp("cluster")
+    token = write_token(folder)
+    share_secret(token)
+    place = RunPlace(
+        run_id=RUN,
+        image=str(client.images.get(IMAGE).id),
+        folder=folder,
+        token=token,
+        reads=(),
+        writes=(),
+        current=folder,
+        environment=NODE_VARIABLES,
+    )
+    try:
+        with leftovers.guarded(RUN), containers.networks(client, place) as between:
+            try:
+                head = containers.start_head(client, place, between)
+                cores = sorted(os.sched_getaffinity(0))
+                started = [
+                    containers.start_worker(
+                        client, place, between, k, head, Limits(cores=(cores[k % len(cores)],))
+                    )
+                    for k in range(2)
+                ]
+                for node in started:
+                    eventually(partial(is_healthy, node.container), 120.0, f"{node.role} is healthy")
+                between.data.reload()
+                yield Nodes(
+                    address=f"{head.control_address}:{CLIENT_PORT}",
+                    token=token,
+                    data_network=between.data.attrs["IPAM"]["Config"][0]["Subnet"],
+                    workers=[node.container for node in started],
+                )
+            finally:
+                leftovers.remove_run(client, RUN)
+    finally:
+        client.close()
+
+
+def is_healthy(container: Container) -> bool:
+    container.reload()
+    return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
+
+
+def test_a_run_is_checked_and_its_files_travel(nodes: Nodes, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    (user / "models").mkdir(parents=True)
+    (user / "models" / "mine.py").write_text(WORKLOAD)
+    (user / "models" / "sibling.py").write_text(SIBLING)
+    command = ["run", "quickstart", "--workloads", "models/mine.py:made", "--strategies", "none,all-reduce"]
+    size = ["--steps", "5", "--warmup", "2", "--repeats", "1", "--checkpoint", "--json"]
+    with watched([*command, *size, "--provider", "cluster", "--out", "out", *nodes.settings()], user) as run:
+        status, _, errors = run.finish(240.0)
+    assert status == 0, errors
+    found = {record["strategy"]: record for record in records(user / "out")}
+    # The marks that they have with any provider.
+    assert found["all-reduce"]["equivalence"]["equivalent"] is True
+    assert found["none"]["equivalence"]["equivalent"] is False
+    assert {record["provider"] for record in found.values()} == {"cluster"}
+    matrix = found["all-reduce"]["tcp_matrix"]
+    assert matrix[0][1] > 0
+    assert matrix[1][0] > 0
+    for case in (user / "out" / "cases").iterdir():
+        assert {"worker-0.log", "worker-1.log", "checkpoint"} <= {path.name for path in case.glob("0/*")}
+        assert (case / "0" / "checkpoint" / "checkpoint").is_file()
+    assert (user / "out" / "logs" / "zygote-1.log").is_file()
+    secret = nodes.token.read_bytes()
+    assert not [path for path in (user / "out").rglob("*") if path.is_file() and secret in path.read_bytes()]
+    assert nodes.left() == []
+
+
+def test_nodes_of_other_code_are_refused_and_left_clean(nodes: Nodes, tmp_path: Path) -> None:
+    for package in ("harness", "reports", "strategies", "workloads"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    (tmp_path / "harness" / "newer.py").touch()
+    command = ["run", "quickstart", "--workers", "2", "--provider", "cluster", *nodes.settings()]
+    with watched(command, tmp_path, PYTHONPATH=str(tmp_path)) as run:
+        status, _, errors = run.finish()
+    assert status == 3, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("stratbench: ")]
+    assert "must have the code that runs here" in line
+    assert nodes.left() == []

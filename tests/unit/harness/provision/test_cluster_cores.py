@@ -1,0 +1,29 @@
+"""Cores of workers on the nodes of a cluster, which may be containers on one machine."""
+
+import pytest
+
+from harness.provision.cluster_provider import cores_of_workers
+from harness.provision.porter import NodeFacts
+
+
+def node(name: str, boot: str, *cores: int) -> NodeFacts:
+    return NodeFacts(
+        node_id=name, address="10.0.0.1", addresses=(), source="", version="", cores=cores, boot=boot
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "each", "expected"),
+    [
+        ([node("a", "1", 0, 1), node("b", "2", 0, 1)], 2, [(0, 1), (0, 1)]),
+        ([node("a", "1", 0, 1), node("b", "1", 0, 1)], 1, [(0,), (1,)]),
+        ([node("a", "1", 0), node("b", "1", 1)], 1, [(0,), (1,)]),
+        ([node("a", "1", 0, 1, 2, 3), node("a", "1", 0, 1, 2, 3)], 2, [(0, 1), (2, 3)]),
+        # Where one must share, its neighbours would be unlike it with cores of their own.
+        ([node("a", "1", 0), node("b", "1", 0), node("c", "2", 0)], 1, [None, None, (0,)]),
+    ],
+)
+def test_no_core_has_two_workers(
+    nodes: list[NodeFacts], each: int, expected: list[tuple[int, ...] | None]
+) -> None:
+    assert cores_of_workers(nodes, each) == expected
