@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import docker
 import requests
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from harness.links import Limits, LinkLimit
@@ -87,7 +87,9 @@ def _limit(
         if status:
             raise _failure(status, worker, helper)
     except APIError as error:
-        raise refused(error, f"starting the container {name}") from error
+        # A worker that has just ended has no namespace to join; its session says what has become of it.
+        if _is_running(node.container):
+            raise refused(error, f"starting the container {name}") from error
     except (DockerException, requests.RequestException) as error:
         raise ProvisionError(
             f"docker: the container {name} must have limited its link within {_SHAPE_S:g} s, got no answer; "
@@ -95,6 +97,14 @@ def _limit(
         ) from error
     finally:
         containers.remove(helper)
+
+
+def _is_running(container: Container) -> bool:
+    try:
+        container.reload()
+    except NotFound:
+        return False
+    return container.status == "running"
 
 
 def _failure(status: int, worker: int, helper: Container) -> ProvisionError:

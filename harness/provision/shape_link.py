@@ -28,8 +28,7 @@ _ROOT = 0x10000
 _INGRESS = 0xFFFF0000
 _QUEUE_S = 0.05
 _MOST_QUEUE_S = 2.0
-# Four of the largest pieces that the kernel hands over at once; with two, TCP lost packets and a fifth of the
-# rate.
+# Four of the largest pieces that the kernel hands over at once; with two, slow links carried a fifth less.
 _PIECES_BYTES = 256 * 1024
 
 
