@@ -1,0 +1,29 @@
+"""What the page on running shows exists: commands, options, keys and variables."""
+
+import re
+
+import pytest
+import yaml
+from pages import ROOT, commands, refuse_unknown_options
+
+from harness.provision.registry import PROVIDERS
+from harness.spec_model import ClusterSection
+
+PAGE = (ROOT / "docs" / "running.md").read_text()
+
+
+@pytest.mark.parametrize("command", sorted(set(commands(PAGE))))
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+def test_its_providers_and_keys_are_those_there_are() -> None:
+    assert set(re.findall(r"\| `(\w+)`(?: \(default\))? \|", PAGE)) == set(PROVIDERS)
+    assert set(re.findall(r"`cluster\.(\w+)`", PAGE)) <= set(ClusterSection.model_fields)
+
+
+def test_variables_and_services_are_those_of_the_compose_file() -> None:
+    text = (ROOT / "compose.yaml").read_text()
+    for name in set(re.findall(r"STRATBENCH_(?!CLUSTER)\w+", PAGE)):
+        assert f"${{{name}:-" in text
+    assert {"bench", "grafana", "worker"} <= set(yaml.safe_load(text)["services"])
