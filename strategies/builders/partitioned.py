@@ -77,7 +77,7 @@ def random_axis(step: StepSummary, topology: Topology, params: Params) -> list[P
 
 
 def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
-    """Which variables stay whole because of their updates, in one sentence for a plan; none where none does."""
+    """Which variables stay whole because of their updates, in one sentence for a plan, if any do."""
     cut = {node.variable for node in nodes if node.partition is not None}
     whole = [
         f"{v.name!r} ({next(iter(v.cut_refusals.values()))})"
