@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.store import RUN_FILE, hold
+from harness.store import LOCK_FILE, RUN_FILE, hold
 
 
 def remove_old_runs(parent: Path, keep: int) -> Sequence[Path]:
@@ -18,7 +18,12 @@ def remove_old_runs(parent: Path, keep: int) -> Sequence[Path]:
     Returns:
         those that were removed, oldest first.
     """
-    found = sorted((_created(each), each) for each in parent.glob("*") if (each / RUN_FILE).is_file())
+    found = sorted(
+        (_created(each), each)
+        for each in parent.glob("*")
+        # A link to a run is not another run.
+        if (each / RUN_FILE).is_file() and not each.is_symlink()
+    )
     old = [folder for _, folder in (found[:-keep] if keep else found)]
     return tuple(folder for folder in old if _remove(folder))
 
@@ -29,8 +34,10 @@ def _remove(folder: Path) -> bool:
     except UsageError:
         return False  # its run goes on, or it is somebody else's
     try:
-        # What makes it a run folder goes last, so that one half removed is found again.
-        for item in sorted(folder.iterdir(), key=lambda path: path.name == RUN_FILE):
+        # What makes it a run folder goes last, so that one half removed is found again; the lock too.
+        for item in folder.iterdir():
+            if item.name in (RUN_FILE, LOCK_FILE):
+                continue
             if item.is_dir() and not item.is_symlink():
                 shutil.rmtree(item, ignore_errors=True)
             else:

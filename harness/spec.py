@@ -294,6 +294,13 @@ def _connection(model: ExperimentModel) -> Connection:
         data_network=section.data_network,
         placement=section.placement,
     )
+    if "cluster" in section.provider and len(set(section.provider)) > 1:
+        # Ray reads one token for each process, and every other provider makes its own.
+        raise UsageError(
+            f"cluster must be the only provider of an experiment, got {', '.join(section.provider)}; run it "
+            "by itself and compare the two reports",
+            field="cluster.provider",
+        )
     if "cluster" not in section.provider:
         given = next((key for key in _CONNECTION_KEYS if key in section.model_fields_set), None)
         if given is not None:
@@ -327,7 +334,8 @@ def _refuse_absolute(workloads: Sequence[WorkloadRef]) -> None:
     for index, ref in enumerate(workloads):
         if ref.is_path and ref.reference.startswith("/"):
             raise UsageError(
-                f"must be relative to the current folder for the cluster provider, got {ref.reference!r}",
+                f"must be relative to the current folder for the cluster provider, got {ref.reference!r}; "
+                "start the command in a folder above it",
                 field=f"workloads[{index}]",
             )
 

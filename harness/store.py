@@ -25,7 +25,7 @@ __all__ = ["RunFolder", "Steps", "StoredRun", "load_run", "open_run", "read_step
 
 RUN_SCHEMA = 1
 
-_LOCK = ".lock"
+LOCK_FILE = ".lock"
 RUN_FILE = "run.json"
 _CASES = "cases"
 _RESULTS = "results.jsonl"
@@ -257,7 +257,7 @@ def hold(path: Path) -> int:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
@@ -279,7 +279,7 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
 
 
 def _is_empty(path: Path) -> bool:
-    return all(item.name == _LOCK for item in path.iterdir())
+    return all(item.name == LOCK_FILE for item in path.iterdir())
 
 
 def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
@@ -304,7 +304,7 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
 
 def _started_only(path: Path) -> bool:
     # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
-    ours = {_LOCK, _EXPERIMENT, _ENVIRONMENT}
+    ours = {LOCK_FILE, _EXPERIMENT, _ENVIRONMENT}
     return all(item.name in ours or re.fullmatch(r"\.[\w.]+\.tmp", item.name) for item in path.iterdir())
 
 

@@ -23,9 +23,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A server has 64 queues of messages unless told, with a thread for each, and ends with its process only.
 os.environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
 
-# Started in the background by a shell, this process ignores Ctrl-C, and so would what tests start.
+# In the background of a shell this process ignores Ctrl-C, under nohup hang-ups; so would what tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HEAD_IMAGE = "stratbench-head:dev"

@@ -1,5 +1,6 @@
 """The nodes that a run has on somebody else's Ray cluster, each watched over by an actor of the run's own."""
 
+import contextlib
 import ipaddress
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,11 +55,13 @@ class ClusterHosts:
 
     def stop(self) -> None:
         """Leave no file and no process on any node that still answers."""
-        leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
-        if leaving and self.is_up():
-            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
-        for porter in self._porters.values():
-            ray.kill(porter, no_restart=True)
+        # A cluster whose head has gone answers no more; its nodes leave when they notice that.
+        with contextlib.suppress(RayError, ConnectionError):
+            leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
+            if leaving:
+                ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
+            for porter in self._porters.values():
+                ray.kill(porter, no_restart=True)
         self._porters.clear()
 
     @property
@@ -92,7 +95,15 @@ class ClusterHosts:
         del worker
 
     def renew(self, n_workers: int) -> Sequence[int]:
-        """Settle anew where a node is gone; return whose it was."""
+        """Settle anew where a node is gone; return whose it was.
+
+        Raises:
+            ProvisionError: the cluster itself has gone.
+        """
+        if not self.is_up():
+            raise ProvisionError(
+                "cluster: its head must answer, and has ended; go on with --resume once it is up"
+            )
         asked = {worker: self._porters[worker].make.remote([]) for worker in range(n_workers)}
         lost = [worker for worker, reference in asked.items() if not _answers(reference)]
         if lost:

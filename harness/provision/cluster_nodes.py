@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import ray
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from harness.provision.base import ClusterShape
@@ -57,4 +57,5 @@ def placed(shape: ClusterShape) -> Iterator[PlacementGroup]:
             ) from None
         yield group
     finally:
-        remove_placement_group(group)
+        with suppress(RayError, ConnectionError):
+            remove_placement_group(group)

@@ -76,11 +76,13 @@ class ClusterProvider:
             hosts = ClusterHosts(group, shape.workers, shape.connection, folder, below)
             stack.callback(hosts.stop)
             hosts.start()
-            files = TravellingFiles(folder, hosts.porters, [log_dir, *writes])
+            files = TravellingFiles(
+                folder, hosts.porters, [log_dir, *writes], [] if token is None else [token]
+            )
             files.ship(reads)
             cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
             cluster = RayCluster(
-                self._options(shape, hosts, folder, files.seen(log_dir), cores),
+                self._options(shape, hosts, folder, log_dir, cores),
                 hosts=hosts,
                 scratch=folder / SCRATCH,
                 pinned=None not in cores,
@@ -98,7 +100,7 @@ class ClusterProvider:
         shape: ClusterShape,
         hosts: "ClusterHosts",
         folder: Path,
-        log_dir: Path,
+        logs: Path,
         cores: Sequence[tuple[int, ...] | None],
     ) -> list["ActorOptions"]:
         from harness.provision.cluster_room import actor_options
@@ -112,12 +114,13 @@ class ClusterProvider:
                 arguments={
                     "imports": self._imports,
                     "cores": cores[worker],
-                    "log_path": str(log_dir / f"zygote-{worker}.log"),
+                    "log_path": str(folder / tree_name(logs) / f"zygote-{worker}.log"),
                     "environment": environment,
                     "folder": str(folder / tree_name(Path.cwd())),
                     "preload_s": self._preload_s,
                     "has_door": True,
                 },
+                log=logs / f"zygote-{worker}.log",
             )
             for worker in range(shape.workers)
         ]

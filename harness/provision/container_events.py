@@ -2,12 +2,12 @@
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import docker
-import requests
-from docker.errors import DockerException
 
+from harness.provision.engine import GONE
 from harness.provision.leftovers import RUN_LABEL
 from harness.worker.actor import STOPPED_S
 from harness.worker.replies import Died, Silent
@@ -45,14 +45,15 @@ class ContainerEvents:
 
     def close(self) -> None:
         """Stop following."""
-        self._stream.close()
+        with suppress(*GONE):
+            self._stream.close()
         self._thread.join(_END_S)
 
     def _follow(self) -> None:
         try:
             for event in self._stream:
                 self._note(str(event["Action"]), event["Actor"])
-        except (DockerException, requests.RequestException, OSError, ValueError):
+        except (*GONE, ValueError):
             return  # the engine has ended, or this connection was closed in the middle of an event
         finally:
             self._is_over = True

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError
 from docker.models.containers import Container
 from docker.models.networks import Network
 from docker.types import LogConfig
 
-from harness.provision.engine import refused
+from harness.provision.engine import GONE, refused
 from harness.provision.failures import ProvisionError
 from harness.provision.leftovers import labels_of
 from harness.provision.shared_folders import CONTAINER_UID, share, shared_group
@@ -26,6 +26,9 @@ _SHM_BYTES = 256 * 2**20
 _MAX_PROCESSES = 4096
 _LOG = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
 _ADDRESS_S = 10.0
+_OF_IMAGE = frozenset(
+    {"", "bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +39,8 @@ class RunPlace:
         image: its id, so that all are of one even if its name moves on.
         folder: the run's private one on this host. token: file of Ray's token in it.
         reads, writes: folders of this host that workers see at the same path.
-        current: folder to which a user's paths are relative; workers see it, if need be empty.
+        current: folder to which a user's paths are relative, None where there are none; workers see it,
+            if need be empty.
         environment: variables of every container.
     """
 
@@ -46,7 +50,7 @@ class RunPlace:
     token: Path
     reads: tuple[Path, ...]
     writes: tuple[Path, ...]
-    current: Path
+    current: Path | None
     environment: Mapping[str, str]
 
     def name(self, role: str) -> str:
@@ -113,7 +117,7 @@ def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]
         yield Networks(control=made[0], data=made[1])
     finally:
         for network in made:
-            with suppress(DockerException):
+            with suppress(*GONE):
                 network.remove()
 
 
@@ -143,6 +147,11 @@ def start_worker(
     return _start(client, place, f"worker-{worker}", command, limits, both, folders=folders)
 
 
+def is_of_image(folder: Path) -> bool:
+    """Whether containers have a folder of their own in that place, which no other may cover."""
+    return folder.parent == folder.parent.parent and folder.name in _OF_IMAGE
+
+
 def worker_resource(worker: int) -> str:
     """The resource by which Ray places the actor of one worker."""
     return f"stratbench_worker_{worker}"
@@ -150,7 +159,7 @@ def worker_resource(worker: int) -> str:
 
 def remove(container: Container) -> None:
     """End a container, whatever state it is in, and remove it."""
-    with suppress(NotFound):
+    with suppress(*GONE):
         container.remove(force=True, v=True)
 
 
@@ -158,7 +167,7 @@ def last_lines(container: Container, n_lines: int = 60) -> Sequence[str]:
     """The end of a container's output; none when it cannot be read."""
     try:
         text: bytes = container.logs(tail=n_lines)
-    except DockerException:
+    except GONE:
         return ()
     return text.decode(errors="replace").splitlines()
 
@@ -180,8 +189,9 @@ def _start(
     binds[str(ray_folder)] = {"bind": _RAY_FOLDER, "mode": "rw"}
     binds[str(place.token)] = {"bind": _TOKEN, "mode": "ro"}
     in_memory = {"/tmp": "rw,nosuid,nodev,mode=1777"}  # noqa: S108 - the container's own
-    if folders and not any(place.current.is_relative_to(path) for path in folders):
-        in_memory[str(place.current)] = "ro,size=4k"
+    current = place.current
+    if current is not None and not is_of_image(current) and not any(map(current.is_relative_to, folders)):
+        in_memory[str(current)] = "ro,size=4k"
     # The group of shared folders keeps its rights on what is made in them.
     ray = 'umask 002; exec ray start --block --disable-usage-stats --object-store-memory=%d "$@"'
     try:

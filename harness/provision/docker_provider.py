@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import docker
-from docker.errors import DockerException
 
 from harness import links
 from harness.provision import containers, leftovers, link_shaping
 from harness.provision.base import ClusterShape
 from harness.provision.container_events import ContainerEvents
 from harness.provision.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
-from harness.provision.engine import IMAGE, engine, require_room, worker_image
+from harness.provision.engine import GONE, IMAGE, engine, require_room, worker_image
 from harness.provision.failures import ProvisionError
 from harness.provision.local import core_sets
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _IN_CONTAINER = Path("/tmp")  # noqa: S108 - of each container alone, and gone with it
 _ENGINE_BACK_S = 30.0
 _POLL_S = 0.2
-# Where containers have things of their own.
-_OWN = frozenset({"", "bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"})
 
 
 class DockerProvider:
@@ -87,7 +84,7 @@ class DockerProvider:
                 token=token,
                 reads=tuple(reads),
                 writes=(scratch, log_dir.absolute(), *(path.absolute() for path in writes)),
-                current=Path.cwd(),
+                current=Path.cwd() if reads else None,
                 environment=NODE_VARIABLES,
             )
             stack.enter_context(ray_environment(folder, token))
@@ -104,10 +101,11 @@ class DockerProvider:
                         "cores": None,  # the container has no others
                         "log_path": str((log_dir / f"zygote-{worker}.log").absolute()),
                         "environment": process_variables(folder, shape.device, _IN_CONTAINER),
-                        "folder": str(place.current),
+                        "folder": None if place.current is None else str(place.current),
                         "preload_s": self._preload_s,
                         "has_door": True,
                     },
+                    log=log_dir / f"zygote-{worker}.log",
                 )
                 for worker in range(shape.workers)
             ]
@@ -158,6 +156,7 @@ class _Containers:
         self._head: Node | None = None
         self._workers: dict[int, Node] = {}
         self._condemned: set[int] = set()
+        self._is_connected = False
         self._events: ContainerEvents | None = None
         self._limited_links: link_shaping.Limited = {}
 
@@ -169,14 +168,17 @@ class _Containers:
         self._head = containers.start_head(self._client, self._place, self._between)
         self._start_workers(range(len(self._limits)))
         ray_client.connect(f"{self._head.control_address}:{CLIENT_PORT}", is_up=self.is_up)
+        self._is_connected = True
 
     def stop(self) -> None:
         """Disconnect, keep the logs, and remove the containers."""
         import ray
 
-        # A head that is gone does not answer to a good-bye.
-        with suppress(Exception):
-            ray.shutdown()
+        if self._is_connected:
+            self._is_connected = False
+            # A head that is gone does not answer to a good-bye.
+            with suppress(Exception):
+                ray.shutdown()
         if self._events is not None:
             self._events.close()
         nodes = [*self._workers.values(), *([] if self._head is None else [self._head])]
@@ -217,9 +219,15 @@ class _Containers:
         share(folder)
 
     def limit_links(self, limits: links.Limits) -> None:
-        self._limited_links = link_shaping.limit_links(
-            self._client, self._place, self._workers, limits, self._limited_links
-        )
+        try:
+            self._limited_links = link_shaping.limit_links(
+                self._client, self._place, self._workers, limits, self._limited_links
+            )
+        except BaseException:
+            # What became of which link is not known; new containers have none that is limited.
+            self._condemned.update(range(len(limits)))
+            self._limited_links = {}
+            raise
 
     def _failure(self, node: Node | None) -> Died | Silent | None:
         if node is None or self._events is None:
@@ -249,14 +257,14 @@ class _Containers:
 
     def _keep_logs_and_remove(self, node: Node) -> None:
         kept = self._log_dir / "ray" / node.role
-        with suppress(OSError, DockerException):
+        with suppress(*GONE):
             kept.mkdir(parents=True, exist_ok=True)
             with (kept / "output.log").open("ab") as file:
                 file.write(node.container.logs())
             for log in sorted(self._place.ray_folder(node.role).glob("session_2*/logs/*")):
                 if log.is_file() and log.stat().st_size:
                     shutil.copyfile(log, kept / log.name)
-        with suppress(DockerException):
+        with suppress(*GONE):
             containers.remove(node.container)
 
     def _await_engine(self) -> None:
@@ -280,7 +288,7 @@ class _Containers:
 
 def _refuse_system_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
-        if folder.parent == folder.parent.parent and folder.name in _OWN:
+        if containers.is_of_image(folder):
             raise ProvisionError(
                 "docker: workers are given a user's file with its folder, which must be one of its own, got "
                 f"{folder}; move the file into a folder below"

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import docker
+import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 from docker.utils import kwargs_from_env
@@ -21,6 +22,8 @@ from harness.provision.source import source_hash, version
 IMAGE = "stratbench-worker:dev"
 SOURCE_LABEL = "io.stratbench.source"
 VERSION_LABEL = "org.opencontainers.image.version"
+GONE = (DockerException, requests.RequestException, OSError)
+"""What a call of the engine raises when it refuses, is gone, or goes meanwhile."""
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _CALL_S = 60
 
@@ -42,7 +45,7 @@ def engine() -> Iterator[docker.DockerClient]:
         )
     try:
         client = docker.DockerClient(timeout=_CALL_S, **settings)
-    except (DockerException, ValueError) as error:
+    except (*GONE, ValueError) as error:
         raise ProvisionError(_unreachable(address)) from error
     try:
         yield client

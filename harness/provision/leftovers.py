@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import docker
-from docker.errors import DockerException
 from docker.models.containers import Container
 from docker.models.networks import Network
 
+from harness.provision.engine import GONE
 from harness.provision.owner import Owner
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
@@ -69,13 +69,13 @@ def _labelled(client: docker.DockerClient, label: str) -> tuple[list[Container],
 
 def _remove(containers: Sequence[Container], networks: Sequence[Network]) -> Sequence[str]:
     def end(container: Container) -> None:
-        with suppress(DockerException):
+        with suppress(*GONE):
             container.remove(force=True, v=True)
 
     with ThreadPoolExecutor(_REMOVERS) as pool:
         list(pool.map(end, containers))
     for network in networks:
-        with suppress(DockerException):
+        with suppress(*GONE):
             network.remove()
     return [str(each.name) for each in containers] + [str(each.name) for each in networks]
 

@@ -5,14 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import docker
-import requests
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from harness.links import Limits, LinkLimit
 from harness.provision import containers, shape_link
 from harness.provision.containers import Node, RunPlace
-from harness.provision.engine import refused
+from harness.provision.engine import GONE, refused
 from harness.provision.failures import ProvisionError
 from harness.provision.leftovers import labels_of
 
@@ -90,7 +89,7 @@ def _limit(
         # A worker that has just ended has no namespace to join; its session says what has become of it.
         if _is_running(node.container):
             raise refused(error, f"starting the container {name}") from error
-    except (DockerException, requests.RequestException) as error:
+    except GONE as error:
         raise ProvisionError(
             f"docker: the container {name} must have limited its link within {_SHAPE_S:g} s, got no answer; "
             "repeat with --resume"

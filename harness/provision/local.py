@@ -121,6 +121,7 @@ class LocalProvider:
                         "environment": process_variables(folder, shape.device, temporary_folder(folder)),
                         "preload_s": self._preload_s,
                     },
+                    log=log_dir / f"zygote-{worker}.log",
                 )
                 for worker in range(shape.workers)
             ]

@@ -84,10 +84,12 @@ class ActorOptions:
     Attributes:
         resources: arguments of Ray's `options` that place it.
         arguments: of `Worker`.
+        log: where the driver finds what the worker's zygote says.
     """
 
     resources: dict[str, object]
     arguments: dict[str, object]
+    log: Path
 
 
 class RayCluster:
@@ -150,8 +152,7 @@ class RayCluster:
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
             self._files.take(n_workers)
-            self._hosts.renew(n_workers)
-            self._replace(lost)
+            self._replace({*lost, *self._hosts.renew(n_workers)})
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
@@ -209,7 +210,8 @@ class RayCluster:
     def _up(self, worker: int, reply: object) -> WorkerFacts:
         if isinstance(reply, WorkerFacts):
             return reply
-        log = Path(str(self._options[worker].arguments["log_path"]))
+        self._files.take(len(self._actors))
+        log = self._options[worker].log
         waited_s = time.monotonic() - self._started_s
         raise _failure(
             reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")

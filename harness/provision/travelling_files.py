@@ -41,14 +41,20 @@ class TravellingFiles:
         folder: of the run, on every node.
         porters: of the nodes of the first workers, each node's once, by the number of one of its workers.
         writes: folders of the driver that workers write to.
+        secrets: files that stay with the driver, in whatever folder they lie.
     """
 
     def __init__(
-        self, folder: Path, porters: Callable[[int], Mapping[int, PorterHandle]], writes: Sequence[Path]
+        self,
+        folder: Path,
+        porters: Callable[[int], Mapping[int, PorterHandle]],
+        writes: Sequence[Path],
+        secrets: Sequence[Path] = (),
     ) -> None:
         self._folder = folder
         self._porters = porters
         self._writes = tuple(tree_name(path) for path in writes)
+        self._secrets = frozenset(path.resolve() for path in secrets)
         self._parcels: list[_Parcel] = []
         self._known: dict[str, Stamp] = {}
         self._fetched: dict[str, Stamp] = {}
@@ -102,21 +108,18 @@ class TravellingFiles:
 
     def take(self, n_workers: int) -> None:
         """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
-        porters = self._porters(n_workers)
-        asked = {
-            worker: porter.present.remote([SCRATCH, *self._writes]) for worker, porter in porters.items()
-        }
-        for worker, reference in asked.items():
+        for porter in self._porters(n_workers).values():
             # A node that is gone has taken its files with it, which its case's failure tells.
             with contextlib.suppress(RayError, ConnectionError):
-                present = ray.get(reference, timeout=_TRAVEL_S)
-                self._take(porters[worker], present)
+                present = ray.get(porter.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
+                self._take(porter, present)
 
     def _take(self, porter: PorterHandle, present: Listing) -> None:
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
         made = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
         if made:
-            self._keep(porter.pack.remote(list(made)), made)
+            # Kept by the head, not by the node that made it, which may be lost before others have it.
+            self._keep(ray.put(ray.get(porter.pack.remote(list(made)), timeout=_TRAVEL_S)), made)
         due = {n: s for n, s in fresh.items() if n not in made and self._fetched.get(n) != s}
         if due:
             parcel = ray.get(porter.pack.remote(list(due)), timeout=_TRAVEL_S)
@@ -138,6 +141,7 @@ class TravellingFiles:
             path
             for path in sorted(folder.rglob("*"))
             if path.is_file()
+            and path.resolve() not in self._secrets
             and not any(
                 part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts
             )

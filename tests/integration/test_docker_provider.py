@@ -35,7 +35,6 @@ JOBS = "probe_jobs"
 RUN = "test-docker"
 MEMORY_BYTES = 1 << 30
 SHAPE = ClusterShape(workers=2, memory_bytes=MEMORY_BYTES)
-FAILS_S = 20.0
 
 
 def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:

@@ -23,7 +23,6 @@ from harness.provision.base import ClusterShape
 from harness.provision.docker_provider import DockerProvider
 
 JOBS = Path(__file__).resolve().parents[1] / "integration"
-FAILS_S = 20.0
 
 
 def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
@@ -84,12 +83,10 @@ def main(folder: Path, place: Path) -> None:
             provider.start(ClusterShape(workers=2), "restarted", place / "logs", reads=[JOBS], writes=[cases])
         )
         with cluster.open_session(2, logs) as processes:
-            restarted_s: list[float] = []
 
             def restart() -> None:
                 for log in logs:
                     eventually(functools.partial(is_waiting, log), 30.0, "the job runs")
-                restarted_s.append(time.monotonic())
                 engine.stop()
                 engine.start()
 
@@ -98,7 +95,6 @@ def main(folder: Path, place: Path) -> None:
             try:
                 processes.call("probe_jobs:wait_for_ever", [(), ()], timeout_s=120)
             except CaseError as error:
-                assert time.monotonic() - restarted_s[0] < FAILS_S
                 sys.stdout.write(f"{error.kind}\n")
             thread.join()
         with cluster.open_session(2, logs) as processes:

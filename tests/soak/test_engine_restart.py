@@ -43,6 +43,7 @@ def test_a_restart_ends_the_case_and_the_next_one_runs(namespace: str, tmp_path:
         subprocess.run(["docker", "save", "--output", str(folder / "image"), IMAGE], check=True)
         driver = [sys.executable, str(HERE / "restarted_engine.py"), str(folder), str(tmp_path)]
         # Not `ip netns exec`, which mounts another /sys, without the control groups that the engine needs.
-        inside = ["nsenter", f"--net=/var/run/netns/{namespace}", *driver]
+        # What the engine mounts goes with a mount namespace.
+        inside = ["unshare", "--mount", "nsenter", f"--net=/var/run/netns/{namespace}", *driver]
         done = subprocess.run(inside, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["worker-died", "[3,", "7]"], done.stderr

@@ -42,5 +42,11 @@ def test_a_run_that_goes_on_stays(runs: Path) -> None:
     assert (runs / "b" / "cases" / "file").exists()
 
 
+def test_a_link_to_a_run_is_not_another_one(runs: Path) -> None:
+    (runs / "latest").symlink_to(runs / "a")
+    assert [path.name for path in remove_old_runs(runs, 1)] == ["b", "c"]
+    assert (runs / "latest" / "cases" / "file").exists()
+
+
 def test_no_folder_of_runs_is_no_error(tmp_path: Path) -> None:
     assert remove_old_runs(tmp_path / "runs", 1) == ()

@@ -77,7 +77,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
         {"cluster": {"provider": "cluster", "address": "head:10001"}},
-        {"cluster": {"provider": ["local", "cluster"], **_CLUSTER, "token_file": "a", "placement": "pack"}},
+        {"cluster": {"provider": "cluster", **_CLUSTER, "token_file": "a", "placement": "pack"}},
     ],
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
@@ -122,6 +122,10 @@ def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
     [
         ({"provider": "cluster"}, "cluster.address: must be given for the cluster provider, got nothing"),
         ({"address": "head:10001"}, "cluster.address: is of the cluster provider, got it with local"),
+        (
+            {"provider": ["docker", "cluster"], "address": "head:10001"},
+            "cluster.provider: cluster must be the only provider of an experiment, got docker, cluster",
+        ),
         ({"provider": "cluster", "address": "ray://head"}, "cluster.address: must be host:port"),
         ({"provider": "cluster", "address": "head:70000"}, "cluster.address: must be host:port"),
         (

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.provision.ray_settings import NODE_VARIABLES
+
 ROOT = Path(__file__).parents[4]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
@@ -34,6 +36,18 @@ def test_the_token_is_a_file_everywhere() -> None:
     }
     assert "RAY_AUTH_TOKEN" not in variables
     assert variables["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token"
+
+
+@pytest.mark.parametrize("name", ["head", "worker", "bench"])
+def test_its_nodes_have_the_settings_of_all_nodes(name: str) -> None:
+    assert NODE_VARIABLES.items() <= SERVICES[name]["environment"].items()
+
+
+def test_the_users_own_numbers_are_not_for_everybody() -> None:
+    kept = subprocess.run(
+        ["git", "ls-files", ".env", "runs", "build"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert kept.stdout == ""
 
 
 def test_workers_have_two_networks_and_only_that_of_control_leads_outside() -> None:
