@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("doctor", doctor.doctor, doctor.EXAMPLE),
     ("clean", clean.clean, clean.EXAMPLE),
 )
+_AGAIN_S = 0.1
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
 # Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.
 _CLICK_ERROR = cast(
@@ -185,6 +188,15 @@ def _is_ours(error: Exception) -> bool:
     return any(home.partition(".")[0] in _PACKAGES for home in homes)
 
 
+def _insist(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt again where that was lost: Python drops what is raised while it clears an object."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        # Not at once, or it would come while this still clears, and be dropped again.
+        threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[None]:
     """Let a termination unwind as Ctrl-C does, so that everything started is stopped."""
@@ -198,8 +210,10 @@ def _signals_interrupt() -> Iterator[None]:
     ]
     for number in numbers:
         signal.signal(number, interrupt)
+    tell, sys.unraisablehook = sys.unraisablehook, _insist
     try:
         yield
     finally:
+        sys.unraisablehook = tell
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)

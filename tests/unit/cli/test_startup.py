@@ -4,8 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from harness.cli import app
 
 _HEAVY = ("tensorflow", "keras", "ray", "numpy", "pyarrow", "scipy", "sklearn", "docker", "jinja2", "rich")
 
@@ -90,3 +93,16 @@ def test_a_signal_unwinds_and_exits_with_130(number: signal.Signals) -> None:
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (130, "cleaned up\n", "stratbench: interrupted\n")
+
+
+def test_an_interruption_that_python_drops_comes_again() -> None:
+    class Cleared:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def work() -> None:
+        Cleared()
+        threading.Event().wait(20.0)
+
+    with pytest.raises(KeyboardInterrupt), app._signals_interrupt():
+        work()
