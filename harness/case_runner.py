@@ -122,6 +122,8 @@ def run_case(
             checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step)
         codec_s = _codec_s(processes, plan)
         last = _traced(processes, origin.case, plan, measurement) if trace else None
+    if checkpoint is not None:
+        checkpoints.require_saved(checkpoint)
     return CaseRun(
         measurement=measurement,
         opened=opened,

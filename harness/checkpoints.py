@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.errors import CaseError, UsageError
 from harness.provision.base import ProcessSet
 from strategies.plan import StepSummary
 
@@ -45,6 +45,21 @@ def require(path: Path) -> None:
         "prefix of a checkpoint's files",
         field="restore",
     )
+
+
+def require_saved(folder: Path) -> None:
+    """Look whether a checkpoint that a worker has written is where the driver finds it.
+
+    Raises:
+        CaseError: `checkpoint-lost`.
+    """
+    if not (folder / "checkpoint").is_file():
+        raise CaseError(
+            "checkpoint-lost",
+            f"{folder} must hold what worker {WRITER} saved, got nothing from it; see whether its node is "
+            "still there, then repeat the case with --resume",
+            stage="checkpoint",
+        )
 
 
 def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int) -> None:

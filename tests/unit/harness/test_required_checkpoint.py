@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness import pipeline
-from harness.checkpoints import require
-from harness.errors import UsageError
+from harness.checkpoints import require, require_saved
+from harness.errors import CaseError, UsageError
 from harness.options import RunOptions
 from harness.spec import resolve
 
@@ -30,3 +30,11 @@ def test_a_folder_without_a_checkpoint_is_told_apart_from_none(tmp_path: Path) -
 def test_a_checkpoint_is_a_folder_or_a_prefix(tmp_path: Path, there: str) -> None:
     (tmp_path / there).write_text("")
     require(tmp_path if there == "checkpoint" else tmp_path / "model-7")
+
+
+def test_a_checkpoint_that_did_not_come_back_from_a_worker_fails_its_case(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match=r"must hold what worker 0 saved, got nothing") as caught:
+        require_saved(tmp_path / "lost")
+    assert (caught.value.kind, caught.value.stage) == ("checkpoint-lost", "checkpoint")
+    (tmp_path / "checkpoint").touch()
+    require_saved(tmp_path)
