@@ -32,11 +32,13 @@ class Spread:
     refused: Mapping[str, str]
 
 
-def cut_together(step: TrainGraph, variable: str) -> tuple[Variable, ...]:
-    """A trainable and its slots of the same shape: what is cut alike."""
-    family = [v for v in step.variables if variable in (v.name, v.slot_of)]
-    shape = next(v.shape for v in family if v.name == variable)
-    return tuple(v for v in family if v.shape == shape)
+def cut_together(step: TrainGraph, names: Iterable[str]) -> Mapping[str, tuple[Variable, ...]]:
+    """Each of these trainables with its slots of the same shape: what is cut alike."""
+    families: dict[str, list[Variable]] = {}
+    for v in step.variables:
+        families.setdefault(v.slot_of or v.name, []).append(v)
+    shapes = {v.name: v.shape for v in step.variables}
+    return {name: tuple(v for v in families[name] if v.shape == shapes[name]) for name in names}
 
 
 def spread(step: TrainGraph, axes: Mapping[str, int]) -> Spread:
@@ -71,16 +73,12 @@ class _Walk:
         return Spread(outcomes=self.outcomes, facts=self.facts, refused=self.refused)
 
     def _begin(self) -> None:
-        by_family: dict[str, list[Variable]] = {}
-        for v in self.step.variables:
-            by_family.setdefault(v.slot_of or v.name, []).append(v)
-        for name, axis in self.axes.items():
-            shape = next(v.shape.dims for v in by_family[name] if v.name == name)
+        for name, family in cut_together(self.step, self.axes).items():
+            shape, axis = family[0].shape.dims, self.axes[name]
             assert shape is not None
             self.tables[name] = (shape, axis)
-            for v in by_family[name]:
-                if v.shape.dims == shape:
-                    self.facts[v.handle] = Fact(kind=Kind.HANDLE, shape=shape, axis=axis, variable=name)
+            for v in family:
+                self.facts[v.handle] = Fact(kind=Kind.HANDLE, shape=shape, axis=axis, variable=name)
         for v in self.step.variables:
             self.facts.setdefault(v.handle, whole(v.shape.dims))
         for b in self.step.gradients():

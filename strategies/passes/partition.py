@@ -1,6 +1,6 @@
 """Variables cut into parts along an axis, with their slots, gradients and updates; reads join the parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,43 +49,44 @@ class Partition:
     def _checked(self, graph: TrainGraph) -> list[str]:
         """The trainables that are cut."""
         by_name = {v.name: v for v in graph.variables}
-        trainables = []
-        cut = set()
         for name in self.cuts:
             if name not in by_name:
                 raise StrategyError(
                     f"partition: names variables of the step, got {name!r}; take names from the plan"
                 )
-            variable = by_name[name]
-            self._check_sizes(variable)
-            if variable.slot_of is None:
-                if variable.kind != "trainable":
-                    raise StrategyError(
-                        f"variable {name!r}: only trainables and their slots are cut, got kind "
-                        f"{variable.kind!r}; keep it whole (`partition: null` in the plan)"
-                    )
-                trainables.append(name)
-                family = cut_together(graph, name)
-                cut |= {v.name for v in family}
-                for slot in family:
-                    if self.cuts.get(slot.name) != self.cuts[name]:
-                        raise StrategyError(
-                            f"slot {slot.name!r}: is cut like {name!r}, {self.cuts[name]}, got "
-                            f"{self.cuts.get(slot.name)}; give it the same partition"
-                        )
+            self._check_variable(by_name[name])
             for k in range(self.cuts[name].n):
                 if part_name(name, k) in by_name:
                     raise StrategyError(
                         f"variable {name!r}: its parts need names of their own, got a variable "
                         f"{part_name(name, k)!r}; rename that one"
                     )
-        alone = sorted(set(self.cuts) - cut)
+        trainables = [name for name in self.cuts if by_name[name].slot_of is None]
+        self._check_slots(cut_together(graph, trainables))
+        return trainables
+
+    def _check_slots(self, together: Mapping[str, Sequence[Variable]]) -> None:
+        for name, family in together.items():
+            for slot in family:
+                if self.cuts.get(slot.name) != self.cuts[name]:
+                    raise StrategyError(
+                        f"slot {slot.name!r}: is cut like {name!r}, {self.cuts[name]}, got "
+                        f"{self.cuts.get(slot.name)}; give it the same partition"
+                    )
+        alone = sorted(set(self.cuts) - {v.name for family in together.values() for v in family})
         if alone:
             raise StrategyError(
                 f"slot {alone[0]!r}: a slot is cut with its variable, got none of its shape that is; "
                 "keep it whole"
             )
-        return trainables
+
+    def _check_variable(self, variable: Variable) -> None:
+        if variable.slot_of is None and variable.kind != "trainable":
+            raise StrategyError(
+                f"variable {variable.name!r}: only trainables and their slots are cut, got kind "
+                f"{variable.kind!r}; keep it whole (`partition: null` in the plan)"
+            )
+        self._check_sizes(variable)
 
     def _check_sizes(self, variable: Variable) -> None:
         cut, dims = self.cuts[variable.name], variable.shape.dims

@@ -74,7 +74,7 @@ class _Copies:
         firsts: the first shard of each replica, which stands for it.
         renames: rank of a shard → its references.
         inner: the same in copies, which take something else in place of what exists once.
-        waits: nodes that copies do not wait for themselves.
+        joint: what a replica has once and its shards feed, or that waits for what they give.
     """
 
     graph: TrainGraph
@@ -83,7 +83,7 @@ class _Copies:
     firsts: Sequence[Shard]
     renames: Mapping[int, Renames]
     inner: Mapping[int, Renames]
-    waits: AbstractSet[str]
+    joint: AbstractSet[str]
 
     @classmethod
     def of(
@@ -120,9 +120,14 @@ class _Copies:
             inner[shard.rank].update(between)
             own = renames[shard.rank]
             inner[shard.rank].update((ref, f"^{producer(own[made])}") for ref, made in gradients.items())
-        waits = {producer(ref) for ref in (*gradients, *between) if ref[0] == "^"}
+        of_shards = owners.per_shard | {producer(ref) for ref in (*gradients, *between) if ref[0] == "^"}
+        joint = {
+            node.name
+            for node in graph.graph.nodes
+            if node.name in owners.per_replica and not of_shards.isdisjoint(map(producer, node.inputs))
+        }
         firsts = [shard for shard in shards if shard.turn == 0]
-        return cls(graph, owners, shards, firsts, renames, inner, waits)
+        return cls(graph, owners, shards, firsts, renames, inner, joint)
 
     def ref(self, ref: str, shard: Shard) -> str:
         """A reference of the captured graph as this shard has it."""
@@ -141,9 +146,8 @@ class _Copies:
             for original, copy in zip(
                 originals, self._copied(originals, shard, replica_prefix(shard.replica.rank)), strict=True
             ):
-                inputs = [producer(ref) for ref in original.inputs]
-                apart = self.owners.per_shard.isdisjoint(inputs) and self.waits.isdisjoint(inputs)
-                yield copy if apart else replace(copy, inputs=_inputs(original, mates))
+                joint = original.name in self.joint
+                yield replace(copy, inputs=_inputs(original, mates)) if joint else copy
         inner = [node for node in nodes if node.name in self.owners.per_shard]
         yield from self._copied(inner, shard, micro_batch_prefix(shard))
 

@@ -59,13 +59,14 @@ class TransportAllReduce:
         handed_over = all_given("sync/handed-over/", added, host)
         added += handed_over
         previous = handed_over[-1].name
-        combined: dict[str, Contribution] = {}
+        sum_of: dict[str, str] = {}
         # One after the other, so that updates with the first run while later ones still travel.
         for each in (each for each in sums if each.kept):
             dims = [static_dims(brought[name, replicas[0].rank]) for name in each.kept]
             nodes, totals, previous = take(each.transfer, [dims], each.dtype, host, previous)
             added += nodes
-            combined |= self._totals(dict(zip(each.kept, totals, strict=True)), brought)
+            sum_of.update(zip(each.kept, totals, strict=True))
+        combined = self._totals(sum_of, brought)
         made = contribute(
             graph,
             combined,
