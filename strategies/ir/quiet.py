@@ -1,13 +1,14 @@
 """A step without what is seen outside, for all shards but the one that shows it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from strategies.ir.graph import Function, Graph, Node
+from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import reachable_functions, renamed_functions
+from strategies.ir.traversal import COLOCATION_ATTR, ENTERS, functions_reaching, renamed_functions
 
 _MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
+_HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input
 _SHOWN = frozenset(
     {
         "PrintV2",
@@ -38,58 +39,43 @@ def quiet_tables(step: TrainGraph) -> tuple[str, ...]:
 
 
 def silenced(graph: Graph) -> Graph:
-    """The graph with functions that show nothing, which print and write summaries beside what they return.
+    """The graph and its functions without what prints and writes summaries; all names remain.
 
-    Effects that are nodes of the graph itself are left alone: nothing needs them, so that it is enough not to
-    run them.
+    What is shown becomes a wait for what it waited for, and `Print` hands its tensor on.
 
     Returns:
-        The same object when no function shows anything.
+        The same object when nothing is shown.
     """
-    renamed = {
-        name: f"{name}__quiet"
-        for name, function in graph.functions.items()
-        if _shows(function, graph.functions)
-    }
-    if not renamed:
+    renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
+    if not renamed and not any(map(_is_shown, graph.nodes)):
         return graph
-    made = {new: _silenced(graph.functions[old], new, renamed) for old, new in renamed.items()}
-    return replace(
-        graph,
-        nodes=tuple(renamed_functions(node, renamed) for node in graph.nodes),
-        functions={**graph.functions, **made},
+    made = {
+        new: replace(graph.functions[old], name=new, nodes=_silenced(graph.functions[old].nodes, renamed))
+        for old, new in renamed.items()
+    }
+    return replace(graph, nodes=_silenced(graph.nodes, renamed), functions={**graph.functions, **made})
+
+
+def _is_shown(node: Node) -> bool:
+    return node.op in _SHOWN or node.op == _HANDED_ON
+
+
+def _silenced(nodes: Sequence[Node], renamed: Mapping[str, str]) -> tuple[Node, ...]:
+    # What waits in a loop's frame must be in that frame, which it may owe to its data alone. Elsewhere what
+    # is shown need not even be computed.
+    framed = any(node.op in ENTERS for node in nodes)
+    return tuple(
+        _unshown(node, framed=framed) if _is_shown(node) else renamed_functions(node, renamed)
+        for node in nodes
     )
 
 
-def _shows(function: Function, functions: Mapping[str, Function]) -> bool:
-    reached = [function, *(functions[name] for name in reachable_functions(function.nodes, functions))]
-    return any(node.op in _SHOWN for each in reached for node in each.nodes)
-
-
-def _silenced(function: Function, name: str, renamed: Mapping[str, str]) -> Function:
-    gone = {node.name: node for node in function.nodes if node.op in _SHOWN}
-    kept = [_waiting_past(node, gone) for node in function.nodes if node.name not in gone]
-    results = {result: node for result, node in function.control_results.items() if node not in gone}
-    return replace(
-        function,
-        name=name,
-        nodes=tuple(renamed_functions(node, renamed) for node in kept),
-        control_results=results,
-        control_outputs=tuple(output for output in function.control_outputs if output in results),
-    )
-
-
-def _waiting_past(node: Node, gone: Mapping[str, Node]) -> Node:
-    """A node that waits for what these others waited for, in their place."""
-    if gone.keys().isdisjoint(node.control_inputs):
-        return node
-    waits = dict.fromkeys(f"^{name}" for name in _waits(node.control_inputs, gone))
-    return replace(node, inputs=(*node.data_inputs, *waits))
-
-
-def _waits(names: Collection[str], gone: Mapping[str, Node]) -> Iterator[str]:
-    for name in names:
-        if name in gone:
-            yield from _waits(gone[name].control_inputs, gone)
-        else:
-            yield name
+def _unshown(node: Node, *, framed: bool) -> Node:
+    kept = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
+    waits = [f"^{name}" for name in node.control_inputs]
+    if node.op == _HANDED_ON:
+        op, inputs, attrs = "Identity", [node.inputs[0], *waits], {"T": node.attrs["T"], **kept}
+    else:
+        needed = [f"^{producer(ref)}" for ref in node.data_inputs] if framed else []
+        op, inputs, attrs = "NoOp", list(dict.fromkeys([*waits, *needed])), kept
+    return Node(name=node.name, op=op, inputs=tuple(inputs), attrs=attrs, device=node.device)

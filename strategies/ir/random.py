@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from strategies.ir.graph import Function, Graph, Node
-from strategies.ir.traversal import reachable_functions, renamed_functions
+from strategies.ir.graph import Graph, Node
+from strategies.ir.traversal import functions_reaching, reachable_functions, renamed_functions
 
 _MASK = (1 << 31) - 1
 _GENERATOR_OPS = (
@@ -73,11 +73,7 @@ def reseed(graph: Graph, rank: int) -> Graph:
     """
     if rank == 0:
         return graph
-    renamed = {
-        name: f"{name}__rank_{rank}"
-        for name, function in graph.functions.items()
-        if _has_seeds(function, graph.functions)
-    }
+    renamed = {name: f"{name}__rank_{rank}" for name in functions_reaching(graph.functions, _is_seeded)}
     if not renamed and not any(_is_seeded(node) for node in graph.nodes):
         return graph
     functions = dict(graph.functions)
@@ -89,11 +85,6 @@ def reseed(graph: Graph, rank: int) -> Graph:
 
 def _is_seeded(node: Node) -> bool:
     return "seed2" in node.attrs and bool(node.attrs["seed2"] or node.attrs.get("seed"))
-
-
-def _has_seeds(function: Function, functions: Mapping[str, Function]) -> bool:
-    reached = [function, *(functions[name] for name in reachable_functions(function.nodes, functions))]
-    return any(_is_seeded(node) for each in reached for node in each.nodes)
 
 
 def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:

@@ -11,7 +11,7 @@ COLOCATION_ATTR = "_class"
 COLOCATION_PREFIX = b"loc:@"
 _MERGES = frozenset({"Merge", "RefMerge"})
 _NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-_ENTERS = frozenset({"Enter", "RefEnter"})
+ENTERS = frozenset({"Enter", "RefEnter"})
 
 
 def ancestors(
@@ -171,7 +171,7 @@ def renamed_copies(
     copies = []
     for node in nodes:
         attrs = node.attrs
-        if COLOCATION_ATTR in attrs or node.op in _ENTERS:
+        if COLOCATION_ATTR in attrs or node.op in ENTERS:
             attrs = _copied_attrs(node, frames, renames.names)
         copies.append(
             Node(
@@ -189,7 +189,7 @@ def renamed_copies(
 def _copied_attrs(node: Node, frames: str, copied: Mapping[str, str]) -> Mapping[str, Attr]:
     attrs = dict(node.attrs)
     frame = attrs.get("frame_name")
-    if node.op in _ENTERS and isinstance(frame, bytes):
+    if node.op in ENTERS and isinstance(frame, bytes):
         attrs["frame_name"] = frames.encode() + frame
     names = colocations(node)
     if any(name in copied for name in names):
@@ -269,6 +269,27 @@ def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]
                 if name in functions and name not in found:
                     found.add(name)
                     waiting.append(functions[name].nodes)
+    return found
+
+
+def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node], bool]) -> set[str]:
+    """Names of the functions with such a node, or that call one which has it, directly or through others."""
+    callers: dict[str, list[str]] = {}
+    waiting = []
+    for name, function in functions.items():
+        called = {node.op for node in function.nodes}.union(
+            *(called_functions(n.attrs) for n in function.nodes)
+        )
+        for callee in called & functions.keys():
+            callers.setdefault(callee, []).append(name)
+        if any(map(sought, function.nodes)):
+            waiting.append(name)
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += callers.get(name, ())
     return found
 
 

@@ -53,15 +53,18 @@ class Replicate:
         copied = owners.copied()
         between = marked(graph, copied)
         copies = _Copies.of(graph, owners, shards, fed, between.refs)
-        originals = graph.graph.with_nodes(n for n in graph.graph.nodes if n.name in copied)
         nodes = [*(n for n in graph.graph.nodes if n.name in batch), *nodes]
         functions = dict(graph.graph.functions)
-        unseen = silenced(originals)
+        unseen = silenced(graph.graph)
+        originals, quiet = (
+            each.with_nodes(n for n in each.nodes if n.name in copied) for each in (graph.graph, unseen)
+        )
         for shard in shards:
-            seeded = reseed(originals if shard.rank == 0 else unseen, shard.rank)
+            seeded = reseed(originals if shard.rank == 0 else quiet, shard.rank)
             functions.update(seeded.functions)
             nodes += copies.own(seeded.nodes, shard)
-        nodes += [*copies.shared(batch | copied), *between.nodes]
+        once = graph.graph if shards[0].rank == 0 else unseen
+        nodes += [*copies.shared(once.nodes, batch | copied), *between.nodes]
         made = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
         return replace(copies.describe(made, topology), handed=between.handed)
 
@@ -161,12 +164,11 @@ class _Copies:
             else:
                 yield node
 
-    def shared(self, apart: set[str]) -> Iterator[Node]:
-        """What exists once, which is all but these nodes."""
-        effects = set() if self.shards[0].rank == 0 else set(self.graph.effects)
+    def shared(self, nodes: Sequence[Node], apart: set[str]) -> Iterator[Node]:
+        """What of the nodes exists once, which is all but those that are apart."""
         copied = self.owners.copied()
-        for node in self.graph.graph.nodes:
-            if node.name in apart or node.name in effects:
+        for node in nodes:
+            if node.name in apart:
                 continue
             alone = copied.isdisjoint(map(producer, node.inputs))
             yield node if alone else replace(node, inputs=_inputs(node, [*self.renames.values()]))

@@ -1,5 +1,7 @@
 """What a step shows happens once, where rank 0 is, however many replicas make the step."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from cases import case_of_model  # noqa: E402
+from loop_models import ROUNDS, imported  # noqa: E402
 from model import BATCH_SIZE, on_rows  # noqa: E402
 from state_models import descent, kernel  # noqa: E402
 
@@ -85,3 +88,48 @@ def test_metrics_and_counters_stand_for_all_replicas(tmp_path):
     assert values["seen/total", None] == pytest.approx(examples.sum())
     assert values["seen/count", None] == len(examples) == BATCH_SIZE * len(shown.model.batches)
     assert values["steps", None] == len(shown.model.batches)
+
+
+def printed_on_the_way():
+    """A loss and an update whose data passes through `Print`: in a loop, a function and the step itself."""
+    w = kernel()
+    shown = tf.compat.v1.Print
+
+    def looped(x, read_w):
+        def body(i, y):
+            with tf.control_dependencies([tf.print("a round's number", i, output_stream=sys.stderr)]):
+                return i + 1, shown(tf.tanh(y * read_w()), [i], "in a loop ")
+
+        return tf.reduce_mean(tf.while_loop(lambda i, _: i < 3, body, (0, x), ROUNDS)[1] ** 2)
+
+    @tf.function
+    def called(x):
+        return shown(x, [tf.shape(x)], "in a function ")
+
+    of_loop = imported(looped, w)
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            loss = of_loop(shown(called(x), [tf.shape(x)], "in the step "))
+        rate = shown(0.1, [0.1], "in the update ")
+        w.assign_sub(rate * tape.gradient(loss, w))
+        return loss
+
+    return on_rows(train)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "params", "replicas"),
+    [("ps", {}, (2, 2)), ("all-reduce", {}, (1, 2)), ("all-reduce", {"accumulate": 2}, (1, 1))],
+)
+def test_what_passes_data_on_is_shown_once_too(tmp_path, capfd, strategy, params, replicas):
+    model = printed_on_the_way()
+    case = case_of_model(model, tmp_path)
+    case.reference(replicas, micro_batches=params.get("accumulate", 1))
+    capfd.readouterr()
+    assert case.check(case.plan(strategy, replicas, **params)).equivalent
+    lines, n_steps = capfd.readouterr().err, len(model.batches)
+    shown = {what: lines.count(what) for what in ("the step ", "a function ", "the update ")}
+    assert shown == dict.fromkeys(shown, n_steps)
+    assert lines.count("a loop ") == lines.count("a round's number ") == 3 * n_steps

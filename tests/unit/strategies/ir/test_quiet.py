@@ -1,4 +1,4 @@
-from strategies.ir.graph import Function, FunctionRef, Graph, Node
+from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
 from strategies.ir.quiet import silenced
 
 
@@ -19,28 +19,48 @@ def body(name, *nodes):
     )
 
 
+FLOAT = DType("float")
 PRINT = node("print", "PrintV2", "text:output:0", "^before")
 
 
 def test_a_graph_that_shows_nothing_comes_back_as_it_is():
-    graph = Graph(nodes=(PRINT,), functions={"f": body("f", node("a", "NoOp"))})
-    assert silenced(graph) is graph, "what is no function's is left out by whoever runs the graph"
+    graph = Graph(nodes=(node("b", "NoOp"),), functions={"f": body("f", node("a", "NoOp"))})
+    assert silenced(graph) is graph
 
 
 def test_what_waited_for_something_shown_waits_for_what_that_waited_for():
-    again = node("again", "PrintV2", "text:output:0", "^print")
-    after = node("after", "AddV2", "x:z:0", "y:z:0", "^again", "^before")
+    after = node("after", "AddV2", "x:z:0", "y:z:0", "^print")
     graph = Graph(
-        nodes=(node("call", "f"),),
-        functions={"f": body("f", node("before", "NoOp"), PRINT, again, after)},
+        nodes=(node("call", "f"),), functions={"f": body("f", node("before", "NoOp"), PRINT, after)}
     )
     quiet = silenced(graph)
     assert quiet.nodes == (node("call", "f__quiet"),)
     made = quiet.functions["f__quiet"]
-    assert made.nodes == (node("before", "NoOp"), node("after", "AddV2", "x:z:0", "y:z:0", "^before"))
-    assert dict(made.control_results) == {"before": "before", "after": "after"}
-    assert made.control_outputs == ("before", "after")
+    assert made.nodes == (node("before", "NoOp"), node("print", "NoOp", "^before"), after)
+    assert made.control_results == graph.functions["f"].control_results
     assert quiet.functions["f"] is graph.functions["f"]
+
+
+def test_print_hands_its_tensor_on():
+    shown = node("shown", "Print", "x", "text", "^before", T=FLOAT, U=(FLOAT,), message=b"x is", first_n=-1)
+    quiet = silenced(Graph(nodes=(node("x", "Const"), shown)))
+    assert quiet.nodes == (node("x", "Const"), node("shown", "Identity", "x", "^before", T=FLOAT))
+
+
+def test_in_a_loop_what_is_shown_keeps_its_frame():
+    """A node without inputs is in no frame, and nothing in one could wait for it."""
+    enter, text = node("enter", "Enter", "x", frame_name=b"loop"), node("text", "StringFormat", "enter")
+    graph = Graph(nodes=(node("x", "Const"), enter, text, node("print", "PrintV2", "text")))
+    assert silenced(graph).nodes[-1] == node("print", "NoOp", "^text")
+
+
+def test_a_long_chain_costs_what_its_length_does():
+    prints = [node(f"print_{i}", "PrintV2", "text", *([f"^print_{i - 1}"] if i else [])) for i in range(5000)]
+    calls = [body(f"f_{i}", node("call", f"f_{i + 1}")) for i in range(5000)]
+    functions = {f.name: f for f in (*calls, body("f_5000", *prints))}
+    quiet = silenced(Graph(nodes=(node("call", "f_0"),), functions=functions))
+    assert quiet.nodes == (node("call", "f_0__quiet"),)
+    assert quiet.functions["f_5000__quiet"].nodes[-1] == node("print_4999", "NoOp", "^print_4998")
 
 
 def test_functions_that_call_what_shows_something_call_its_quiet_form():
