@@ -166,7 +166,18 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
 
 
 def topology_of_case(case: Case, capture: Capture) -> Topology:
-    """Workers, replicas and the global batch of a case."""
+    """Workers, replicas and the global batch of a case.
+
+    Raises:
+        CaseError: its workers have TPUs, and a graph that names CPUs would leave these idle unseen.
+    """
+    if case.device == "tpu":
+        raise CaseError(
+            UNSUPPORTED,
+            "strategies must be able to run on cluster.device, got tpu, for which workers are placed and no "
+            "strategy writes a graph yet; take cpu or gpu",
+            stage="plan",
+        )
     return Topology(
         replicas_per_task=(case.replicas,) * case.workers,
         batch_size=global_batch(case, capture.facts.batch_size),

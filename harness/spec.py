@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from harness import links
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import UsageError
-from harness.provision.connection import NO_CLUSTER, Connection
+from harness.provision.connection import NO_CLUSTER, Connection, Slice
 from harness.refs import StrategyRef, WorkloadRef, strategy_from, workload_from
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 BatchRule = Literal["global", "per-replica"]
 
 _T = TypeVar("_T")
-_CONNECTION_KEYS = ("address", "token_file", "data_network", "placement")
+_AROUND_KEYS = ("address", "token_file", "data_network", "placement")
+_CONNECTION_KEYS = (*_AROUND_KEYS, "slice")
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
@@ -262,8 +263,23 @@ def _cluster(section: ClusterSection) -> Cluster:
             ),
         ),
     )
+    _refuse_devices(cluster)
     _refuse_links(cluster)
     return cluster
+
+
+def _refuse_devices(cluster: Cluster) -> None:
+    """Refuse devices that a provider's workers cannot have."""
+    from harness.provision.registry import PROVIDERS
+
+    for name in cluster.provider:
+        able = PROVIDERS[name].devices
+        unable = [device for device in cluster.device if device not in able]
+        if unable:
+            raise UsageError(
+                f"must be {' or '.join(map(repr, able))} with the provider {name}, got {unable[0]!r}",
+                field="cluster.device",
+            )
 
 
 def _refuse_links(cluster: Cluster) -> None:
@@ -293,6 +309,9 @@ def _connection(model: ExperimentModel) -> Connection:
         token_file=None if section.token_file is None else Path(section.token_file).absolute(),
         data_network=section.data_network,
         placement=section.placement,
+        slice=None
+        if section.slice is None
+        else Slice(accelerator=section.slice.accelerator, topology=section.slice.topology),
     )
     if "cluster" in section.provider and len(set(section.provider)) > 1:
         # Ray reads one token for each process, and every other provider makes its own.
@@ -315,7 +334,25 @@ def _connection(model: ExperimentModel) -> Connection:
             "as --set cluster.address=head:10001",
             field="cluster.address",
         )
+    _refuse_slice(section)
     return found
+
+
+def _refuse_slice(section: ClusterSection) -> None:
+    """Refuse a TPU slice for workers that cannot be on one."""
+    if section.slice is None:
+        return
+    if set(section.device) != {"tpu"}:
+        raise UsageError(
+            f"is for the device tpu, got it with {', '.join(section.device)}; drop it, or set "
+            "cluster.device=tpu",
+            field="cluster.slice",
+        )
+    if section.placement == "pack":
+        raise UsageError(
+            "must be spread on a TPU slice, each of whose hosts has one worker, got pack; drop it",
+            field="cluster.placement",
+        )
 
 
 def _cluster_around(document: Mapping[str, object], surroundings: Mapping[str, str]) -> dict[str, object]:
@@ -325,7 +362,7 @@ def _cluster_around(document: Mapping[str, object], surroundings: Mapping[str, s
         return {}
     if section.get("address") is not None:
         return {}
-    found = {key: surroundings.get(f"STRATBENCH_CLUSTER_{key.upper()}") for key in _CONNECTION_KEYS}
+    found = {key: surroundings.get(f"STRATBENCH_CLUSTER_{key.upper()}") for key in _AROUND_KEYS}
     return {f"cluster.{key}": value for key, value in found.items() if value and key not in section}
 
 
@@ -343,10 +380,12 @@ def _refuse_absolute(workloads: Sequence[WorkloadRef]) -> None:
 def _connection_document(connection: Connection) -> dict[str, JsonValue]:
     """What differs from the default; runs from before there was a choice keep their hash."""
     document: dict[str, JsonValue] = {}
-    for key in _CONNECTION_KEYS:
+    for key in _AROUND_KEYS:
         value = getattr(connection, key)
         if value != getattr(NO_CLUSTER, key):
             document[key] = str(value)
+    if connection.slice is not None:
+        document["slice"] = asdict(connection.slice)
     return document
 
 

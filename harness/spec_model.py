@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
 from harness.links import MOST_MBIT
-from harness.provision.connection import Placement, is_address, is_network
+from harness.provision.connection import Accelerator, Placement, is_address, is_network
 from harness.provision.registry import PROVIDERS
 
 _UNITS = {
@@ -82,6 +82,12 @@ def _network(value: object) -> object:
     return value
 
 
+def _topology(value: object) -> object:
+    if not (isinstance(value, str) and re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", value)):
+        raise PydanticCustomError("topology", "must be chips along each axis, such as 2x2x2 or 4x4")
+    return value
+
+
 _T = TypeVar("_T")
 _Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -113,6 +119,13 @@ class LinkSection(_Section):
     workers: Annotated[dict[_Index, WorkerLinkSection], BeforeValidator(_by_number)] = {}
 
 
+class SliceSection(_Section):
+    """`cluster.slice`: the TPU slice that workers are on, one on each of its hosts."""
+
+    accelerator: Accelerator
+    topology: Annotated[str, BeforeValidator(_topology)]
+
+
 class ClusterSection(_Section):
     """`cluster`: where cases run and their shape; a list is a sweep."""
 
@@ -127,6 +140,7 @@ class ClusterSection(_Section):
     token_file: _Text | None = None
     data_network: Annotated[str, BeforeValidator(_network)] | None = None
     placement: Placement = "spread"
+    slice: SliceSection | None = None
     link: LinkSection = LinkSection()
 
 
@@ -192,6 +206,7 @@ _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
     (): ExperimentModel,
     ("cluster",): ClusterSection,
     ("cluster", "link"): LinkSection,
+    ("cluster", "slice"): SliceSection,
     ("cluster", "link", "workers"): WorkerLinkSection,
     ("measure",): MeasureSection,
     ("matrix",): MatrixSection,

@@ -12,6 +12,8 @@ from harness.worker.actor import WorkerFacts
 
 LOOPBACK = "127.0.0.1"
 
+Device = Literal["cpu", "gpu", "tpu"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterShape:
@@ -26,7 +28,7 @@ class ClusterShape:
 
     workers: int
     replicas_per_worker: int = 1
-    device: Literal["cpu", "gpu"] = "cpu"
+    device: Device = "cpu"
     cores_per_worker: int = 1
     memory_bytes: int | None = None
     image: str | None = None

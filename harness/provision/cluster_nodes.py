@@ -10,6 +10,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from harness.provision.base import ClusterShape
 from harness.provision.cluster_room import amounts, require_room, resources_of, told
+from harness.provision.cluster_slices import placed_on_slice, whole_slices
 from harness.provision.failures import ProvisionError
 
 _PLACED_S = 60.0
@@ -27,7 +28,10 @@ def await_room(shape: ClusterShape) -> None:
     limit_s = time.monotonic() + _JOINED_S
     while True:
         try:
-            require_room(ray.nodes(), shape)
+            if shape.connection.slice is None:
+                require_room(ray.nodes(), shape)
+            else:
+                whole_slices(ray.nodes(), shape)
             return
         except ProvisionError:
             if time.monotonic() > limit_s:
@@ -42,6 +46,10 @@ def placed(shape: ClusterShape) -> Iterator[PlacementGroup]:
     Raises:
         ProvisionError: others use what the workers need.
     """
+    if shape.connection.slice is not None:
+        with placed_on_slice(shape, within_s=_PLACED_S) as group:
+            yield group
+        return
     wanted = resources_of(shape)
     group = placement_group([dict(wanted)] * shape.workers, strategy=_STRATEGIES[shape.connection.placement])
     try:

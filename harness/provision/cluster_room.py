@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.provision.base import ClusterShape
 from harness.provision.failures import ProvisionError
+from harness.provision.tpu_slices import facts_of
 
 Resources = Mapping[str, float]
 
@@ -13,7 +14,10 @@ Resources = Mapping[str, float]
 def resources_of(shape: ClusterShape) -> dict[str, float]:
     """What each worker takes of a node, as Ray counts it."""
     wanted: dict[str, float] = {"CPU": shape.cores_per_worker}
-    if shape.device != "cpu":
+    if shape.connection.slice is not None:
+        # All chips of a host: no two processes can share them.
+        wanted["TPU"] = facts_of(shape.connection.slice).chips_per_host
+    elif shape.device != "cpu":
         wanted[shape.device.upper()] = shape.replicas_per_worker
     return wanted
 

@@ -7,8 +7,22 @@ from pathlib import Path
 from typing import Literal
 
 Placement = Literal["spread", "pack"]
+Accelerator = Literal["v2", "v3", "v4", "v5p", "v5litepod", "v6e", "v7x"]
+"""Generations of TPUs, as Ray names them."""
 
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """Hosts with TPUs whose chips are wired to each other.
+
+    Attributes:
+        topology: chips along each axis, such as 2x2x2.
+    """
+
+    accelerator: Accelerator
+    topology: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,12 +34,14 @@ class Connection:
         token_file: holds the cluster's token; None for a cluster that asks for none.
         data_network: where workers reach each other, as CIDR; None leaves it to their routes.
         placement: whether each worker has a node of its own.
+        slice: on whose hosts workers are, one on each; None takes any node that has what they need.
     """
 
     address: str | None = None
     token_file: Path | None = None
     data_network: str | None = None
     placement: Placement = "spread"
+    slice: Slice | None = None
 
 
 NO_CLUSTER = Connection()

@@ -17,7 +17,9 @@ def temporary_folder(folder: Path) -> Path:
     return temporary
 
 
-def process_variables(folder: Path, device: Literal["cpu", "gpu"], temporary: Path) -> Mapping[str, str]:
+def process_variables(
+    folder: Path, device: Literal["cpu", "gpu", "tpu"], temporary: Path
+) -> Mapping[str, str]:
     """Variables to set besides the inherited ones.
 
     Args:
@@ -34,6 +36,6 @@ def process_variables(folder: Path, device: Literal["cpu", "gpu"], temporary: Pa
         "PYTHONUNBUFFERED": "1",
         "TF_CPP_MIN_LOG_LEVEL": "1",
     }
-    if device == "cpu":
+    if device != "gpu":
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
     return variables

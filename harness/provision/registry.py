@@ -60,7 +60,7 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
     "cluster": Provider(
         summary="Nodes of a Ray cluster that is there already, at cluster.address",
-        devices=("cpu",),
+        devices=("cpu", "tpu"),
         shapes_links=False,
         open=_cluster,
     ),

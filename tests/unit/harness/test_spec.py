@@ -12,6 +12,7 @@ from harness.spec import load_experiment, resolve
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
+_SLICE = {"accelerator": "v4", "topology": "2x2x2"}
 
 
 def _linked(**link: Any) -> dict[str, Any]:
@@ -78,6 +79,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
         {"cluster": {"provider": "cluster", "address": "head:10001"}},
         {"cluster": {"provider": "cluster", **_CLUSTER, "token_file": "a", "placement": "pack"}},
+        {"cluster": {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": _SLICE}},
     ],
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
@@ -114,7 +116,12 @@ def test_the_hash_sees_every_change(setting: str) -> None:
 
 
 def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
-    assert not set(resolve(_MINIMAL).to_document()["cluster"]) & {*_CLUSTER, "token_file", "placement"}
+    assert not set(resolve(_MINIMAL).to_document()["cluster"]) & {
+        *_CLUSTER,
+        "token_file",
+        "placement",
+        "slice",
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,6 +143,28 @@ def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
             {"provider": "cluster", "address": "head:1", "placement": "wide"},
             "cluster.placement: must be 'spread' or 'pack'",
         ),
+        ({"slice": _SLICE}, "cluster.slice: is of the cluster provider, got it with local"),
+        (
+            {"provider": "cluster", **_CLUSTER, "slice": _SLICE},
+            "cluster.slice: is for the device tpu, got it with cpu; drop it, or set cluster.device=tpu",
+        ),
+        (
+            {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": _SLICE, "placement": "pack"},
+            "cluster.placement: must be spread on a TPU slice",
+        ),
+        (
+            {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": {**_SLICE, "topology": "8"}},
+            "cluster.slice.topology: must be chips along each axis, such as 2x2x2 or 4x4, got '8'",
+        ),
+        (
+            {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": {**_SLICE, "accelerator": "v9"}},
+            "cluster.slice.accelerator: must be 'v2', 'v3', 'v4', 'v5p', 'v5litepod', 'v6e' or 'v7x', got",
+        ),
+        (
+            {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": {**_SLICE, "shape": "2x2"}},
+            "cluster.slice.shape: unknown key",
+        ),
+        ({"device": "tpu"}, "cluster.device: must be 'cpu' with the provider local, got 'tpu'"),
     ],
 )
 def test_a_cluster_must_be_reachable_as_it_is_told(cluster: dict[str, Any], told: str) -> None:
@@ -223,7 +252,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             {"cluster": {"provider": ["local", 1]}},
             "cluster.provider[1]: must be 'local' or 'docker' or 'cluster', got 1",
         ),
-        ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu', got 'gpu'"),
+        ({"cluster": {"device": "gpu"}}, "cluster.device: must be 'cpu' with the provider local, got 'gpu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},
             "cluster.link.rate_mbit: must be null with the provider local, which cannot limit links; use",

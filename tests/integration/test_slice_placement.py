@@ -1,0 +1,139 @@
+"""Workers on the hosts of a TPU slice, imitated: containers with false devices and a slice's variables."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+from watched_run import eventually
+
+from harness.provision import containers, leftovers
+from harness.provision.base import ClusterShape
+from harness.provision.cluster_provider import ClusterProvider
+from harness.provision.connection import Connection, Slice
+from harness.provision.containers import CLIENT_PORT, GCS_PORT, Node, RunPlace
+from harness.provision.engine import IMAGE
+from harness.provision.failures import ProvisionError
+from harness.provision.ray_settings import NODE_VARIABLES, write_token
+from harness.provision.shared_folders import share_secret
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray]
+
+RUN = "test-slices"
+N_CHIPS = 4
+PROBE = """
+import glob
+import os
+
+
+def seen(state):
+    return os.environ["TPU_NAME"], os.environ["TPU_WORKER_ID"], len(glob.glob("/dev/accel*"))
+"""
+
+
+def start_node(
+    client: docker.DockerClient, place: RunPlace, head: Node, role: str, host: int | None
+) -> Container:
+    """A node that is a host of the slice `role`, or, without a number, has no TPU."""
+    of_slice = {
+        "TPU_NAME": role,
+        "TPU_WORKER_ID": str(host),
+        "TPU_ACCELERATOR_TYPE": "v4-16",
+        "TPU_TOPOLOGY": "2x2x2",
+    }
+    return client.containers.run(
+        place.image,
+        ["ray", "start", "--block", f"--address={head.control_address}:{GCS_PORT}", "--num-cpus=1"],
+        name=place.name(f"{role}-{host}"),
+        labels=leftovers.labels_of(RUN, role),
+        environment={
+            **place.environment,
+            **({} if host is None else of_slice),
+            "RAY_AUTH_TOKEN_PATH": "/run/token",
+            "HOME": "/tmp",
+        },
+        devices=[] if host is None else [f"/dev/null:/dev/accel{chip}" for chip in range(N_CHIPS)],
+        volumes={str(place.token): {"bind": "/run/token", "mode": "ro"}},
+        network=place.name("control"),
+        group_add=[str(os.getgid())],
+        shm_size="256m",
+        init=True,
+        detach=True,
+    )
+
+
+def is_healthy(container: Container) -> bool:
+    container.reload()
+    return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A cluster with a whole slice, a slice whose second host is gone, and a node without TPUs."""
+    client = docker.from_env()
+    folder = tmp_path_factory.mktemp("slices")
+    token = write_token(folder)
+    share_secret(token)
+    place = RunPlace(
+        run_id=RUN,
+        image=str(client.images.get(IMAGE).id),
+        folder=folder,
+        token=token,
+        reads=(),
+        writes=(),
+        current=folder,
+        environment=NODE_VARIABLES,
+    )
+    try:
+        with leftovers.guarded(RUN), containers.networks(client, place) as between:
+            try:
+                head = containers.start_head(client, place, between)
+                # What comes first in any order is not what is to be taken.
+                hosts = (("broken", 0), ("whole", 1), ("whole", 0), ("plain", None))
+                for node in [start_node(client, place, head, role, host) for role, host in hosts]:
+                    eventually(partial(is_healthy, node), 120.0, f"{node.name} is healthy")
+                yield Connection(
+                    address=f"{head.control_address}:{CLIENT_PORT}",
+                    token_file=token,
+                    slice=Slice(accelerator="v4", topology="2x2x2"),
+                )
+            finally:
+                leftovers.remove_run(client, RUN)
+    finally:
+        client.close()
+
+
+def test_each_worker_is_on_its_own_host_of_one_whole_slice(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slice_probe.py").write_text(PROBE)
+    monkeypatch.chdir(tmp_path)
+    shape = ClusterShape(workers=2, device="tpu", connection=connection)
+    provider = ClusterProvider(imports=("json",))
+    with provider.start(shape, RUN, tmp_path / "logs", reads=[tmp_path]) as cluster:
+        # Ray's native half reads when it is imported whether there are tokens.
+        import ray
+
+        from harness.provision.cluster_nodes import placed
+        from harness.provision.cluster_slices import placed_on_slice
+
+        logs = [tmp_path / "logs" / f"worker-{k}.log" for k in range(2)]
+        with cluster.open_session(2, logs) as processes:
+            seen = processes.call("slice_probe:seen", [(), ()], timeout_s=30)
+            assert seen == [("whole", "0", N_CHIPS), ("whole", "1", N_CHIPS)]
+            assert len(set(processes.hosts)) == 2
+        assert ray.cluster_resources()["TPU"] == 3 * N_CHIPS
+        assert ray.available_resources()["TPU"] == N_CHIPS
+        with (
+            pytest.raises(ProvisionError, match="every v4 slice 2x2x2 in use"),
+            placed_on_slice(shape, within_s=1.0),
+        ):
+            pass
+        # Without a slice any node with so many chips will do.
+        anywhere = ClusterShape(workers=1, replicas_per_worker=N_CHIPS, device="tpu")
+        with placed(anywhere):
+            eventually(lambda: "TPU" not in ray.available_resources(), 10.0, "the last chips are taken")
+        eventually(lambda: ray.available_resources().get("TPU") == N_CHIPS, 10.0, "they are free again")

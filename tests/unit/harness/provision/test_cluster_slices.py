@@ -1,0 +1,103 @@
+"""Which TPU slices a run's workers can be on, and in which words it is told that there is none."""
+
+import re
+from typing import Any
+
+import pytest
+
+from harness.errors import UsageError
+from harness.provision.base import ClusterShape
+from harness.provision.cluster_room import actor_options
+from harness.provision.cluster_slices import whole_slices
+from harness.provision.connection import Accelerator, Connection, Slice
+from harness.provision.failures import ProvisionError
+from harness.provision.tpu_slices import facts_of, require_hosts
+
+
+def shape(
+    workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2", replicas: int = 1
+) -> ClusterShape:
+    wanted = Connection(address="head:10001", slice=Slice(accelerator=accelerator, topology=topology))
+    return ClusterShape(workers=workers, replicas_per_worker=replicas, device="tpu", connection=wanted)
+
+
+def host(
+    name: str | None, number: int, *, kind: str = "v4-16", tpus: int = 4, cpus: int = 8
+) -> dict[str, Any]:
+    labels = {"ray.io/tpu-pod-type": kind}
+    if name is not None:
+        labels |= {"ray.io/tpu-slice-name": name, "ray.io/tpu-worker-id": str(number)}
+    return {
+        "Alive": True,
+        "NodeID": f"node-{number}",
+        "NodeManagerAddress": f"10.0.0.{number}",
+        "Resources": {"CPU": cpus, "TPU": tpus},
+        "Labels": labels,
+    }
+
+
+HEAD = {"Alive": True, "NodeID": "h", "NodeManagerAddress": "10.0.0.9", "Resources": {"CPU": 8}, "Labels": {}}
+
+
+def names(found: list[list[dict[str, str]]]) -> list[list[tuple[str, str]]]:
+    return [
+        [(each["ray.io/tpu-slice-name"], each["ray.io/tpu-worker-id"]) for each in hosts] for hosts in found
+    ]
+
+
+def test_slices_have_the_hosts_that_ray_says() -> None:
+    facts = facts_of(Slice(accelerator="v6e", topology="4x4"))
+    assert (facts.kind, facts.n_hosts, facts.chips_per_host) == ("v6e-16", 4, 4)
+    assert actor_options(shape(2)) == {"num_cpus": 1, "num_gpus": 0, "resources": {"TPU": 4}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "told"),
+    [
+        (shape(4), "cluster.workers", "must be 2 for a v4 slice 2x2x2, one on each of its hosts, got 4; set"),
+        (
+            shape(2, replicas=5),
+            "cluster.replicas_per_worker",
+            "must be at most 4 for a v4 slice 2x2x2, the chips",
+        ),
+        (shape(2, topology="2x2x3"), "cluster.slice.topology", "must be one that v4 comes in, got 2x2x3; "),
+    ],
+)
+def test_what_no_slice_has_is_a_mistake_in_the_experiment(asked: ClusterShape, field: str, told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)) as raised:
+        require_hosts(asked)
+    assert raised.value.field == field
+    assert "\n" not in str(raised.value)
+
+
+def test_hosts_come_in_the_order_of_the_slice_and_slices_that_lack_one_do_not() -> None:
+    dead = {**host("c", 0), "Alive": False}
+    there = [HEAD, host("b", 1), host("a", 1), host("b", 0), dead, host("c", 1), host("d", 0, kind="v4-8")]
+    assert names(whole_slices(there, shape(2))) == [[("b", "0"), ("b", "1")]]
+
+
+def test_a_slice_of_one_host_needs_no_name() -> None:
+    (hosts,) = whole_slices([HEAD, host(None, 3, kind="v4-8")], shape(1, topology="2x2x1"))
+    assert hosts == [{"ray.io/tpu-pod-type": "v4-8"}]
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (
+            [HEAD],
+            (
+                "cluster.slice: must be there as v4-16, 2 hosts with 1 CPU and 4 TPU each, got no TPU on any "
+                "of 1 nodes; start it, or name a slice that is there"
+            ),
+        ),
+        ([HEAD, host("a", 1)], "got 1 of a; start it"),
+        ([host("a", 0), host("a", 1, cpus=0)], "got 1 of a; start it"),
+        ([host("a", 0, kind="v4-8")], "got 10.0.0.0 of v4-8 with 8 CPU and 4 TPU; start it"),
+    ],
+)
+def test_what_is_lacking_is_told_in_one_line(there: list[dict[str, Any]], told: str) -> None:
+    with pytest.raises(ProvisionError, match=re.escape(told)) as raised:
+        whole_slices(there, shape(2))
+    assert raised.value.exit_status == 3
+    assert "\n" not in str(raised.value)
