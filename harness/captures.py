@@ -7,10 +7,10 @@ from typing import Generic, Protocol, TypeVar
 
 from harness.checkpoints import Restored
 from harness.chosen import choose
-from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case, global_batch
 from harness.provision.failures import USER_ERROR
+from harness.reference import Reference
 from harness.worker.study import CapturedWorkload
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.builders.waiting import has_global_statistics

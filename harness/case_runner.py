@@ -10,7 +10,7 @@ from typing import Any
 from harness import checkpoints
 from harness.captures import Capture
 from harness.chosen import choose
-from harness.equivalence import Reference, Verdict
+from harness.equivalence import Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.link import measured_links
@@ -20,6 +20,7 @@ from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
 from harness.records import Equivalence, WorkerLink
+from harness.reference import Reference
 from harness.worker.jobs import Opened, TimedSteps
 from harness.worker.part_values import Held, values_of
 from strategies.plan import Plan, period_of

@@ -135,23 +135,15 @@ class Yardstick:
     def _error(self, name: str, value: Array, expected: Array) -> float:
         if value.shape != expected.shape:
             return float("inf")
-        if not _is_inexact(expected):
+        if not is_inexact(expected):
             return 0.0 if np.array_equal(value, expected) else float("inf")
-        difference = _largest(value, expected)
+        difference = largest_difference(value, expected)
         if difference == 0.0:
             return 0.0
         # Where the reference is not finite its scale is not either, and their quotient would hide it.
         if difference == float("inf") or self.scales[name] == 0.0:
             return float("inf")
         return difference / self.scales[name]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What states are compared with, and the loss of every step on the way there."""
-
-    yardstick: Yardstick
-    losses: tuple[float, ...]
 
 
 def _scales(
@@ -161,13 +153,13 @@ def _scales(
     moved = dict.fromkeys(group_of, 0.0)
     farthest = dict.fromkeys(group_of.values(), 0.0)
     for copy, value in values.items():
-        own = _largest(value, initial[copy]) if _is_inexact(value) else 0.0
+        own = largest_difference(value, initial[copy]) if is_inexact(value) else 0.0
         moved[copy[0]] = max(moved[copy[0]], own)
         farthest[group_of[copy[0]]] = max(farthest[group_of[copy[0]]], own)
     return {name: max(own, GROUP_SHARE * farthest[group_of[name]]) for name, own in moved.items()}
 
 
-def _largest(value: Array, other: Array) -> float:
+def largest_difference(value: Array, other: Array) -> float:
     """The largest absolute difference; infinite when anything is not finite."""
     if value.size == 0:
         return 0.0
@@ -177,6 +169,7 @@ def _largest(value: Array, other: Array) -> float:
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _is_inexact(value: Array) -> bool:
+def is_inexact(value: Array) -> bool:
+    """Whether its numbers are rounded: floating or complex."""
     # bfloat16 is a type of ml_dtypes, which NumPy does not count among its own floating types.
     return bool(np.issubdtype(value.dtype, np.inexact)) or value.dtype.name == "bfloat16"

@@ -11,12 +11,12 @@ from typing import Literal
 from harness.captures import Capture, Captures, planned, topology_of_case
 from harness.case_runner import CHECK_STEPS, Origin, run_case
 from harness.chosen import choose
-from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError
 from harness.matrix import Case, Slot
 from harness.progress import Progress
 from harness.provision.base import Cluster
 from harness.records import Record
+from harness.reference import Reference
 from harness.run_recorder import RunRecorder
 from harness.spec import ExperimentSpec
 from harness.store import RunFolder, Steps

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.captures import STUDY, Capture, Captures, planned, topology_of_case
-from harness.equivalence import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case
 from harness.options import Target
 from harness.provision.failures import USER_ERROR
 from harness.provision.reaper import reap, run_folder
 from harness.provision.solo import SoloProcess, solo_process
+from harness.reference import Reference
 from strategies.plan import Plan
 
 JOB_S = 900.0

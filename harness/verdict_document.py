@@ -1,6 +1,6 @@
 """How `verify` tells a verdict in JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,15 @@ from harness.errors import CaseError
 
 
 def verdict_document(
-    verdict: Verdict, losses: Sequence[float], reference_losses: Sequence[float]
+    verdict: Verdict,
+    losses: Sequence[float],
+    reference_losses: Sequence[float],
+    results: Sequence[Mapping[str, object]] = (),
 ) -> dict[str, Any]:
     """The part of `verify`'s JSON that comes of running.
 
+    Args:
+        results: what the last step returned beside its loss; see `harness.results`.
     Raises:
         CaseError: `non-finite-loss`, when the reference itself has one: it can prove nothing.
     """
@@ -35,4 +40,5 @@ def verdict_document(
         ],
         "loss": list(losses),
         "reference_loss": list(reference_losses),
+        "results": list(results),
     }

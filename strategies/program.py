@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategies.ir.fresh import Fresh
-from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, SeedMix
+from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, Result, SeedMix
 from strategies.ir.transfer import Transfer
 
 
@@ -55,6 +55,7 @@ class Program:
         group_leader: leader of the collectives, None without collectives.
         transfers: what the worker's own transport moves, in the order of every worker; the graph calls
             Python by the tokens of each.
+        results: what each local shard's step returns beside its loss.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -76,6 +77,7 @@ class Program:
     taken: str | None = None
     progress: str | None = None
     transfers: tuple[Transfer, ...] = ()
+    results: tuple[Result, ...] = ()
 
 
 def ref(name: str) -> str:

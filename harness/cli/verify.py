@@ -99,10 +99,39 @@ def _show(document: Mapping[str, object]) -> None:
             ["worst variables", "kind", "update error"],
             [[str(item["name"]), str(item["kind"]), output.number(item["update_error"])] for item in worst],
         )
+    _show_results(document.get("results"))
     diverged = document.get("shrink")
     if isinstance(diverged, Mapping):
         output.say()
         output.say(", ".join(f"first {key} that diverges: {value}" for key, value in diverged.items()))
+
+
+def _show_results(results: object) -> None:
+    """What the last step returned beside its loss."""
+    rows = [row for row in results if isinstance(row, Mapping)] if isinstance(results, Sequence) else []
+    if not rows:
+        return
+    output.say()
+    output.table(
+        ["results of the last step", "rule", "all replicas", "reference", "error"],
+        [
+            [
+                str(row["name"]),
+                str(row["rule"]),
+                _result(row, "value"),
+                _result(row, "reference_value"),
+                output.number(row["error"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _result(row: Mapping[str, object], key: str) -> str:
+    value = row[key]
+    if value is not None:
+        return output.number(value) if isinstance(value, float) else str(value)
+    return f"of shape {row['shape']}" if row["shape"] else "each its own"
 
 
 def _verdict(document: Mapping[str, object]) -> str:

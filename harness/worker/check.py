@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.equivalence import Array, Checked, Reference, Verdict, Yardstick
+from harness.equivalence import Array, Checked, Verdict, Yardstick
+from harness.reference import Reference
+from harness.results import Returned
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
@@ -18,11 +20,17 @@ _EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """A strategy's verdict, its losses beside the reference's, and what was left out of a checkpoint."""
+    """A strategy's verdict, its losses beside the reference's, and what was left out of a checkpoint.
+
+    Attributes:
+        results: what the last step returned beside its loss, the reference's too.
+    """
 
     verdict: Verdict
     losses: tuple[float, ...]
     reference_losses: tuple[float, ...]
+    results: tuple[Returned, ...] = ()
+    reference_results: tuple[Returned, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -39,7 +47,7 @@ def make_reference(
         n_steps=len(batches),
         eps=max((_EPS[v.dtype] for v in step.variables if v.dtype in _EPS), default=_EPS["float"]),
     )
-    return Reference(yardstick=yardstick, losses=plain.losses)
+    return Reference(yardstick=yardstick, losses=plain.losses, results=plain.results)
 
 
 def check(
@@ -58,14 +66,17 @@ def check(
     """
     reference = reference or make_reference(step, initial, topology_of(plan), batches)
     programs = programs_of(step, plan)
-    with InProcessCluster(programs, initial) as cluster:
+    with InProcessCluster(programs, initial, with_results=True) as cluster:
         for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
             cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
         losses = tuple(cluster.step(batch) for batch in batches)
+        results = cluster.results()
         actual = cluster.read()
     return Checkup(
         verdict=reference.yardstick.judge(actual),
         losses=losses,
         reference_losses=reference.losses,
+        results=results,
+        reference_results=reference.results,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 import tensorflow as tf
 
 from harness.equivalence import Array, Copy
+from harness.results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.ring import Ring, address_of, listen
@@ -50,6 +51,7 @@ class InProcessCluster:
         sessions: one for each worker, by task.
     Args:
         servers: of an earlier cluster of the same shape, closed by now; fresh ones if None.
+        with_results: fetch what steps return beside their losses.
     """
 
     def __init__(
@@ -57,12 +59,16 @@ class InProcessCluster:
         programs: Sequence[Program],
         initial: InitialValues,
         servers: Sequence[tf.distribute.Server] | None = None,
+        *,
+        with_results: bool = False,
     ) -> None:
+        self._with_results = with_results
         self._servers = start_servers(programs) if servers is None else servers
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
         self._initial = initial
         self.sessions = self._opened(programs)
         self._of_size = {examples_of(programs): self.sessions}
+        self._stepped = self.sessions
 
     def __enter__(self) -> Self:
         self.each(WorkerSession.load)
@@ -93,7 +99,16 @@ class InProcessCluster:
             losses = session.step([part[program.start : program.stop] for part in batch])
             return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
 
-        return sum(self.each(one, self._of_size[len(batch[0])]))
+        self._stepped = self._of_size[len(batch[0])]
+        return sum(self.each(one, self._stepped))
+
+    def results(self) -> tuple[Returned, ...]:
+        """What the last step returned beside its loss, of all workers' shards."""
+        return returned(
+            pair
+            for session in self._stepped
+            for pair in zip(session.program.results, session.results, strict=True)
+        )
 
     def read(self) -> Mapping[Copy, Array]:
         """Every copy of every variable."""
@@ -122,7 +137,7 @@ class InProcessCluster:
 
     def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
         return [
-            WorkerSession(p, server.target, self._initial, ring)
+            WorkerSession(p, server.target, self._initial, ring, with_results=self._with_results)
             for p, server, ring in zip(programs, self._servers, self._rings(programs), strict=True)
         ]
 

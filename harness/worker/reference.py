@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from harness.equivalence import Array, Copy
+from harness.results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
 from strategies.ir.quiet import quiet
 from strategies.ir.random import reseed
-from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
+from strategies.ir.train_graph import Boundary, Result, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
@@ -52,7 +53,7 @@ VARIATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceResult:
-    """State after the last step, and the loss of every step.
+    """State after the last step, the loss of every step, and what the last one returned beside it.
 
     Attributes:
         values: variable → value; a random state appears as (variable, rank).
@@ -62,6 +63,7 @@ class ReferenceResult:
     values: Mapping[Copy, Array]
     initial: Mapping[Copy, Array]
     losses: tuple[float, ...]
+    results: tuple[Returned, ...]
 
 
 def run_references(
@@ -81,7 +83,10 @@ def run_references(
             reference.begin(rounding)
             before = reference.snapshot()
             losses = tuple(reference.step(batch) for batch in batches)
-            results.append(ReferenceResult(values=reference.snapshot(), initial=before, losses=losses))
+            made = ReferenceResult(
+                values=reference.snapshot(), initial=before, losses=losses, results=reference.results
+            )
+            results.append(made)
     return results
 
 
@@ -107,10 +112,20 @@ def first_statistics(
         return reference.joint_statistics(batch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forward:
+    """What a shard's forward and backward pass makes: `crossed` is what it sends across each boundary."""
+
+    loss: float
+    crossed: dict[str, tuple[Array, Array | None]]
+    results: list[Array]
+
+
 class _Reference:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
     Attributes:
+        results: what the last step returned beside its loss.
         starts_over: it can begin again: all that a step leaves behind is in variables, for no op draws from a
             state of its own.
     """
@@ -118,6 +133,7 @@ class _Reference:
     def __init__(self, step: TrainGraph, initial: InitialValues, topology: Topology) -> None:
         step = quiet(step)
         self._step = step
+        self.results: tuple[Returned, ...] = ()
         self._initial = initial
         self._topology = topology
         self._shards = topology.shards()
@@ -180,11 +196,18 @@ class _Reference:
         shards = self._shards_of(batch)
         crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in shards]
         loss = 0.0
+        results: list[tuple[Result, Array]] = []
         joint = self.joint_statistics(batch)
         for i in self._rounding.order(len(shards)):
-            shard = shards[i]
-            value, crossed[i] = self._forward(shard, _examples(shard, batch), joint)
-            loss += value * shard.examples / shards[-1].stop
+            shard, weight = shards[i], shards[i].examples / shards[-1].stop
+            made = self._forward(shard, _examples(shard, batch), joint)
+            crossed[i] = made.crossed
+            loss += made.loss * weight
+            results += (
+                (replace(result, rank=shard.rank, weight=weight), value)
+                for result, value in zip(self._step.results, made.results, strict=True)
+            )
+        self.results = returned(results)
         return loss, {b.values: self._combine(b, crossed, shards) for b in self._step.boundaries}
 
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
@@ -224,12 +247,11 @@ class _Reference:
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         return session.run(fetches, {**feed, **joint}, targets)
 
-    def _forward(
-        self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]
-    ) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
-        """Loss and what crosses each boundary; only random state moves on."""
+    def _forward(self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]) -> "_Forward":
+        """Of one shard; only random state moves on."""
         by_name = self._step.graph.by_name
-        fetches = {self._step.losses[0].tensor: None}
+        loss, results = self._step.losses[0].tensor, [result.tensor for result in self._step.results]
+        fetches = dict.fromkeys((loss, *results))
         sources = {}
         for b in self._step.boundaries:
             values = by_name[b.values].inputs[0]
@@ -244,7 +266,9 @@ class _Reference:
             key: (fetched[values], None if indices is None else fetched[indices])
             for key, (values, indices) in sources.items()
         }
-        return float(fetched[self._step.losses[0].tensor]), crossed
+        return _Forward(
+            loss=float(fetched[loss]), crossed=crossed, results=[fetched[result] for result in results]
+        )
 
     def _combine(
         self,

@@ -1,7 +1,8 @@
 """Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ from strategies.program import Program, VariableAccess, ref
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
+_Step: TypeAlias = Callable[..., Sequence[Array]]
 
 
 def start_server(
@@ -53,17 +55,26 @@ class WorkerSession:
         updates: runs beside the steps; None where steps make their updates themselves.
         pace: of steps that updates do not wait for; None where they wait.
         waits: nodes that wait for what the transport moves.
+        results: what the last step returned beside its losses, as the program lists it, if asked for.
     Args:
         target: of the worker's server.
         initial: what `load` gives to variables.
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
+        with_results: fetch results in every step.
     """
 
     def __init__(
-        self, program: Program, target: str, initial: InitialValues, transport: Transport | None = None
+        self,
+        program: Program,
+        target: str,
+        initial: InitialValues,
+        transport: Transport | None = None,
+        *,
+        with_results: bool = False,
     ) -> None:
         self.program = program
+        self.results: Sequence[Array] = ()
         self._target = target
         self._initial = initial
         self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
@@ -83,7 +94,9 @@ class WorkerSession:
             tf.graph_util.import_graph_def(graph_def, name="")
         self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
         # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
-        self._step = self._session._make_callable_from_options(_step_options(program))  # noqa: SLF001
+        results = [ref(each.tensor) for each in program.results] if with_results else []
+        step = self._session._make_callable_from_options(_step_options(program, results))  # noqa: SLF001
+        self._step = self._keeping_results(step, len(results)) if results else step
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
@@ -144,8 +157,16 @@ class WorkerSession:
         if self._beside is not None:
             return self._beside.during(lambda: self._step(*feeds))
         if self.updates is None and self.pace is None:
-            return self._step(*feeds)  # type: ignore[no-any-return]
+            return self._step(*feeds)
         return self._step_beside_updates(feeds)
+
+    def _keeping_results(self, step: _Step, n_results: int) -> _Step:
+        def keeping(*feeds: Array) -> Sequence[Array]:
+            made = step(*feeds)
+            self.results = made[-n_results:]
+            return made[:-n_results]
+
+        return keeping
 
     def _step_beside_updates(self, feeds: Sequence[Array]) -> Sequence[Array]:
         if self.pace is not None and (losses := self.pace.skipped()) is not None:
@@ -242,9 +263,10 @@ def _session_config(program: Program) -> tf.compat.v1.ConfigProto:
     return config
 
 
-def _step_options(program: Program) -> config_pb2.CallableOptions:
+def _step_options(program: Program, further: Sequence[str]) -> config_pb2.CallableOptions:
+    losses = [loss.tensor for loss in program.losses]
     return config_pb2.CallableOptions(
         feed=[ref(b.node) for b in program.batch],
-        fetch=[*(ref(loss.tensor) for loss in program.losses), *map(ref, filter(None, [program.progress]))],
+        fetch=[*map(ref, [*losses, *filter(None, [program.progress])]), *further],
         target=list(program.targets),
     )

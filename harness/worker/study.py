@@ -15,11 +15,12 @@ import numpy as np
 
 from harness.errors import UsageError
 from harness.matrix import Case, global_batch
+from harness.results import results_document
 from harness.verdict_document import verdict_document
 from harness.worker.process import JobState
 
 if TYPE_CHECKING:
-    from harness.equivalence import Reference
+    from harness.reference import Reference
     from strategies.plan import Plan, StepSummary
     from strategies.topology import Topology
     from workloads.protocol import Workload
@@ -197,7 +198,8 @@ def verify(
         batches = [[in_float64(part) for part in batch] for batch in batches]
     checkup = check(step, initial, plan, batches)
     verdict = checkup.verdict
-    answer = verdict_document(verdict, checkup.losses, checkup.reference_losses)
+    results = results_document(checkup.results, checkup.reference_results)
+    answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
     answer["notes"] = list(checkup.notes)
     if plan.strategy_class in ("bounded", "statistical"):
         # They are held to a bound or to reaching a loss, and differ by what they are.

@@ -8,6 +8,7 @@ from strategies.ir.forward_state import additions_as_such, merge_state, seed_wor
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.parts import Parts, outermost, tell_apart
 from strategies.ir.resources import Access, access_nodes, with_resources
+from strategies.ir.results import Sorted, results_of, sort_results
 from strategies.ir.side_effects import released_from, side_effects
 from strategies.ir.slots import slot_owners
 from strategies.ir.statistics import statistics_of
@@ -25,7 +26,10 @@ def assemble(traced: TracedStep) -> TrainGraph:
             forward state is written where its replicas cannot be merged.
     """
     access = access_nodes(traced.variables)
-    graph = _alive(with_resources(traced, access), traced, access)
+    graph = with_resources(traced, access)
+    results = sort_results(graph, traced, access)
+    traced = replace(traced, results=results.own)
+    graph = _alive(graph, traced, access)
     marks = outermost(graph, traced.marks)
     graph, parts, variables = _described(graph, traced, marks, access)
     graph = detach_update(graph, parts)
@@ -55,6 +59,8 @@ def assemble(traced: TracedStep) -> TrainGraph:
         statistics=statistics.marked,
         own_statistics=statistics.own,
         readiness=_readiness(boundaries, graph, order),
+        results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
+        notes=_result_notes(results),
     )
     released = released_from(graph, effects.seen, replace(step, effects=()).roots())
     return replace(step, graph=prune(released, step.roots()))
@@ -63,11 +69,26 @@ def assemble(traced: TracedStep) -> TrainGraph:
 def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
     """The graph without what nothing needs: a value that nobody reads is no reason to refuse a step."""
     roots = [n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None]
-    roots += [producer(traced.loss), *(b.node for b in traced.batch)]
+    roots += [producer(traced.loss), *(r.node for r in traced.results), *(b.node for b in traced.batch)]
     roots += [node.name for a in access.values() for node in a.nodes()]
     roots += [name for table in traced.tables for name in table.initializers]
     roots += [n for n in traced.must_run if n in graph.by_name and graph.by_name[n].op not in READ_OPS]
     return prune(graph, dict.fromkeys(roots))
+
+
+def _result_notes(results: Sorted) -> tuple[str, ...]:
+    notes = []
+    if results.own:
+        notes.append(
+            "timed steps fetch the loss alone; `verify` tells what the step returns beside it: "
+            f"{', '.join(result.name for result in results.own)}"
+        )
+    if results.late:
+        notes.append(
+            "not fetched, for it follows an update or an assignment, which replicas make together: "
+            f"{', '.join(results.late)}; a figure to keep is a Keras metric that the step updates"
+        )
+    return tuple(notes)
 
 
 def _described(

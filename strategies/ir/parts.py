@@ -19,7 +19,7 @@ class Parts:
     Attributes:
         boundary: identity nodes that gradients pass.
         after: what gets data from gradients, or reads what updates wrote.
-        forward: what gradients, the loss and forward state need.
+        forward: what gradients, the loss and other results, and forward state need.
         kinds: variable → kind.
         writes: variable → the step's own assignments of it, in graph order.
         uses: handle node → who touches it.
@@ -55,7 +55,8 @@ def tell_apart(
     marked = {m.variable for m in marks}
     kinds = {v.name: _kind(v, marked, writes[v.name], after) for v in traced.variables}
     state_writes = [w for name, kind in kinds.items() if kind == "state" for w in writes[name]]
-    forward = ancestors(graph, [*boundary, producer(traced.loss), *state_writes])
+    results = [producer(traced.loss), *(r.node for r in traced.results)]
+    forward = ancestors(graph, [*boundary, *results, *state_writes])
     parts = Parts(
         boundary=boundary, after=after, forward=frozenset(forward), kinds=kinds, writes=writes, uses=uses
     )

@@ -64,6 +64,16 @@ class TracedInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracedResult:
+    """Identity node of a tensor that a whole step returns beside its loss; `name` is where it returns it."""
+
+    name: str
+    node: str
+    dtype: DType
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedTable:
     """A lookup table or another initialised resource that the step uses.
 
@@ -90,6 +100,7 @@ class TracedStep:
         stateful_ops: the op types of the graph and its functions that have effects or state.
         statistics: means over the examples in forward, and their gradients in backward.
         own_statistics: layer → why its means cannot become those of a larger batch.
+        results: what it returns beside the loss.
     """
 
     graph: Graph
@@ -103,3 +114,4 @@ class TracedStep:
     tables: tuple[TracedTable, ...] = field(default=())
     statistics: tuple[TracedStatistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
+    results: tuple[TracedResult, ...] = ()

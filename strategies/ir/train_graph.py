@@ -189,6 +189,26 @@ class Loss:
     weight: float = 1.0
 
 
+ResultRule: TypeAlias = Literal["mean", "sum", "concatenate", "per-replica"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one shard's step returns beside its loss.
+
+    Attributes:
+        name: key or position in what the step returns.
+        rule: how the shards' results become the global batch's; `per-replica` leaves them as they are.
+        rank: of the shard. weight: its share of the global batch.
+    """
+
+    name: str
+    tensor: str
+    rule: ResultRule
+    rank: int = 0
+    weight: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainGraph:
     """A training step and what its parts mean; what capture makes and every pass takes and returns.
@@ -212,6 +232,7 @@ class TrainGraph:
         savers: nodes of savers, kept through pruning and never run by a step.
         statistics: of a shard's examples still, in forward and backward.
         own_statistics: layer → why its statistics can be those of a shard only.
+        results: what steps return beside their losses; who wants them fetches them, timed steps do not.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
 
@@ -236,6 +257,7 @@ class TrainGraph:
     statistics: tuple[Statistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     readiness: Mapping[str, int] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
 
     def gradients(self) -> tuple[Boundary, ...]:
@@ -245,6 +267,11 @@ class TrainGraph:
     def update_nodes(self) -> set[str]:
         """Every node of the update side."""
         return {name for region in self.regions for name in region.nodes}.union(self.shared_update)
+
+    def returned(self) -> tuple[str, ...]:
+        """Every node whose value a step may return."""
+        tensors = [*(loss.tensor for loss in self.losses), *(result.tensor for result in self.results)]
+        return tuple(map(producer, tensors))
 
     def targets(self) -> tuple[str, ...]:
         """Every node that one step runs, each once."""
@@ -258,8 +285,7 @@ class TrainGraph:
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in (v.handle, v.placeholder, v.load, v.read))
-        fetched = (producer(loss.tensor) for loss in self.losses)
-        fetched_too = (producer(ref) for ref in (self.taken, self.progress) if ref is not None)
+        told = (producer(ref) for ref in (self.taken, self.progress) if ref is not None)
         fed = (b.node for b in self.batch)
         run = (*self.targets(), *self.tables, *self.setup, *self.background)
-        return tuple(dict.fromkeys((*run, *boundary, *access, *fetched, *fetched_too, *fed, *self.savers)))
+        return tuple(dict.fromkeys((*run, *boundary, *access, *self.returned(), *told, *fed, *self.savers)))

@@ -63,7 +63,7 @@ def _readers(step: TrainGraph) -> dict[str, list[str]]:
     update = step.update_nodes()
     own = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
     own |= update.union(v.handle for v in step.variables if v.slot_of is not None)
-    run = ancestors(step.graph, [*step.targets(), *(producer(loss.tensor) for loss in step.losses)])
+    run = ancestors(step.graph, [*step.targets(), *step.returned()])
     waiting = [(target, region.variable) for region in step.regions for target in region.targets]
     waiting += [
         (producer(ref), _OUTSIDE)

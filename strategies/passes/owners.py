@@ -56,7 +56,7 @@ def _forward_and_backward(step: TrainGraph) -> set[str]:
         for n in (b.values, b.indices)
         if n is not None
     ]
-    roots += [producer(loss.tensor) for loss in step.losses]
+    roots += step.returned()
     roots += replica_targets(step)
     roots += step.tables
     roots += [n for v in step.variables if v.rule == "per-replica" for n in _access(v)]

@@ -189,6 +189,16 @@ class _Copies:
                 Loss(tensor=self.ref(graph.losses[0].tensor, s), weight=s.examples / topology.batch_size)
                 for s in self.shards
             ),
+            results=tuple(
+                replace(
+                    result,
+                    tensor=self.ref(result.tensor, s),
+                    rank=s.rank,
+                    weight=s.examples / topology.batch_size,
+                )
+                for result in graph.results
+                for s in self.shards
+            ),
             statistics=tuple(
                 replace(statistic, node=self.ref(statistic.node, s), rank=s.replica.rank)
                 for statistic in graph.statistics

@@ -45,7 +45,8 @@ class BoundaryRecorder:
 
     Attributes:
         loss: tensor of the loss in the trace.
-        not_fetched: places of what a whole step returns besides its loss.
+        results: place → tensor in the trace that a whole step returns beside its loss.
+        not_fetched: places of what it returns besides and that is no dense tensor.
         statistics: what is recorded of BatchNormalization.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
@@ -54,6 +55,7 @@ class BoundaryRecorder:
     optimizers: list[keras.optimizers.Optimizer] = field(default_factory=list)
     failure: CaptureError | None = None
     loss: str = ""
+    results: dict[str, tf.Tensor] = field(default_factory=dict)
     not_fetched: tuple[str, ...] = ()
     statistics: StatisticsRecorder = field(default_factory=StatisticsRecorder)
     _graph: tf.Graph | None = None
@@ -77,6 +79,7 @@ class BoundaryRecorder:
         self._calls = 0
         self.marks.clear()
         self.optimizers.clear()
+        self.results.clear()
         self.statistics.begin(graph)
 
     def fail(self, message: str) -> NoReturn:

@@ -87,11 +87,7 @@ def _check_travels(graph: Graph) -> None:
 def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
     if not not_fetched:
         return ()
-    note = (
-        f"of what the step returns only the loss is fetched, not {', '.join(not_fetched)}; a figure to keep "
-        "is a Keras metric that the step updates"
-    )
-    return (note,)
+    return (f"not fetched, for it is no dense tensor: {', '.join(not_fetched)}; return a tensor of it",)
 
 
 def _rows_per_example(body: Body, element_spec: object, traced: Trace, told: Told) -> dict[str, float]:

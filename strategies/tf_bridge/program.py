@@ -42,6 +42,7 @@ def build_program(
         taken=step.taken,
         progress=step.progress,
         transfers=step.transfers,
+        results=step.results,
     )
 
 

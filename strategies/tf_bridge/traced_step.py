@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.traced import TracedInput, TracedStep, TracedTable, TracedVariable
+from strategies.ir.traced import TracedInput, TracedResult, TracedStep, TracedTable, TracedVariable
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable, variable_name
 from strategies.tf_bridge.captured_constants import constant_of, is_large, large_constants
@@ -75,6 +75,10 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         tables=captures.tables,
         statistics=tuple(recorder.statistics.marks),
         own_statistics=dict(recorder.statistics.own),
+        results=tuple(
+            TracedResult(name=name, node=value.op.name, dtype=_dtype(value.dtype), shape=_shape(value.shape))
+            for name, value in recorder.results.items()
+        ),
     )
     initial = {name: v.numpy() for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}

@@ -71,12 +71,19 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
 def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
     """The loss among what a whole step returns: under the key `loss`, or the first of several."""
     if isinstance(returned, Mapping) and "loss" in returned:
-        loss, others = returned["loss"], [str(key) for key in returned if key != "loss"]
+        loss, others = returned["loss"], {str(key): v for key, v in returned.items() if key != "loss"}
     elif isinstance(returned, tuple | list) and returned:
-        loss, others = returned[0], [f"[{k}]" for k in range(1, len(returned))]
+        loss, others = returned[0], {f"[{k}]": v for k, v in enumerate(returned) if k > 0}
     else:
         return returned
-    recorder.not_fetched = tuple(others)
+    not_fetched = []
+    for path, value in keras.tree.flatten_with_path(others):
+        name = "/".join(map(str, path))
+        if isinstance(value, tf.Tensor) and value.dtype not in (tf.resource, tf.variant):
+            recorder.results[name] = tf.identity(value, name=f"result_{len(recorder.results)}")
+        else:
+            not_fetched.append(name)
+    recorder.not_fetched = tuple(not_fetched)
     return loss
 
 

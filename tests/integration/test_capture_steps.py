@@ -66,13 +66,12 @@ def test_a_whole_step_with_its_own_tape_even_if_it_ran_before(tmp_path):
     ],
     ids=["mapping", "tuple"],
 )
-def test_of_several_results_the_loss_is_fetched_and_the_others_are_left_out(tmp_path, returned, left):
+def test_results_of_the_updated_model_are_left_out(tmp_path, returned, left):
     captured = capture(own_tape(returned)[0], SPEC)
     (note,) = captured.step.notes
-    assert note == (
-        f"of what the step returns only the loss is fetched, not {left}; a figure to keep is a Keras metric "
-        "that the step updates"
-    )
+    assert note.startswith("not fetched, for it follows an update")
+    assert f": {left};" in note
+    assert captured.step.results == ()
     assert "Max" not in {node.op for node in captured.step.graph.nodes}
     assert_equivalent(captured, tmp_path)
 

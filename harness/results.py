@@ -1,0 +1,90 @@
+"""What steps return beside their loss: of each shard, and of all together by a rule; no TensorFlow."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.equivalence import Array, is_inexact, largest_difference
+from strategies.ir.train_graph import Result, ResultRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """One result of a step.
+
+    Attributes:
+        per_shard: value of each shard, by rank. weights: their shares of the global batch.
+    """
+
+    name: str
+    rule: ResultRule
+    per_shard: tuple[Array, ...]
+    weights: tuple[float, ...]
+
+    def reduced(self) -> Array | None:
+        """The global batch's, as the rule says; None where each shard's stays its own."""
+        if self.rule == "mean":
+            return np.asarray(np.dot(self.weights, np.asarray(self.per_shard, np.float64)))
+        if self.rule == "sum":
+            return np.asarray(sum(self.per_shard))
+        return np.concatenate(self.per_shard) if self.rule == "concatenate" else None
+
+
+def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
+    """Results of all shards, in the order of their names' first."""
+    by_name: dict[str, list[tuple[Result, Array]]] = {}
+    for result, value in pairs:
+        by_name.setdefault(result.name, []).append((result, np.asarray(value)))
+    found = []
+    for name, given in by_name.items():
+        in_order = sorted(given, key=lambda pair: pair[0].rank)
+        found.append(
+            Returned(
+                name=name,
+                rule=in_order[0][0].rule,
+                per_shard=tuple(value for _, value in in_order),
+                weights=tuple(result.weight for result, _ in in_order),
+            )
+        )
+    return tuple(found)
+
+
+def results_document(made: Sequence[Returned], expected: Sequence[Returned]) -> list[dict[str, object]]:
+    """The part of `verify`'s JSON that tells results of the last step beside the reference's.
+
+    Numbers of shapes other than () are told by shape and error only.
+    """
+    of_name = {each.name: each for each in expected}
+    return [_told(each, of_name[each.name]) for each in made]
+
+
+def _told(made: Returned, expected: Returned) -> dict[str, object]:
+    value, wanted = made.reduced(), expected.reduced()
+    pairs = zip(made.per_shard, expected.per_shard, strict=True)
+    return {
+        "name": made.name,
+        "rule": made.rule,
+        "shape": list((made.per_shard[0] if value is None else value).shape),
+        "value": _scalar(value),
+        "reference_value": _scalar(wanted),
+        "per_replica": [_scalar(each) for each in made.per_shard],
+        "error": max(_error(own, other) for own, other in pairs),
+    }
+
+
+def _scalar(value: Array | None) -> object:
+    if value is None or value.shape != ():
+        return None
+    told = value.item()
+    return told.decode(errors="replace") if isinstance(told, bytes) else told
+
+
+def _error(value: Array, expected: Array) -> float:
+    """The largest difference, as a share of the largest value; infinite where they cannot be subtracted."""
+    if value.shape == expected.shape and np.array_equal(value, expected):
+        return 0.0
+    largest = largest_difference(expected, np.zeros_like(expected)) if is_inexact(expected) else 0.0
+    if value.shape != expected.shape or not largest:
+        return float("inf")
+    return largest_difference(value, expected) / largest
