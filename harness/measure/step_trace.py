@@ -41,10 +41,12 @@ class WorkerTrace:
     """One worker's traced step.
 
     Attributes:
+        clock: whose times these are; those of one machine can be compared.
         start_s, end_s: of its first and last event, wall clock.
         n_left_out: events shorter than those kept.
     """
 
+    clock: str
     start_s: float
     end_s: float
     events: tuple[TraceEvent, ...]
@@ -69,6 +71,18 @@ def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
         )
         for trace in traces
     ]
+
+
+def doubts(traces: Sequence[WorkerTrace]) -> str | None:
+    """What to say of a step's trace that may not be as it was, in a sentence; None where there is nothing."""
+    told = []
+    n_clocks = len({trace.clock for trace in traces})
+    if n_clocks > 1:
+        told.append(f"waits are told from transfers by the clocks of {n_clocks} machines, which may differ")
+    n_left_out = sum(trace.n_left_out for trace in traces)
+    if n_left_out:
+        told.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
+    return f"traced step: {', and '.join(told)}" if told else None
 
 
 def in_pieces(event: TraceEvent) -> list[TraceEvent]:

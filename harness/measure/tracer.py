@@ -7,7 +7,7 @@ from harness.canonical import JsonValue
 from harness.errors import CaseError
 from harness.measure.collector import Measurement
 from harness.measure.patience import patience_s
-from harness.measure.step_trace import WorkerTrace, summary, together
+from harness.measure.step_trace import WorkerTrace, doubts, summary, together
 from harness.measure.trace_file import trace_document
 from harness.provision.base import ProcessSet
 from harness.records import TracedStep
@@ -53,4 +53,4 @@ def traced(processes: ProcessSet, measured: Measurement, *, title: str, period: 
     traces = together([answer for answer in answers if isinstance(answer, WorkerTrace)])
     if len(traces) < len(answers):
         return Traced(note="no traced step: updates passed it by before all workers had made it")
-    return Traced(step=summary(traces), document=trace_document(title, traces))
+    return Traced(step=summary(traces), document=trace_document(title, traces), note=doubts(traces))

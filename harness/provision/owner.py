@@ -5,6 +5,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from harness.worker.linux import boot_id
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
@@ -57,11 +59,6 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in {"Z", "X"} else int(fields[19])
-
-
-def boot_id() -> str:
-    """Tells this machine, since it was started, from all others."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _pid_namespace() -> str:

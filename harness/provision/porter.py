@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.provision.owner import boot_id
 from harness.provision.reaper import owned, reap
 from harness.provision.source import source_hash, version
 from harness.worker import parcels
+from harness.worker.linux import boot_id
 from harness.worker.parcels import Stamp
 
 if TYPE_CHECKING:

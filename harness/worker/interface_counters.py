@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
+from harness.worker.linux import boot_id
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interface:
@@ -37,7 +39,7 @@ def read_interface(address: str) -> Interface | None:
             }
             (link,) = route.get_links(index)
             sent_bytes = int(link.get_attr("IFLA_STATS64")["tx_bytes"])
-        kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        kernel = boot_id()
         namespace = str(Path("/proc/self/ns/net").readlink())
     except Exception:  # noqa: BLE001  whatever pyroute2 or a sandboxed kernel answer, the result is the same: unknown
         return None

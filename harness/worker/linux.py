@@ -64,3 +64,8 @@ def close_other_descriptors(keep: set[int]) -> None:
         if descriptor > 2 and descriptor not in keep:
             # The descriptor of the listing itself is gone by now.
             os.closerange(descriptor, descriptor + 1)
+
+
+def boot_id() -> str:
+    """Tells this machine, since it was started, from all others; containers on it have the same."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

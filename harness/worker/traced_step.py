@@ -8,6 +8,7 @@ from harness.equivalence import Array
 from harness.measure.step_trace import WorkerTrace
 from harness.worker import trace_events
 from harness.worker.jobs import Training
+from harness.worker.linux import boot_id
 from harness.worker.process import JobState
 from harness.worker.session_runner import WorkerSession
 
@@ -44,6 +45,7 @@ def trace(session: WorkerSession, feeds: Sequence[Sequence[Array]]) -> WorkerTra
     kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)
     # Tracing itself begins before the first operation and ends after the last.
     return WorkerTrace(
+        clock=boot_id(),
         start_s=min(event.start_s for event in events),
         end_s=max(event.end_s for event in events),
         events=tuple(kept),

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import CaseError
 from harness.measure import trace_file
 from harness.measure.collector import Measurement
-from harness.measure.step_trace import TraceEvent, WorkerTrace, summary, together
+from harness.measure.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
 from harness.measure.trace_file import trace_document
 from harness.measure.tracer import TRACE, traced
 from harness.records import StepSeconds
@@ -22,8 +22,8 @@ def event(kind, start_s, end_s, **more):
     )
 
 
-def worker(*events, until_s=10.0):
-    return WorkerTrace(start_s=0.0, end_s=until_s, events=events)
+def worker(*events, until_s=10.0, clock="one", n_left_out=0):
+    return WorkerTrace(clock=clock, start_s=0.0, end_s=until_s, events=events, n_left_out=n_left_out)
 
 
 def test_every_moment_counts_once_as_the_first_kind_that_it_is():
@@ -101,9 +101,16 @@ def test_what_runs_at_the_same_time_does_not_overlap_in_a_file():
 def test_a_file_keeps_the_longest_events_and_says_how_many_it_leaves_out(monkeypatch):
     monkeypatch.setattr(trace_file, "MAX_EVENTS", 2)
     events = [event("compute", 0.0, length) for length in (1.0, 3.0, 2.0)]
-    document = trace_document("t", [WorkerTrace(start_s=0, end_s=3, events=tuple(events), n_left_out=7)])
+    document = trace_document("t", [worker(*events, until_s=3.0, n_left_out=7)])
     assert sorted(e["dur"] for e in complete(document)) == [2e6, 3e6, 3e6]
     assert document["otherData"]["events_left_out"] == 8
+
+
+def test_what_may_be_wrong_with_a_trace_is_told():
+    assert doubts([worker(), worker()]) is None
+    told = doubts([worker(), worker(clock="other", n_left_out=3), worker()])
+    assert "clocks of 2 machines" in told
+    assert "3 shortest" in told
 
 
 class Processes:
