@@ -1,5 +1,6 @@
 # Worker images, built by `make image` (harness/provision/image/build says how it reaches an index).
-# Targets: cpu (default), gpu, tpu, and head (cpu and what the driver writes results with).
+# Targets: cpu (default), gpu, tpu, head (cpu and what the driver writes results with), and launcher (head and
+# what starts the other machines of a cluster with).
 # No RUN --mount: Debian's docker.io builds with the engine's own builder, which has none.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -25,7 +26,9 @@ RUN /opt/build/environment project /opt/project /opt/root
 FROM ${BASE_IMAGE} AS runtime
 # Nothing is written under a read-only root, so the standard library is compiled here or at every start.
 RUN python3 -m compileall -q -j 0 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
- && useradd --uid 10001 --user-group --no-log-init --home-dir /tmp --shell /usr/sbin/nologin stratbench
+ && useradd --uid 10001 --user-group --no-log-init --home-dir /tmp --shell /usr/sbin/nologin stratbench \
+ # Shells of a login, in which Ray's launcher runs its commands, forget the PATH below.
+ && ln -s /opt/stratbench/bin/ray /opt/stratbench/bin/stratbench /usr/local/bin/
 ENV PATH=/opt/stratbench/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -48,6 +51,19 @@ RUN /opt/build/environment install /opt/build/lock.txt /opt/root
 # What drives runs from inside a cluster: steps are written as Parquet there.
 FROM cpu AS head
 COPY --from=driver /opt/root /
+
+FROM environment-cpu AS clouds
+COPY .ci/lock/launcher.txt /opt/build/lock.txt
+RUN /opt/build/environment install /opt/build/lock.txt /opt/root
+
+# The head of a cluster that Ray's launcher brings up: from there Ray asks the cloud for machines, and logs in to them.
+FROM head AS launcher
+USER root
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends --yes openssh-client rsync >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+COPY --from=clouds /opt/root /
 
 FROM builder AS environment-gpu
 COPY .ci/lock/worker-gpu.txt /opt/build/lock.txt

@@ -45,7 +45,7 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 
-image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head or prometheus; base by BASE_IMAGE=)
+image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head, launcher or prometheus; base by BASE_IMAGE=)
 	@harness/provision/image/build $(TARGET)
 
 compose-files:  ## what compose.yaml needs beside images: a token, a folder for results, this host's user
@@ -67,3 +67,4 @@ lock:  ## refresh the lock files (needs uv)
 	    -o .ci/lock/worker-$$device.txt || exit; \
 	done
 	echo pyarrow | $(COMPILE) $(AGREED) - -o .ci/lock/head.txt
+	echo google-api-python-client | $(COMPILE) $(AGREED) - -o .ci/lock/launcher.txt
