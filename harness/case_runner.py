@@ -102,10 +102,7 @@ def run_case(
     """
     with ready_processes(cluster, origin, capture, plan, batches, logs) as (processes, opened):
         links = measured_links(processes, origin.case.links)
-        equivalence = None
-        if reference is not None:
-            equivalence = _noted(check(processes, reference).verdict, repeat)
-            _each(processes, f"{JOBS}:load", [()] * len(opened), stage="load")
+        equivalence = None if reference is None else _checked(processes, reference, repeat)
         measurement = measure(
             processes,
             n_steps=n_steps,
@@ -135,6 +132,20 @@ def run_case(
         saved_step=saved_step,
         traced=last,
         links=links,
+    )
+
+
+def _checked(processes: ProcessSet, reference: Reference, repeat: int) -> Equivalence:
+    """Compare the real workers' state with the reference's, and have them begin again."""
+    verdict = check(processes, reference).verdict
+    _each(processes, f"{JOBS}:load", [()] * len(processes.pids), stage="load")
+    return Equivalence(
+        checked=True,
+        equivalent=verdict.equivalent,
+        max_update_error=verdict.max_update_error,
+        noise_floor=verdict.noise_floor,
+        tolerance=verdict.tolerance,
+        checked_in_repeat=repeat,
     )
 
 
@@ -237,17 +248,6 @@ def check(processes: ProcessSet, reference: Reference) -> CheckedSteps:
         assert isinstance(values, Mapping)
         held.append(values)
     return CheckedSteps(verdict=yardstick.judge(values_of(held)), losses=tuple(losses))
-
-
-def _noted(verdict: Verdict, repeat: int) -> Equivalence:
-    return Equivalence(
-        checked=True,
-        equivalent=verdict.equivalent,
-        max_update_error=verdict.max_update_error,
-        noise_floor=verdict.noise_floor,
-        tolerance=verdict.tolerance,
-        checked_in_repeat=repeat,
-    )
 
 
 def _each(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.store import LOCK_FILE, RUN_FILE, hold
+from harness.run_layout import LOCK_FILE, RUN_FILE
+from harness.run_lock import hold
 
 
 def remove_old_runs(parent: Path, keep: int) -> Sequence[Path]:

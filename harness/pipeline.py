@@ -17,10 +17,11 @@ from harness.options import PlanRequest, RunOptions, RunOutcome, TransformReques
 from harness.progress import Progress
 from harness.provision.failures import USER_ERROR
 from harness.records import Record
+from harness.run_folder import RunFolder, open_run
 from harness.site_runner import run_slots
 from harness.slot_runner import Ended, storing
 from harness.spec import ExperimentSpec
-from harness.store import RunFolder, open_run
+from harness.spec_document import spec_document
 from harness.target_study import study
 from strategies.plan import Plan
 
@@ -39,7 +40,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         return RunOutcome(run_dir=None, cases=tuple(case.id for case in cases))
     with open_run(
         options.out,
-        experiment=spec.to_document(),
+        experiment=spec_document(spec),
         environment=environment(options.environ),
         resume=options.resume,
     ) as folder:

@@ -1,28 +1,16 @@
-"""One line of `results.jsonl`: what one case did in one repeat, and how far to trust it."""
+"""What one case did in one repeat, and how far to trust it: one line of `results.jsonl` as frozen values."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Literal
-
-from harness.canonical import JsonValue, canonical_hash, json_value
-from harness.errors import StoreError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from typing import Literal
 
 SCHEMA = 1
 
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str
-
-# `class` is a word of Python's; only the JSON form can use it.
-_JSON_NAMES = {"strategy_class": "class"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,116 +228,3 @@ class Record:
     machine: Machine | None = None
     provenance: Provenance | None = None
     comparison_key: str | None = None
-
-    def to_json(self) -> str:
-        """Write the record as one line of JSON without a newline; what is not finite becomes null."""
-        return json.dumps(to_document(self), separators=(",", ":"), allow_nan=False)
-
-    @staticmethod
-    def from_json(line: str | bytes) -> Record:
-        """Read one line; known fields must have their type, unknown ones are passed over.
-
-        Raises:
-            StoreError: for anything that is not a record this version understands.
-        """
-        return from_json(line)
-
-
-def to_document(record: Record) -> dict[str, JsonValue]:
-    """Turn a record into the mapping that JSON, CSV and reports name fields by."""
-    return {
-        _JSON_NAMES.get(item.name, item.name): json_value(_plain(getattr(record, item.name)))
-        for item in dataclasses.fields(record)
-    }
-
-
-def _plain(value: object) -> object:
-    # `dataclasses.asdict` deep-copies through the type of each container, which a read-only mapping refuses.
-    if dataclasses.is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def from_json(line: str | bytes) -> Record:
-    """Read one line of `results.jsonl`; see `Record.from_json`."""
-    from pydantic import ValidationError
-
-    document = _object(line)
-    schema = document.get("schema")
-    if not isinstance(schema, int) or isinstance(schema, bool):
-        raise StoreError(
-            f"must be a whole number, got {schema!r}; this is not a stratbench record", field="schema"
-        )
-    if schema > SCHEMA:
-        raise StoreError(
-            f"this version reads up to {SCHEMA}, got {schema}; read the folder with a newer stratbench",
-            field="schema",
-        )
-    for python_name, json_name in _JSON_NAMES.items():
-        document[python_name] = document.pop(json_name, None)
-    try:
-        return _adapter().validate_json(json.dumps(document), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(str(_JSON_NAMES.get(str(piece), piece)) for piece in first["loc"])
-        rule = first["msg"].replace("Input should be", "must be")
-        raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
-
-
-def _object(line: str | bytes) -> dict[str, JsonValue]:
-    try:
-        document = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise StoreError(f"a line of results.jsonl must be a JSON object: {error}") from None
-    if not isinstance(document, dict):
-        raise StoreError(f"a line of results.jsonl must be a JSON object, got {type(document).__name__}")
-    return document
-
-
-def _refuse_constant(token: str) -> JsonValue:
-    raise ValueError(f"{token} is not JSON; missing numbers are null")
-
-
-@cache
-def _adapter() -> TypeAdapter[Record]:
-    # pydantic costs more to import than all of this package; writing records must not pay for it.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Record)
-
-
-def comparison_key(record: Record) -> str:
-    """Hash what must be equal before two records of different runs may be compared; 16 hex digits.
-
-    It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
-    the code is what such a comparison is made to see.
-    """
-    machine = _plain(record.machine)
-    if isinstance(machine, dict):
-        # A patched kernel is the same machine; a run before and after it should still be lined up.
-        machine.pop("kernel", None)
-    method = _plain(record.method)
-    if isinstance(method, dict):
-        method.pop("seed", None)
-    return canonical_hash(
-        {
-            "workload": record.workload,
-            "workload_params": record.workload_params,
-            "strategy": record.strategy,
-            "strategy_params": record.strategy_params,
-            "provider": record.provider,
-            "device": record.device,
-            "workers": record.workers,
-            "replicas": record.replicas,
-            "batch_size": record.batch_size,
-            "requested_mbit": record.link.requested_mbit if record.link else None,
-            # Records from before links were limited keep their key.
-            **({"links": record.link.asked} if record.link and record.link.workers else {}),
-            "method": method,
-            "machine": machine,
-        }
-    )[:16]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import StoreError
-from harness.records import Record, from_json
+from harness.record_json import from_json
+from harness.records import Record
 
 _TORN = "results.jsonl.torn"
 

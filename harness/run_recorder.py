@@ -8,6 +8,7 @@ from typing import TypeVar
 from harness.captures import Capture
 from harness.case_runner import CaseRun
 from harness.chosen import choose, source_hash
+from harness.comparison_key import comparison_key
 from harness.environment import machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
@@ -24,10 +25,10 @@ from harness.records import (
     Provenance,
     Record,
     StrategyClass,
-    comparison_key,
 )
+from harness.run_layout import CHECKPOINT
 from harness.spec import ExperimentSpec
-from harness.store import CHECKPOINT
+from harness.spec_document import spec_hash
 from strategies.plan import Plan
 
 CONTROL = "none"
@@ -153,7 +154,7 @@ class RunRecorder:
             repeat=slot.repeat,
             order=slot.order,
             experiment=self.spec.name,
-            spec_hash=self.spec.spec_hash,
+            spec_hash=spec_hash(self.spec),
             workload=case.workload_name,
             workload_params=dict(case.workload.params),
             strategy=strategy.name,

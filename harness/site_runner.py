@@ -17,10 +17,10 @@ from harness.options import RunOptions
 from harness.progress import Progress
 from harness.provision.base import Cluster, ClusterShape, Device
 from harness.provision.registry import PROVIDERS
+from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
 from harness.slot_runner import Ended, SlotRunner
 from harness.spec import ExperimentSpec
-from harness.store import RunFolder
 
 
 def run_slots(

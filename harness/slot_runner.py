@@ -17,9 +17,10 @@ from harness.progress import Progress
 from harness.provision.base import Cluster
 from harness.records import Record
 from harness.reference import Reference
+from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
 from harness.spec import ExperimentSpec
-from harness.store import RunFolder, Steps
+from harness.steps_file import Steps
 from strategies.plan import Plan
 
 _CHECKED_CLASSES = ("exact", "control")

@@ -6,7 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
@@ -25,10 +33,15 @@ _UNITS = {
     "GB": 10**9,
 }
 _MIN_MEMORY_BYTES = 64 * 2**20
+_T = TypeVar("_T")
 
 
 def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
+
+
+def _each_once(values: list[_T]) -> list[_T]:
+    return list(dict.fromkeys(values))
 
 
 def _memory(value: object) -> int:
@@ -88,8 +101,9 @@ def _topology(value: object) -> object:
     return value
 
 
-_T = TypeVar("_T")
-_Sweep: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list), Field(min_length=1)]
+_Sweep: TypeAlias = Annotated[
+    list[_T], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_each_once)
+]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
 _Index: TypeAlias = Annotated[int, Field(ge=0)]
 _Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]

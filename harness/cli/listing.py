@@ -63,7 +63,7 @@ def _compressors() -> Sequence[Mapping[str, object]]:
 
 def _experiments() -> Sequence[Mapping[str, object]]:
     from harness.experiment_file import read, shipped
-    from harness.spec import resolve
+    from harness.resolve import resolve
 
     found: list[Mapping[str, object]] = []
     for path in shipped():

@@ -105,7 +105,7 @@ def run(
     from harness.environment import allowed
     from harness.measure.metrics_port import listen
     from harness.names import check_experiment
-    from harness.spec import load_experiment
+    from harness.resolve import load_experiment
 
     spec = load_experiment(
         experiment,

@@ -11,7 +11,7 @@ from harness.measure.patience import patience_s
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
 from harness.provision.base import ProcessSet
 from harness.records import StepSeconds
-from harness.store import Steps
+from harness.steps_file import Steps
 from harness.worker.counters import Counters
 from harness.worker.interface_counters import sent_per_step
 from harness.worker.jobs import TimedSteps

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 
 from harness.metrics import METRICS, Metric
 from harness.records import Record
-from harness.store import Steps
+from harness.steps_file import Steps
 
 
 class Exporter:

@@ -11,7 +11,7 @@ from harness.chosen import choose, source_hash
 from harness.errors import UsageError
 from harness.names import check_experiment
 from harness.refs import parse_strategy
-from harness.spec import load_experiment, resolve
+from harness.resolve import load_experiment, resolve
 from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary, VariableSummary
 from strategies.topology import Topology

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.matrix import Case, expand, global_batch, schedule
-from harness.spec import resolve
+from harness.resolve import resolve
 
 
 def _cases(**changes: Any) -> tuple[Case, ...]:

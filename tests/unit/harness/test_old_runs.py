@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.old_runs import remove_old_runs
-from harness.store import RUN_FILE, hold
+from harness.run_layout import RUN_FILE
+from harness.run_lock import hold
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from harness import pipeline
 from harness.checkpoints import require, require_saved
 from harness.errors import CaseError, UsageError
 from harness.options import RunOptions
-from harness.spec import resolve
+from harness.resolve import resolve
 
 
 def test_a_run_that_begins_with_no_checkpoint_costs_one_line_and_leaves_nothing(tmp_path: Path) -> None:

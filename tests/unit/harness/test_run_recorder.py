@@ -12,10 +12,12 @@ from harness.checkpoints import Restored
 from harness.errors import CaseError
 from harness.matrix import Case, Slot, expand
 from harness.measure.collector import Measurement
+from harness.record_json import from_json, to_json
 from harness.records import Checkpoint, Equivalence, Record, StepSeconds, WorkerLink
+from harness.resolve import resolve
 from harness.run_recorder import RunRecorder
-from harness.spec import ExperimentSpec, resolve
-from harness.store import Steps
+from harness.spec import ExperimentSpec
+from harness.steps_file import Steps
 from harness.worker.jobs import Opened
 from harness.worker.study import CapturedWorkload
 from harness.worker.tcp_counters import TcpTraffic
@@ -119,7 +121,7 @@ def test_controls_and_verdicts_of_the_run_that_goes_on_are_known(recorder: RunRe
     verdict = Equivalence(checked=True, equivalent=True, checked_in_repeat=0)
     before = (ended(recorder, NONE, measurement(0.2)), ended(recorder, PS, measurement(0.5), verdict=verdict))
     resumed = RunRecorder(spec=SPEC, run="run")
-    resumed.take_up(tuple(Record.from_json(record.to_json()) for record in before))
+    resumed.take_up(tuple(from_json(to_json(record)) for record in before))
     assert resumed.verdict(PS) == verdict
     assert resumed.verdict(NONE) is None
     record = ended(resumed, PS, measurement(0.5))
@@ -134,7 +136,7 @@ def test_a_record_notes_what_lessens_trust_in_it(recorder: RunRecorder, settled:
     if not settled:
         expected.append("warm-up did not settle within 50 steps: step times still changed")
     assert list(record.notes) == expected
-    assert Record.from_json(record.to_json()).notes == record.notes
+    assert from_json(to_json(record)).notes == record.notes
 
 
 def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder) -> None:
@@ -145,7 +147,7 @@ def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder
     record = ended(recorder, PS, measurement(0.5), capture=restored)
     assert record.checkpoint == Checkpoint(restored="/there", restored_step=7)
     assert "began with the checkpoint /there, made after 7 steps" in record.notes
-    assert Record.from_json(record.to_json()).checkpoint == record.checkpoint
+    assert from_json(to_json(record)).checkpoint == record.checkpoint
 
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.refs import StrategyRef, WorkloadRef
-from harness.spec import load_experiment, resolve
+from harness.resolve import load_experiment, resolve
+from harness.spec_document import spec_document, spec_hash
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
@@ -84,16 +85,16 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
     spec = resolve(_MINIMAL | change)
-    again = resolve(yaml.safe_load(yaml.safe_dump(spec.to_document())))
+    again = resolve(yaml.safe_load(yaml.safe_dump(spec_document(spec))))
     assert again == spec
-    assert again.spec_hash == spec.spec_hash
+    assert spec_hash(again) == spec_hash(spec)
 
 
-@given(st.permutations(sorted(load_experiment("quickstart").to_document())))
+@given(st.permutations(sorted(spec_document(load_experiment("quickstart")))))
 def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
     spec = load_experiment("quickstart")
-    document = spec.to_document()
-    assert resolve({key: document[key] for key in keys}).spec_hash == spec.spec_hash
+    document = spec_document(spec)
+    assert spec_hash(resolve({key: document[key] for key in keys})) == spec_hash(spec)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +111,12 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
     ],
 )
 def test_the_hash_sees_every_change(setting: str) -> None:
-    assert (
-        load_experiment("quickstart", settings=[setting]).spec_hash != load_experiment("quickstart").spec_hash
-    )
+    changed = load_experiment("quickstart", settings=[setting])
+    assert spec_hash(changed) != spec_hash(load_experiment("quickstart"))
 
 
 def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
-    assert not set(resolve(_MINIMAL).to_document()["cluster"]) & {
+    assert not set(spec_document(resolve(_MINIMAL))["cluster"]) & {
         *_CLUSTER,
         "token_file",
         "placement",
@@ -192,19 +192,19 @@ def test_a_file_that_travels_must_be_named_relative_to_the_current_folder(tmp_pa
 
 
 def test_a_run_without_checkpoints_is_described_as_before_there_were_any() -> None:
-    assert "checkpoint" not in resolve(_MINIMAL).to_document()
-    assert resolve(_MINIMAL | {"checkpoint": {"save": False}}).spec_hash == resolve(_MINIMAL).spec_hash
+    assert "checkpoint" not in spec_document(resolve(_MINIMAL))
+    assert spec_hash(resolve(_MINIMAL | {"checkpoint": {"save": False}})) == spec_hash(resolve(_MINIMAL))
 
 
 def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
     traced = resolve(_MINIMAL | {"measure": {"trace": True}})
-    assert (traced.measure.trace, traced.spec_hash) == (True, resolve(_MINIMAL).spec_hash)
+    assert (traced.measure.trace, spec_hash(traced)) == (True, spec_hash(resolve(_MINIMAL)))
     untraced = resolve(_MINIMAL | {"measure": {"trace": False}})
-    assert resolve(untraced.to_document()).measure.trace is False
+    assert resolve(spec_document(untraced)).measure.trace is False
 
 
 def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_any() -> None:
-    cluster = resolve(_MINIMAL | _linked(burst_kb=None, workers={})).to_document()["cluster"]
+    cluster = spec_document(resolve(_MINIMAL | _linked(burst_kb=None, workers={})))["cluster"]
     assert isinstance(cluster, dict)
     assert cluster["link"] == {"rate_mbit": None}
 

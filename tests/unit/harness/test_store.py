@@ -13,8 +13,11 @@ import yaml
 from harness.atomic_files import write_json
 from harness.canonical import canonical_hash
 from harness.errors import EXIT_USAGE, StoreError, UsageError
+from harness.record_json import to_json
 from harness.records import Failure, Record
-from harness.store import RunFolder, Steps, load_run, open_run
+from harness.run_folder import RunFolder, open_run
+from harness.steps_file import Steps
+from harness.store import load_run
 
 _EXPERIMENT = {"name": "Quick start!", "measure": {"steps": 3}}
 
@@ -123,7 +126,7 @@ def test_a_torn_last_line_is_put_aside_and_nothing_else(run: RunFolder, cut: int
     run.append(_record("a"))
     run.append(_record("b"))
     run.close()
-    torn = _record("c").to_json().encode()[:-cut]
+    torn = to_json(_record("c")).encode()[:-cut]
     results = run.path / "results.jsonl"
     whole = results.read_bytes()
     results.write_bytes(whole + torn)
@@ -228,7 +231,7 @@ def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
         room[0] -= n_written
         return n_written
 
-    monkeypatch.setattr("harness.store.os.write", write_until_full)
+    monkeypatch.setattr("harness.run_folder.os.write", write_until_full)
     with pytest.raises(StoreError, match="must take another line, got No space left on device"):
         run.append(_record("b"))
     monkeypatch.undo()

@@ -23,7 +23,8 @@ from harness.records import (
     TracedStep,
     WorkerLink,
 )
-from harness.store import RunFolder, Steps, open_run
+from harness.run_folder import RunFolder, open_run
+from harness.steps_file import Steps
 
 SCRIPT = "<script>document.title='INERT-MARKER'</script>"
 FORMULA = "=cmd()|'/C calc'!A0"

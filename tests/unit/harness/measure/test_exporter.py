@@ -9,7 +9,7 @@ from harness.errors import UsageError
 from harness.measure.exporter import serve_metrics
 from harness.measure.metrics_port import listen
 from harness.records import Record
-from harness.store import Steps
+from harness.steps_file import Steps
 
 RECORD = Record(
     run="r-1",

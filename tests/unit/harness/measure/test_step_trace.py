@@ -13,7 +13,7 @@ from harness.measure.step_trace import TraceEvent, WorkerTrace, doubts, summary,
 from harness.measure.trace_file import trace_document
 from harness.measure.tracer import TRACE, traced
 from harness.records import StepSeconds
-from harness.store import Steps
+from harness.steps_file import Steps
 
 
 def event(kind, start_s, end_s, **more):

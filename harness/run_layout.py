@@ -1,0 +1,16 @@
+"""Names of what lies in a run folder."""
+
+LOCK_FILE = ".lock"
+RUN_FILE = "run.json"
+"""Written last when a folder is made: one with this file is a run folder."""
+EXPERIMENT = "experiment.yaml"
+ENVIRONMENT = "environment.json"
+RESULTS = "results.jsonl"
+REPORT = "report.html"
+
+CASES = "cases"
+"""Holds `<case>/<repeat>/`, in which lie the others below."""
+PLAN = "plan.json"
+STEPS = "steps.parquet"
+TRACE = "trace.json"
+CHECKPOINT = "checkpoint"
