@@ -1,17 +1,13 @@
-"""What micro-batches make of the step of `test_golden`, as text."""
+"""What micro-batches make of the step of `golden_steps`, as text."""
 
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from test_golden import GOLDEN, tiny  # noqa: E402
-from test_golden_ps_modes import all_text  # noqa: E402
+from golden_steps import check_pass, tiny  # noqa: E402
 
-from strategies.ir.verify import verify  # noqa: E402
 from strategies.passes.accumulate import Accumulate  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
@@ -25,21 +21,7 @@ def test_golden(strategy, task, name):
     step = tiny()
     shape = Topology(replicas_per_task=(1, 2), batch_size=7)
     plan = make_plan(strategy, {"accumulate": 2}, summarise(step, "tiny", {}), shape)
-    topology = topology_of(plan)
-    for each in passes_of(plan, task):
-        if each.name == name:
-            break
-        step = each.apply(step, topology)
-    before = all_text(step)
-    text = all_text(each.apply(step, topology))
-    assert text == all_text(each.apply(step, topology))
-    assert all_text(step) == before != text
-    verify(each.apply(step, topology).graph)
-    path = GOLDEN / f"{name}-{strategy}-accumulate-task-{task}.txt"
-    if not path.exists():
-        path.write_text(text)
-        pytest.fail(f"{path.name} is new; look at it, then run this again")
-    assert text == path.read_text()
+    check_pass(step, plan, task, name, f"{name}-{strategy}-accumulate-task-{task}.txt")
 
 
 def test_one_shard_for_each_replica_takes_no_turns():

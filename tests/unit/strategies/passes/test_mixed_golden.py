@@ -1,18 +1,16 @@
-"""What passes make of a step one of whose two variables is on a server, as text; see test_golden."""
+"""What passes make of a step one of whose two variables is on a server, as text; see golden_steps."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from test_golden import FLOAT, node, tiny  # noqa: E402
+from golden_steps import FLOAT, check_text, node, text_of, tiny  # noqa: E402
 
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.own_side import own_updates  # noqa: E402
-from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.train_graph import Boundary, UpdateRegion, Variable  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.owners import Owners  # noqa: E402
@@ -20,8 +18,6 @@ from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
-
-GOLDEN = Path(__file__).parents[3] / "golden" / "passes"
 
 
 def two() -> object:
@@ -111,13 +107,8 @@ def test_golden(task, name):
         step = each.apply(step, topology_of(plan))
         if each.name == name:
             break
-    text = to_text(step.graph) + f"# runs {', '.join(step.targets())}\n"
-    text += f"# beside steps {', '.join(step.background)}\n"
-    path = GOLDEN / f"{name}-mixed-task-{task}.txt"
-    if not path.exists():
-        path.write_text(text)
-        pytest.fail(f"{path.name} is new; look at it, then run this again")
-    assert text == path.read_text()
+    beside = f"# beside steps {', '.join(step.background)}\n"
+    check_text(text_of(step) + beside, f"{name}-mixed-task-{task}.txt")
 
 
 def test_only_what_depends_on_a_shared_variable_alone_exists_once():

@@ -1,23 +1,20 @@
-"""What the pass `partition` makes of a step that fits on a page, as text; see test_golden."""
+"""What the pass `partition` makes of a step that fits on a page, as text; see golden_steps."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from test_golden import FLOAT, node, tiny  # noqa: E402
+from golden_steps import FLOAT, check_text, node, text_of, tiny  # noqa: E402
 
 from strategies.ir.cut import Cut  # noqa: E402
 from strategies.ir.graph import Shape  # noqa: E402
 from strategies.ir.part_spread import axes_to_cut, spread, spread_along  # noqa: E402
-from strategies.ir.text import to_text  # noqa: E402
 from strategies.passes.partition import Partition  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
 
-PATH = Path(__file__).parents[3] / "golden" / "passes" / "partition-task-0.txt"
 ONE = Topology(replicas_per_task=(1,), batch_size=3)
 VECTOR = Shape((3,))
 
@@ -46,12 +43,8 @@ def vector(update="AssignSubVariableOp"):
 
 def test_golden():
     step = Partition(cuts={"w": Cut(axis=0, sizes=(2, 1))}).apply(vector(), ONE)
-    text = to_text(step.graph) + f"# runs {', '.join(step.targets())}\n"
-    text += "".join(f"# {v.name} {v.shape.dims} {v.part}\n" for v in step.variables)
-    if not PATH.exists():
-        PATH.write_text(text)
-        pytest.fail(f"{PATH.name} is new; look at it, then run this again")
-    assert text == PATH.read_text()
+    parts = "".join(f"# {v.name} {v.shape.dims} {v.part}\n" for v in step.variables)
+    check_text(text_of(step) + parts, "partition-task-0.txt")
 
 
 def test_an_op_without_a_rule_is_refused_by_name():

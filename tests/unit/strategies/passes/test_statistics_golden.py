@@ -7,12 +7,10 @@ pytest.importorskip("tensorflow")
 
 from dataclasses import replace  # noqa: E402
 
-from test_golden import FLOAT, GOLDEN, node, tiny  # noqa: E402
-from test_golden_ps_modes import all_text  # noqa: E402
+from golden_steps import FLOAT, check_pass, node, tiny  # noqa: E402
 
 from strategies.ir.graph import Shape  # noqa: E402
 from strategies.ir.train_graph import Statistic, TrainGraph  # noqa: E402
-from strategies.ir.verify import verify  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.planning import topology_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
@@ -30,7 +28,7 @@ MARKS = {
 
 
 def normalising() -> TrainGraph:
-    """The step of `test_golden` with x - mean(x) over the root of its variance in the place of x."""
+    """The step of `golden_steps` with x - mean(x) over the root of its variance in the place of x."""
     step = tiny()
     made = {
         "mean/local": node("mean/local", "Mean", "x"),
@@ -64,21 +62,7 @@ def test_golden(strategy, task, name):
     assert [(s.layer, s.bytes) for s in summary.statistics] == [("norm", 4 * 3 * 4)]
     shape = Topology(replicas_per_task=(2, 1), batch_size=4)
     plan = make_plan(strategy, {"sync_batch_norm": True}, summary, shape)
-    topology = topology_of(plan)
-    for each in passes_of(plan, task):
-        if each.name == name:
-            break
-        step = each.apply(step, topology)
-    before = all_text(step)
-    text = all_text(each.apply(step, topology))
-    assert text == all_text(each.apply(step, topology))
-    assert all_text(step) == before != text
-    verify(each.apply(step, topology).graph)
-    path = GOLDEN / f"{name}-{strategy}-statistics-task-{task}.txt"
-    if not path.exists():
-        path.write_text(text)
-        pytest.fail(f"{path.name} is new; look at it, then run this again")
-    assert text == path.read_text()
+    check_pass(step, plan, task, name, f"{name}-{strategy}-statistics-task-{task}.txt")
 
 
 def test_in_a_lone_worker_no_collective_is_needed():
