@@ -51,21 +51,14 @@ class KeptState:
             part: the range of a state of the whole variable that it is.
         """
         prefix = f"{path}/replica_{rank}/"
-        dtype, shape = DType(spec.dtype), Shape(spec.dims)
-        typed: dict[str, Attr] = {"dtype": dtype}
         # Random draws differ between replicas; a factor must not.
         owner = prefix if spec.initial == "seed" else name
-        inherits: Inherits = "share" if spec.owed else "own"
-        if not lasting:
-            inherits = "nothing"
-        elif shared and spec.initial == "normal":
-            inherits = "first"
         variable = Variable(
             name=name,
             kind="state",
             group=group,
-            dtype=dtype,
-            shape=shape,
+            dtype=DType(spec.dtype),
+            shape=Shape(spec.dims),
             handle=f"{prefix}handle",
             placeholder=f"{prefix}initial",
             load=f"{prefix}load",
@@ -79,25 +72,11 @@ class KeptState:
                 dims=spec.dims,
                 dtype=spec.dtype,
                 seed=zlib.crc32(owner.encode()),
-                inherits=inherits,
+                inherits=_inherits(spec, shared=shared, lasting=lasting),
                 owners=owners,
             ),
         )
-        shaped: dict[str, Attr] = {"dtype": dtype, "shape": shape}
-        named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
-        made = (
-            Node(name=variable.handle, op="VarHandleOp", attrs={**shaped, **named}),
-            Node(name=variable.placeholder, op="Placeholder", attrs=shaped),
-            Node(
-                name=variable.load,
-                op="AssignVariableOp",
-                inputs=(variable.handle, variable.placeholder),
-                attrs=typed,
-            ),
-            Node(name=variable.read, op="ReadVariableOp", inputs=(variable.handle,), attrs=typed),
-            Node(name=f"{prefix}kept", op="ReadVariableOp", inputs=(variable.handle,), attrs=typed),
-        )
-        nodes = tuple(Node(name=n.name, op=n.op, inputs=n.inputs, attrs=n.attrs, device=device) for n in made)
+        nodes = _access(variable, kept=f"{prefix}kept", device=device)
         return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
 
     def keep(self, value: str) -> Node:
@@ -110,3 +89,29 @@ class KeptState:
             attrs={"dtype": self.variable.dtype},
             device=handle.device,
         )
+
+
+def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
+    if not lasting:
+        return "nothing"
+    if shared and spec.initial == "normal":
+        return "first"
+    return "share" if spec.owed else "own"
+
+
+def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
+    """The handle, what sessions load and read it by, and the step's own read."""
+    typed: dict[str, Attr] = {"dtype": variable.dtype}
+    shaped: dict[str, Attr] = {**typed, "shape": variable.shape}
+    named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
+    handle = (variable.handle,)
+    made: tuple[tuple[str, str, tuple[str, ...], dict[str, Attr]], ...] = (
+        (variable.handle, "VarHandleOp", (), {**shaped, **named}),
+        (variable.placeholder, "Placeholder", (), shaped),
+        (variable.load, "AssignVariableOp", (*handle, variable.placeholder), typed),
+        (variable.read, "ReadVariableOp", handle, typed),
+        (kept, "ReadVariableOp", handle, typed),
+    )
+    return tuple(
+        Node(name=n, op=op, inputs=inputs, attrs=attrs, device=device) for n, op, inputs, attrs in made
+    )
