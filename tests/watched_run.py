@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from waiting import eventually
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
@@ -85,14 +86,6 @@ def watched(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
             eventually(lambda: not run.leftovers(), 10.0, f"{run.leftovers()} go")
-
-
-def eventually(condition: Callable[[], object], deadline_s: float, what: str) -> None:
-    """Wait until a condition holds."""
-    limit_s = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < limit_s, f"{what}: not within {deadline_s} s"
-        time.sleep(0.02)
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:

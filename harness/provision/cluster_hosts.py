@@ -21,7 +21,7 @@ _LEAVE_S = 10.0
 
 
 class ClusterHosts:
-    """Nodes of the workers as `ray_cluster.Hosts`.
+    """Nodes of the workers as `hosts.Hosts`.
 
     Args:
         group: a bundle for each worker.

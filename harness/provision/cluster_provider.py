@@ -18,7 +18,8 @@ from harness.provision.tpu_slices import require_hosts
 if TYPE_CHECKING:
     from harness.provision.cluster_hosts import ClusterHosts
     from harness.provision.porter import NodeFacts
-    from harness.provision.ray_cluster import ActorOptions, RayCluster
+    from harness.provision.ray_actors import Seat
+    from harness.provision.ray_cluster import RayCluster
 
 _ON_NODES = Path("/tmp")  # noqa: S108 - every node has it; the folder below is of its user alone
 _CONNECT_S = 20.0
@@ -69,6 +70,7 @@ class ClusterProvider:
 
             from harness.provision.cluster_hosts import ClusterHosts
             from harness.provision.cluster_nodes import await_room, placed
+            from harness.provision.ray_actors import Preload
             from harness.provision.ray_cluster import RayCluster
             from harness.provision.travelling_files import SCRATCH, TravellingFiles, tree_name
 
@@ -85,12 +87,12 @@ class ClusterProvider:
             files.ship(reads)
             cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
             cluster = RayCluster(
-                self._options(shape, hosts, folder, log_dir, cores),
+                _seats(shape, hosts, folder, log_dir, cores),
                 hosts=hosts,
                 scratch=folder / SCRATCH,
                 pinned=None not in cores,
                 started_s=started_s,
-                preload_s=self._preload_s,
+                preload=Preload(imports=self._imports, wait_s=self._preload_s),
                 notes=_notes(hosts, cores),
                 isolated=False,  # whoever else uses the cluster is on its network
                 files=files,
@@ -98,35 +100,31 @@ class ClusterProvider:
             stack.callback(cluster.stop)
             yield cluster
 
-    def _options(
-        self,
-        shape: ClusterShape,
-        hosts: "ClusterHosts",
-        folder: Path,
-        logs: Path,
-        cores: Sequence[tuple[int, ...] | None],
-    ) -> list["ActorOptions"]:
-        from harness.provision.cluster_room import actor_options
-        from harness.provision.ray_cluster import ActorOptions
-        from harness.provision.travelling_files import tree_name
 
-        environment = process_variables(folder, shape.device, folder / "tmp")
-        return [
-            ActorOptions(
-                resources={**actor_options(shape), "scheduling_strategy": hosts.placement(worker)},
-                arguments={
-                    "imports": self._imports,
-                    "cores": cores[worker],
-                    "log_path": str(folder / tree_name(logs) / f"zygote-{worker}.log"),
-                    "environment": environment,
-                    "folder": str(folder / tree_name(Path.cwd())),
-                    "preload_s": self._preload_s,
-                    "has_door": True,
-                },
-                log=logs / f"zygote-{worker}.log",
-            )
-            for worker in range(shape.workers)
-        ]
+def _seats(
+    shape: ClusterShape,
+    hosts: "ClusterHosts",
+    folder: Path,
+    logs: Path,
+    cores: Sequence[tuple[int, ...] | None],
+) -> list["Seat"]:
+    from harness.provision.cluster_room import actor_options
+    from harness.provision.ray_actors import Seat
+    from harness.provision.travelling_files import tree_name
+
+    environment = process_variables(folder, shape.device, folder / "tmp")
+    return [
+        Seat(
+            resources={**actor_options(shape), "scheduling_strategy": hosts.placement(worker)},
+            cores=cores[worker],
+            environment=environment,
+            log=logs / f"zygote-{worker}.log",
+            remote_log=folder / tree_name(logs) / f"zygote-{worker}.log",
+            folder=folder / tree_name(Path.cwd()),
+            has_door=True,
+        )
+        for worker in range(shape.workers)
+    ]
 
 
 @contextmanager

@@ -91,32 +91,28 @@ class DockerProvider:
             stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
             hosts = stack.enter_context(_running(client, place, shape, log_dir))
 
-            from harness.provision.ray_cluster import ActorOptions, RayCluster
+            from harness.provision.ray_actors import Preload, Seat
+            from harness.provision.ray_cluster import RayCluster
 
-            options = [
-                ActorOptions(
+            seats = [
+                Seat(
                     resources={"num_cpus": 0, "resources": {containers.worker_resource(worker): 1}},
-                    arguments={
-                        "imports": self._imports,
-                        "cores": None,  # the container has no others
-                        "log_path": str((log_dir / f"zygote-{worker}.log").absolute()),
-                        "environment": process_variables(folder, shape.device, _IN_CONTAINER),
-                        "folder": None if place.current is None else str(place.current),
-                        "preload_s": self._preload_s,
-                        "has_door": True,
-                    },
+                    cores=None,  # the container has no others
+                    environment=process_variables(folder, shape.device, _IN_CONTAINER),
                     log=log_dir / f"zygote-{worker}.log",
+                    folder=place.current,
+                    has_door=True,
                 )
                 for worker in range(shape.workers)
             ]
             cluster = RayCluster(
-                options,
+                seats,
                 hosts=hosts,
                 scratch=scratch,
                 pinned=True,
                 isolated=True,
                 started_s=started_s,
-                preload_s=self._preload_s,
+                preload=Preload(imports=self._imports, wait_s=self._preload_s),
             )
             stack.callback(cluster.stop)
             yield cluster
@@ -137,7 +133,7 @@ def _running(
 
 
 class _Containers:
-    """The containers of a run as `ray_cluster.Hosts`."""
+    """The containers of a run as `hosts.Hosts`."""
 
     def __init__(
         self,

@@ -108,32 +108,28 @@ class LocalProvider:
             ray_log = log_dir / f"ray-{run_id}.log"
             is_up = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
-            from harness.provision.ray_cluster import ActorOptions, RayCluster
+            from harness.provision.ray_actors import Preload, Seat
+            from harness.provision.ray_cluster import RayCluster
 
             cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-            options = [
-                ActorOptions(
+            seats = [
+                Seat(
                     resources={"num_cpus": 1},
-                    arguments={
-                        "imports": self._imports,
-                        "cores": cores[worker],
-                        "log_path": str((log_dir / f"zygote-{worker}.log").absolute()),
-                        "environment": process_variables(folder, shape.device, temporary_folder(folder)),
-                        "preload_s": self._preload_s,
-                    },
+                    cores=cores[worker],
+                    environment=process_variables(folder, shape.device, temporary_folder(folder)),
                     log=log_dir / f"zygote-{worker}.log",
                 )
                 for worker in range(shape.workers)
             ]
             cluster = RayCluster(
-                options,
+                seats,
                 notes=_notes(shape, pinned=cores[0] is not None, exposure=self._exposure),
                 isolated=self._exposure is None,
                 hosts=_ThisMachine(n_workers=shape.workers, is_up=is_up),
                 scratch=scratch,
                 pinned=cores[0] is not None,
                 started_s=started_s,
-                preload_s=self._preload_s,
+                preload=Preload(imports=self._imports, wait_s=self._preload_s),
             )
             stack.callback(cluster.stop)
             yield cluster

@@ -10,7 +10,8 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
-from watched_run import eventually, records, watched
+from waiting import eventually
+from watched_run import records, watched
 
 from harness.provision import containers, leftovers
 from harness.provision.containers import CLIENT_PORT, Limits, RunPlace

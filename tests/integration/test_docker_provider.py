@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
+from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
 from harness.provision import leftovers
@@ -35,13 +35,6 @@ JOBS = "probe_jobs"
 RUN = "test-docker"
 MEMORY_BYTES = 1 << 30
 SHAPE = ClusterShape(workers=2, memory_bytes=MEMORY_BYTES)
-
-
-def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
-    limit_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < limit_s, f"not within {within_s} s: {what}"
-        time.sleep(0.02)
 
 
 def of_run(client: docker.DockerClient, run: str) -> tuple[list[Container], list[str]]:
@@ -88,10 +81,6 @@ def processes(cluster: Cluster, logs: list[Path]) -> Iterator[ProcessSet]:
 
 def container(client: docker.DockerClient, role: str) -> Container:
     return client.containers.get(f"stratbench-{RUN}-{role}")
-
-
-def is_waiting(log: Path) -> bool:
-    return log.exists() and b"waiting" in log.read_bytes()
 
 
 class TestContainers:

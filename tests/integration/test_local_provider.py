@@ -8,11 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
 from harness.provision.base import Cluster, ClusterShape, ProcessSet
@@ -25,14 +25,7 @@ pytestmark = pytest.mark.ray
 
 HERE = Path(__file__).parent
 JOBS = "probe_jobs"
-FAST_S = 8.0
-
-
-def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
-    limit_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < limit_s, f"not within {within_s} s: {what}"
-        time.sleep(0.01)
+NEVER_S = 3600.0  # longer than a test may take: what a call returns within it, it did not wait for
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +55,12 @@ def processes(cluster: Cluster, tmp_path: Path) -> Iterator[ProcessSet]:
 
 def kill_when_waiting(pid: int, log: Path) -> threading.Thread:
     def wait_and_kill() -> None:
-        eventually(lambda: is_waiting(log), 5.0, "the job runs")
+        eventually(lambda: is_waiting(log), 60.0, "the job runs")
         os.kill(pid, signal.SIGKILL)
 
     thread = threading.Thread(target=wait_and_kill)
     thread.start()
     return thread
-
-
-def is_waiting(log: Path) -> bool:
-    return log.exists() and b"waiting" in log.read_bytes()
 
 
 def is_dead(pid: int) -> bool:
@@ -151,17 +140,15 @@ class TestFailures:
             processes.call_one(0, f"{JOBS}:return_unpicklable", (), timeout_s=10)
 
     @pytest.mark.parametrize("job", ["wait_for_ever", "wait_beside_a_grandchild"])
-    def test_a_killed_process_is_noticed_at_once_and_its_peer_is_killed(
+    def test_a_killed_process_is_noticed_and_its_peer_is_killed(
         self, processes: ProcessSet, tmp_path: Path, job: str
     ) -> None:
         thread = kill_when_waiting(processes.pids[1], tmp_path / "worker-1.log")
-        started_s = time.monotonic()
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into wait"
         ) as caught:
-            processes.call(f"{JOBS}:{job}", [(), ()], timeout_s=60)
+            processes.call(f"{JOBS}:{job}", [(), ()], timeout_s=NEVER_S)
         thread.join()
-        assert time.monotonic() - started_s < 3.0
         assert "waiting for ever" in caught.value.__notes__[0]
         assert all(is_dead(pid) for pid in processes.pids)
 
@@ -170,14 +157,13 @@ class TestFailures:
             processes.call_one(0, f"{JOBS}:exit_with", (7,), timeout_s=10)
 
     def test_a_peer_that_fails_ends_the_wait_for_the_others(self, processes: ProcessSet) -> None:
-        started_s = time.monotonic()
         with pytest.raises(JobFailed, match="worker 1: fail_unless_first raised RuntimeError"):
-            processes.call(f"{JOBS}:fail_unless_first", [(0,), (1,)], timeout_s=60)
-        assert time.monotonic() - started_s < FAST_S
+            processes.call(f"{JOBS}:fail_unless_first", [(0,), (1,)], timeout_s=NEVER_S)
 
     def test_silence_ends_with_the_stacks_in_a_note(self, processes: ProcessSet) -> None:
-        with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 0\.5 s") as caught:
-            processes.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=0.5)
+        processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30)  # has imported the jobs by then
+        with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 2\.0 s") as caught:
+            processes.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=2.0)
         assert caught.value.kind == "unresponsive"
         assert "wait_for_ever" in caught.value.__notes__[0]
         assert all(is_dead(pid) for pid in processes.pids)
@@ -191,13 +177,11 @@ class TestFailures:
         with cluster.open_session(2, logs) as opened:
             pid = facts.zygote_pid if victim == "zygote" else facts.pid
             thread = kill_when_waiting(pid, logs[1])
-            started_s = time.monotonic()
             with pytest.raises(WorkerDied, match=f"worker 1: its {victim}"):
-                opened.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=60)
+                opened.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=NEVER_S)
             thread.join()
-            assert time.monotonic() - started_s < FAST_S
             for left in (facts.zygote_pid, *opened.pids):
-                eventually(functools.partial(is_dead, left), 3.0, f"{left} ends")
+                eventually(functools.partial(is_dead, left), 30.0, f"{left} ends")
         with cluster.open_session(2, logs) as opened:
             assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
         assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
@@ -250,15 +234,15 @@ class TestDeadDriver:
         assert processes_of(folder)
         process.kill()
         process.wait()
-        eventually(lambda: not processes_of(folder), 5.0, "every process ends")
-        eventually(lambda: not folder.exists(), 5.0, "the folder is removed")
+        eventually(lambda: not processes_of(folder), 30.0, "every process ends")
+        eventually(lambda: not folder.exists(), 30.0, "the folder is removed")
 
     def test_ctrl_c_ends_everything_quickly_and_quietly(
         self, driver: tuple["subprocess.Popen[bytes]", Path], tmp_path: Path
     ) -> None:
         process, folder = driver
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=8.0)
+        process.wait(timeout=60.0)
         assert processes_of(folder) == ()
         assert not folder.exists()
         output = (tmp_path / "output").read_text()
@@ -272,7 +256,7 @@ class TestDeadDriver:
         process, folder = driver
         (raylet,) = (pid for pid in processes_of(folder) if program(pid) == "raylet")
         os.kill(raylet, signal.SIGKILL)
-        process.wait(timeout=15.0)
+        process.wait(timeout=60.0)
         output = (tmp_path / "output").read_text().strip()
         assert "WorkerDied: worker 0: its Ray node ended" in output
         assert "Raylet is terminated" not in output

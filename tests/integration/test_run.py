@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from reach import Address, answering, listening
-from watched_run import WatchedRun, eventually, records, watched
+from waiting import eventually
+from watched_run import WatchedRun, records, watched
 
 from harness.provision import isolation
 from harness.store import load_run

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from watched_run import WatchedRun, eventually, records, watched
+from waiting import eventually
+from watched_run import WatchedRun, records, watched
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 

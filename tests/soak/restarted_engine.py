@@ -10,27 +10,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import docker
 from docker.errors import DockerException
+from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
 from harness.provision.base import ClusterShape
 from harness.provision.docker_provider import DockerProvider
 
 JOBS = Path(__file__).resolve().parents[1] / "integration"
-
-
-def eventually(condition: Callable[[], object], within_s: float, what: str) -> None:
-    """Wait for a condition."""
-    limit_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < limit_s, f"not within {within_s} s: {what}"
-        time.sleep(0.1)
 
 
 class Engine:
@@ -100,11 +91,6 @@ def main(folder: Path, place: Path) -> None:
         with cluster.open_session(2, logs) as processes:
             sums = processes.call("probe_jobs:add", [(1, 2), (3, 4)], timeout_s=30)
             sys.stdout.write(f"{sums}\n")
-
-
-def is_waiting(log: Path) -> bool:
-    """Whether the job has begun that writes there."""
-    return log.exists() and b"waiting" in log.read_bytes()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from watched_run import eventually, records, watched
+from waiting import eventually
+from watched_run import records, watched
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow, pytest.mark.timeout(1800)]
 
