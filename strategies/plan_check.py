@@ -281,6 +281,8 @@ class _Check:
             self._fail("transport tcp needs two workers", "one", "use auto")
         if transport == "nccl" and self.topology.device != "gpu":
             self._fail("transport nccl needs GPUs", f"device {self.topology.device}", "use auto")
+        if transport == "nccl" and is_owned(self.node):
+            self._fail("transport nccl takes sums that all begin in one order", "an owner", "use auto")
         if transport == "tcp" and "ps" in self.synchronizers:
             # On one core that is the only one, and another worker's step may need it to read here.
             self._fail("transport tcp waits on a thread that servers need", "ps beside it", "use auto")

@@ -182,5 +182,6 @@ KNOBS: Mapping[str, str] = {
     "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
     "does on the whole batch; they and their gradients are payload",
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
-    "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, else what TensorFlow chooses",
+    "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
+    "TensorFlow chooses",
 }

@@ -126,7 +126,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=sharded.sharded_update,
         params=sharded.PARAMS,
-        refuses=all_reduce.refuse_transport,
+        refuses=sharded.refuse_transport,
     ),
     Strategy(
         name="tf-one-device",

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import APIError
@@ -23,12 +24,22 @@ _TOKEN = "/run/stratbench/token"  # noqa: S105 - where it lies
 _RAY_FOLDER = "/tmp/ray"  # noqa: S108 - in the container's own /tmp
 _OBJECT_STORE_BYTES = 100 * 2**20
 _SHM_BYTES = 256 * 2**20
+# NCCL exchanges through it where GPUs do not reach each other, and its guide has this figure:
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+_SHM_WITH_DEVICES_BYTES = 2**30
 _MAX_PROCESSES = 4096
 _LOG = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
 _ADDRESS_S = 10.0
 _OF_IMAGE = frozenset(
     {"", "bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"}
 )
+# A worker needs no privilege at all.
+_CONFINED: Mapping[str, object] = {
+    "user": f"{CONTAINER_UID}:{CONTAINER_UID}",
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+    "init": True,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +64,11 @@ class RunPlace:
     current: Path | None
     environment: Mapping[str, str]
 
+    @property
+    def scratch(self) -> Path:
+        """A folder that all workers share."""
+        return self.folder / "scratch"
+
     def name(self, role: str) -> str:
         """What a container or network is called."""
         return f"stratbench-{self.run_id}-{role}"
@@ -64,10 +80,17 @@ class RunPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a container may use; None is all there is."""
+    """What a container may use; None is all there is.
+
+    Attributes:
+        devices: accelerators, see `devices.shared_out`. arguments: of the engine's `create`, by which it gets
+            them.
+    """
 
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
+    devices: tuple[str, ...] = ()
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,48 +205,7 @@ def _start(
     *,
     folders: Mapping[Path, str],
 ) -> Node:
-    ray_folder = place.ray_folder(role)
-    ray_folder.mkdir(parents=True, exist_ok=True)
-    share(ray_folder)
-    binds = {str(path): {"bind": str(path), "mode": mode} for path, mode in folders.items()}
-    binds[str(ray_folder)] = {"bind": _RAY_FOLDER, "mode": "rw"}
-    binds[str(place.token)] = {"bind": _TOKEN, "mode": "ro"}
-    in_memory = {"/tmp": "rw,nosuid,nodev,mode=1777"}  # noqa: S108 - the container's own
-    current = place.current
-    if current is not None and not is_of_image(current) and not any(map(current.is_relative_to, folders)):
-        in_memory[str(current)] = "ro,size=4k"
-    # The group of shared folders keeps its rights on what is made in them.
-    ray = 'umask 002; exec ray start --block --disable-usage-stats --object-store-memory=%d "$@"'
-    try:
-        container = client.containers.create(
-            place.image,
-            ["sh", "-c", ray % _OBJECT_STORE_BYTES, "ray", *ray_arguments],
-            name=place.name(role),
-            labels=labels_of(place.run_id, role),
-            environment={
-                **place.environment,
-                "RAY_AUTH_TOKEN_PATH": _TOKEN,
-                "HOME": "/tmp",  # noqa: S108 - the one folder that anybody may write to
-            },
-            network=between[0].id,
-            volumes=binds,
-            tmpfs=in_memory,
-            user=f"{CONTAINER_UID}:{CONTAINER_UID}",
-            group_add=[str(shared_group())],
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges:true"],
-            init=True,
-            shm_size=_SHM_BYTES,
-            pids_limit=_MAX_PROCESSES,
-            cpuset_cpus=None if limits.cores is None else ",".join(map(str, limits.cores)),
-            mem_limit=limits.memory_bytes,
-            memswap_limit=limits.memory_bytes,
-            log_config=_LOG,
-            detach=True,
-        )
-    except APIError as error:
-        raise refused(error, f"making the container {place.name(role)}") from error
+    container = _created(client, place, role, ray_arguments, limits, between[0], folders)
     try:
         for network in between[1:]:
             network.connect(container)
@@ -237,6 +219,60 @@ def _start(
         raise
     data_address = addresses[1] if len(addresses) > 1 else None
     return Node(role=role, container=container, control_address=addresses[0], data_address=data_address)
+
+
+def _created(
+    client: docker.DockerClient,
+    place: RunPlace,
+    role: str,
+    ray_arguments: Sequence[str],
+    limits: Limits,
+    network: Network,
+    folders: Mapping[Path, str],
+) -> Container:
+    # The group of shared folders keeps its rights on what is made in them.
+    ray = 'umask 002; exec ray start --block --disable-usage-stats --object-store-memory=%d "$@"'
+    arguments: dict[str, Any] = {
+        "name": place.name(role),
+        "labels": labels_of(place.run_id, role),
+        "environment": {
+            **place.environment,
+            "RAY_AUTH_TOKEN_PATH": _TOKEN,
+            "HOME": "/tmp",  # noqa: S108 - the one folder that anybody may write to
+        },
+        "network": network.id,
+        "shm_size": _SHM_WITH_DEVICES_BYTES if limits.devices else _SHM_BYTES,
+        "pids_limit": _MAX_PROCESSES,
+        "cpuset_cpus": None if limits.cores is None else ",".join(map(str, limits.cores)),
+        "mem_limit": limits.memory_bytes,
+        "memswap_limit": limits.memory_bytes,
+        "log_config": _LOG,
+        "detach": True,
+        **_file_system(place, role, folders),
+        **_CONFINED,
+        **limits.arguments,
+    }
+    try:
+        return client.containers.create(
+            place.image, ["sh", "-c", ray % _OBJECT_STORE_BYTES, "ray", *ray_arguments], **arguments
+        )
+    except APIError as error:
+        raise refused(error, f"making the container {place.name(role)}") from error
+
+
+def _file_system(place: RunPlace, role: str, folders: Mapping[Path, str]) -> dict[str, object]:
+    """What a container sees of this host's folders, and where it may write."""
+    ray_folder = place.ray_folder(role)
+    ray_folder.mkdir(parents=True, exist_ok=True)
+    share(ray_folder)
+    binds = {str(path): {"bind": str(path), "mode": mode} for path, mode in folders.items()}
+    binds[str(ray_folder)] = {"bind": _RAY_FOLDER, "mode": "rw"}
+    binds[str(place.token)] = {"bind": _TOKEN, "mode": "ro"}
+    in_memory = {"/tmp": "rw,nosuid,nodev,mode=1777"}  # noqa: S108 - the container's own
+    current = place.current
+    if current is not None and not is_of_image(current) and not any(map(current.is_relative_to, folders)):
+        in_memory[str(current)] = "ro,size=4k"
+    return {"volumes": binds, "tmpfs": in_memory, "read_only": True, "group_add": [str(shared_group())]}
 
 
 def _address(container: Container, network: Network) -> str:

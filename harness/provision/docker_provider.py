@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import docker
+from docker.models.images import Image
 
 from harness import links
 from harness.provision import containers, leftovers, link_shaping
 from harness.provision.base import ClusterShape
+from harness.provision.container_devices import device_arguments, lack_of_toolkit, toolkit_of
 from harness.provision.container_events import ContainerEvents
 from harness.provision.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
-from harness.provision.engine import GONE, IMAGE, engine, require_room, worker_image
+from harness.provision.devices import host_devices, seen_by_worker, shared_out
+from harness.provision.engine import GONE, engine, require_room, worker_image
 from harness.provision.failures import ProvisionError
 from harness.provision.local import core_sets
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
@@ -67,29 +70,14 @@ class DockerProvider:
         log_dir.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             client = stack.enter_context(engine())
-            image = worker_image(client, shape.image or IMAGE)
-            require_room(client, shape)
+            image, limits = _found(client, shape)
             leftovers.reap(client)
             reap()
             folder = stack.enter_context(run_folder())
-            scratch, token = folder / "scratch", write_token(folder)
-            scratch.mkdir()
-            for shared in (scratch, log_dir, *writes):
-                share(shared)
-            share_secret(token)
-            place = RunPlace(
-                run_id=run_id,
-                image=str(image.id),
-                folder=folder,
-                token=token,
-                reads=tuple(reads),
-                writes=(scratch, log_dir.absolute(), *(path.absolute() for path in writes)),
-                current=Path.cwd() if reads else None,
-                environment=NODE_VARIABLES,
-            )
-            stack.enter_context(ray_environment(folder, token))
+            place = _place(run_id, str(image.id), folder, reads, [log_dir, *writes])
+            stack.enter_context(ray_environment(folder, place.token))
             stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
-            hosts = stack.enter_context(_running(client, place, shape, log_dir))
+            hosts = stack.enter_context(_running(client, place, limits, log_dir))
 
             from harness.provision.ray_actors import Preload, Seat
             from harness.provision.ray_cluster import RayCluster
@@ -98,7 +86,11 @@ class DockerProvider:
                 Seat(
                     resources={"num_cpus": 0, "resources": {containers.worker_resource(worker): 1}},
                     cores=None,  # the container has no others
-                    environment=process_variables(folder, shape.device, _IN_CONTAINER),
+                    environment={
+                        **process_variables(folder, shape.device, _IN_CONTAINER),
+                        # Ray hides GPUs from actors that it has not given them to.
+                        **seen_by_worker(shape.device, limits[worker].devices),
+                    },
                     log=log_dir / f"zygote-{worker}.log",
                     folder=place.current,
                     has_door=True,
@@ -108,7 +100,7 @@ class DockerProvider:
             cluster = RayCluster(
                 seats,
                 hosts=hosts,
-                scratch=scratch,
+                scratch=place.scratch,
                 pinned=True,
                 isolated=True,
                 started_s=started_s,
@@ -118,15 +110,60 @@ class DockerProvider:
             yield cluster
 
 
+def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[Limits]]:
+    """The image of workers, and what each of their containers may use of this host.
+
+    Raises:
+        ProvisionError: no such image, too little room, or no such devices.
+    """
+    facts = client.info()
+    devices = shared_out(host_devices(), shape)
+    toolkit = toolkit_of(facts)
+    lacking = lack_of_toolkit(toolkit) if shape.device == "gpu" else None
+    if lacking is not None:
+        raise lacking
+    image = worker_image(client, shape.image, shape.device)
+    require_room(facts, shape)
+    cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+    return image, [
+        Limits(
+            cores=cores[worker],
+            memory_bytes=shape.memory_bytes,
+            devices=own,
+            arguments=device_arguments(shape.device, own, toolkit),
+        )
+        for worker, own in enumerate(devices)
+    ]
+
+
+def _place(run_id: str, image: str, folder: Path, reads: Sequence[Path], writes: Sequence[Path]) -> RunPlace:
+    """What the containers of a run share; those of its folders that they write to are open to them."""
+    place = RunPlace(
+        run_id=run_id,
+        image=image,
+        folder=folder,
+        token=write_token(folder),
+        reads=tuple(reads),
+        writes=(folder / "scratch", *(path.absolute() for path in writes)),
+        current=Path.cwd() if reads else None,
+        environment=NODE_VARIABLES,
+    )
+    place.scratch.mkdir()
+    for shared in place.writes:
+        share(shared)
+    share_secret(place.token)
+    return place
+
+
 @contextmanager
 def _running(
-    client: docker.DockerClient, place: RunPlace, shape: ClusterShape, log_dir: Path
+    client: docker.DockerClient, place: RunPlace, limits: Sequence[Limits], log_dir: Path
 ) -> Iterator["_Containers"]:
     """Containers of all workers, connected to; nothing is left when the context ends."""
     with ExitStack() as stack:
         stack.enter_context(leftovers.guarded(place.run_id))
         between = stack.enter_context(containers.networks(client, place))
-        hosts = _Containers(client, place, between, shape, log_dir)
+        hosts = _Containers(client, place, between, limits, log_dir)
         stack.callback(hosts.stop)
         hosts.start()
         yield hosts
@@ -140,15 +177,14 @@ class _Containers:
         client: docker.DockerClient,
         place: RunPlace,
         between: Networks,
-        shape: ClusterShape,
+        limits: Sequence[Limits],
         log_dir: Path,
     ) -> None:
         self._client = client
         self._place = place
         self._between = between
         self._log_dir = log_dir
-        cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-        self._limits = [Limits(cores=each, memory_bytes=shape.memory_bytes) for each in cores]
+        self._limits = limits
         self._head: Node | None = None
         self._workers: dict[int, Node] = {}
         self._condemned: set[int] = set()

@@ -7,12 +7,15 @@ import shutil
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from harness.environment import n_usable_cores
+from harness.provision.devices import HostDevices, host_devices, lack, lack_of_tensorflow
+from harness.provision.failures import ProvisionError
 from harness.provision.isolation import WAY_OUT, refusal
 
 _MIN_PYTHON = (3, 11)
@@ -62,6 +65,7 @@ def checks(folder: Path = Path()) -> Sequence[Check]:
         _namespaces(),
         _inet_diag(),
         _docker(),
+        *_accelerators(host_devices()),
     )
 
 
@@ -208,13 +212,54 @@ def _docker() -> Check:
     """Whether the `docker` provider could start workers of this code; runs elsewhere need none."""
     # Asking for the engine imports requests and all of its client.
     from harness.provision.engine import IMAGE, engine, worker_image
-    from harness.provision.failures import ProvisionError
 
     try:
         with engine() as client:
             engine_version = client.version()["Version"]
-            worker_image(client, IMAGE)
+            worker_image(client, None)
     except ProvisionError as error:
-        detail, _, way_out = str(error).partition("docker: ")[2].rpartition("; ")
-        return Check(name="docker", ok=False, detail=detail, way_out=way_out, required=False)
+        return _lacking("docker", error)
     return Check(name="docker", ok=True, detail=f"engine {engine_version}, {IMAGE} is of this code")
+
+
+def _accelerators(found: HostDevices) -> Sequence[Check]:
+    """Which devices workers can have beside cores, and what GPUs lack to be used by each provider."""
+    gpus, tpus = lack(found, "gpu"), lack(found, "tpu")
+    names = Counter(gpu.name for gpu in found.gpus)
+    told = ", ".join(f"{count} x {name}" for name, count in names.items())
+    rows = [
+        Check(name="gpu", ok=True, detail=told) if gpus is None else _lacking("gpu", gpus),
+        Check(name="tpu", ok=True, detail=", ".join(found.tpus)) if tpus is None else _lacking("tpu", tpus),
+    ]
+    if found.gpus:
+        local = lack_of_tensorflow("gpu")
+        fine = Check(name="gpu-local", ok=True, detail="TensorFlow is installed with CUDA")
+        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers()]
+    return rows
+
+
+def _gpus_in_containers() -> Check:
+    from harness.provision.container_devices import lack_of_toolkit, toolkit_of
+    from harness.provision.engine import engine, worker_image
+
+    try:
+        with engine() as client:
+            lacking = lack_of_toolkit(toolkit_of(client.info()))
+            if lacking is not None:
+                raise lacking
+            worker_image(client, None, "gpu")
+    except ProvisionError as error:
+        return _lacking("gpu-docker", error)
+    return Check(
+        name="gpu-docker", ok=True, detail="the engine hands out GPUs, and the image is of this code"
+    )
+
+
+def _lacking(name: str, error: ProvisionError) -> Check:
+    return Check(
+        name=name,
+        ok=False,
+        detail=error.problem.removeprefix("docker: "),
+        way_out=error.way_out,
+        required=False,
+    )

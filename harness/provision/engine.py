@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from docker.models.images import Image
 from docker.utils import kwargs_from_env
 
 from harness.environment import n_usable_cores
-from harness.provision.base import ClusterShape
+from harness.provision.base import ClusterShape, Device
 from harness.provision.failures import ProvisionError
 from harness.provision.source import source_hash, version
 
 IMAGE = "stratbench-worker:dev"
 SOURCE_LABEL = "io.stratbench.source"
+TARGET_LABEL = "io.stratbench.target"
 VERSION_LABEL = "org.opencontainers.image.version"
 GONE = (DockerException, requests.RequestException, OSError)
 """What a call of the engine raises when it refuses, is gone, or goes meanwhile."""
@@ -40,30 +41,36 @@ def engine() -> Iterator[docker.DockerClient]:
     # Workers are given folders of the driver's own file system.
     if not address.startswith(("unix:", "http+unix:")):
         raise ProvisionError(
-            f"docker: the engine must be this host's own, got {address}; unset DOCKER_HOST, or start the run "
-            "on that host"
+            f"docker: the engine must be this host's own, got {address}",
+            way_out="unset DOCKER_HOST, or start the run on that host",
         )
     try:
         client = docker.DockerClient(timeout=_CALL_S, **settings)
     except (*GONE, ValueError) as error:
-        raise ProvisionError(_unreachable(address)) from error
+        raise _unreachable(address) from error
     try:
         yield client
     finally:
         client.close()
 
 
-def worker_image(client: docker.DockerClient, name: str) -> Image:
+def worker_image(client: docker.DockerClient, name: str | None, device: Device = "cpu") -> Image:
     """Find an image of workers, made of the code that this driver runs.
 
+    Args:
+        name: None for the one that `make image` makes for the device.
+        device: whose libraries must be in it.
     Raises:
-        ProvisionError: there is none, or it is of other code.
+        ProvisionError: there is none, it is of other code, or lacks the device's libraries.
     """
+    target = "" if device == "cpu" else f" TARGET={device}"
+    name = name or (f"{IMAGE}-{device}" if target else IMAGE)
     try:
         image = client.images.get(name)
     except ImageNotFound:
         raise ProvisionError(
-            f"docker: the image {name} (stratbench {version()}) must be there, got none; run `make image`",
+            f"docker: the image {name} (stratbench {version()}) must be there, got none",
+            way_out=f"run `make image{target}`",
             field="cluster.image",
         ) from None
     found, wanted = image.labels.get(SOURCE_LABEL, ""), source_hash()
@@ -71,19 +78,28 @@ def worker_image(client: docker.DockerClient, name: str) -> Image:
         raise ProvisionError(
             f"docker: the image {name} must be of the code that runs here, stratbench {version()} (source "
             f"{wanted[:12]}), got {image.labels.get(VERSION_LABEL) or 'no version'} (source "
-            f"{found[:12] or 'unknown'}); run `make image`",
+            f"{found[:12] or 'unknown'})",
+            way_out=f"run `make image{target}`",
+            field="cluster.image",
+        )
+    made_for = image.labels.get(TARGET_LABEL, "cpu")
+    if target and made_for != device:
+        raise ProvisionError(
+            f"docker: the image {name} must have the libraries of device {device}, got the target {made_for}",
+            way_out=f"run `make image{target}` and drop cluster.image",
             field="cluster.image",
         )
     return image
 
 
-def require_room(client: docker.DockerClient, shape: ClusterShape) -> None:
+def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
     """Look whether this host has the cores and the memory that workers are to have to themselves.
 
+    Args:
+        facts: as the engine's `info` tells them.
     Raises:
         ProvisionError: it has too little of one.
     """
-    facts: dict[str, Any] = client.info()
     n_cores = min(int(facts["NCPU"]), n_usable_cores())
     wanted = shape.workers * shape.cores_per_worker
     if wanted > n_cores:
@@ -109,14 +125,17 @@ def refused(error: APIError, what: str) -> ProvisionError:
     return ProvisionError(f"docker: {what} must work, got: {told[:300]}{way_out}")
 
 
-def _unreachable(address: str) -> str:
+def _unreachable(address: str) -> ProvisionError:
     path = Path(urlsplit(address).path)
     what = "nothing there"
     if path.exists():
         if not os.access(path, os.R_OK | os.W_OK):
-            return (
-                f"docker: this user must be allowed to use {path}, got permission denied; join its group "
-                f"({path.stat().st_gid}), or run as root"
+            return ProvisionError(
+                f"docker: this user must be allowed to use {path}, got permission denied",
+                way_out=f"join its group ({path.stat().st_gid}), or run as root",
             )
         what = "no answer" if stat.S_ISSOCK(path.stat().st_mode) else "something that is no socket"
-    return f"docker: an engine must answer at {address}, got {what}; start one, or use --provider local"
+    return ProvisionError(
+        f"docker: an engine must answer at {address}, got {what}",
+        way_out="start one, or use --provider local",
+    )

@@ -15,9 +15,19 @@ _LOG_TAIL_BYTES = 16384
 
 
 class ProvisionError(HarnessError):
-    """Workers cannot be had here; the message says what was missing."""
+    """Workers cannot be had here.
+
+    Args:
+        problem: what must be there and what was found, in one line.
+        way_out: what to do about it, where the problem does not say so itself.
+    """
 
     exit_status = EXIT_MISSING
+
+    def __init__(self, problem: str, *, way_out: str = "", field: str | None = None) -> None:
+        super().__init__(f"{problem}; {way_out}" if way_out else problem, field=field)
+        self.problem = problem
+        self.way_out = way_out
 
 
 class WorkerDied(CaseError):  # noqa: N818  named as the record names it

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness.environment import machine
 from harness.links import Limits
 from harness.provision.base import LOOPBACK, ClusterShape
+from harness.provision.devices import host_devices, lack_of_tensorflow, seen_by_worker, shared_out
 from harness.provision.failures import ProvisionError
 from harness.provision.isolation import NOT_ASKED, exposed_line
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables, temporary_folder
@@ -94,9 +95,11 @@ class LocalProvider:
         It returns when the actors have been asked for; they import while the caller goes on.
 
         Raises:
-            ProvisionError: the machine has too little memory for so many, or Ray does not start.
+            ProvisionError: the machine has too little memory for so many or lacks their devices, or Ray does
+                not start.
         """
         _refuse_too_many(shape.workers)
+        own_devices = _devices(shape)
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
         reap()
@@ -116,7 +119,10 @@ class LocalProvider:
                 Seat(
                     resources={"num_cpus": 1},
                     cores=cores[worker],
-                    environment=process_variables(folder, shape.device, temporary_folder(folder)),
+                    environment={
+                        **process_variables(folder, shape.device, temporary_folder(folder)),
+                        **seen_by_worker(shape.device, own_devices[worker]),
+                    },
                     log=log_dir / f"zygote-{worker}.log",
                 )
                 for worker in range(shape.workers)
@@ -154,6 +160,13 @@ def _refuse_too_many(n_workers: int) -> None:
             f"got {total_bytes / 2**30:.0f} GiB; lower it",
             field="cluster.workers",
         )
+
+
+def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
+    lacking = lack_of_tensorflow(shape.device)
+    if lacking is not None:
+        raise lacking
+    return shared_out(host_devices(), shape)
 
 
 def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:

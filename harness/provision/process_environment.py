@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
+from harness.provision.base import Device
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters")
@@ -17,9 +17,7 @@ def temporary_folder(folder: Path) -> Path:
     return temporary
 
 
-def process_variables(
-    folder: Path, device: Literal["cpu", "gpu", "tpu"], temporary: Path
-) -> Mapping[str, str]:
+def process_variables(folder: Path, device: Device, temporary: Path) -> Mapping[str, str]:
     """Variables to set besides the inherited ones.
 
     Args:
@@ -36,6 +34,9 @@ def process_variables(
         "PYTHONUNBUFFERED": "1",
         "TF_CPP_MIN_LOG_LEVEL": "1",
     }
-    if device != "gpu":
+    if device == "gpu":
+        # Else the first process takes nearly all memory of each GPU that it sees, whatever it needs.
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    else:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
     return variables

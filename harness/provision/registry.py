@@ -48,13 +48,13 @@ def _cluster(exposure: str | None) -> base.Provider:
 PROVIDERS: Mapping[str, Provider] = {
     "local": Provider(
         summary="Worker processes on this machine under their own Ray instance; memory is not limited",
-        devices=("cpu",),
+        devices=("cpu", "gpu", "tpu"),
         shapes_links=False,
         open=_local,
     ),
     "docker": Provider(
         summary="A container for each worker on this host, with cores, memory and a network of its own",
-        devices=("cpu",),
+        devices=("cpu", "gpu", "tpu"),
         shapes_links=True,
         open=_docker,
     ),

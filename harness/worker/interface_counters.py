@@ -20,12 +20,14 @@ class Interface:
     Attributes:
         kernel: id of the boot of the kernel that it belongs to. namespace: of that kernel. index: in the
             namespace. Workers for which all three are equal share the interface.
+        name: which anybody may change.
     """
 
     kernel: str
     namespace: str
     index: int
     sent_bytes: int
+    name: str = ""
 
 
 def read_interface(address: str) -> Interface | None:
@@ -43,7 +45,13 @@ def read_interface(address: str) -> Interface | None:
         namespace = str(Path("/proc/self/ns/net").readlink())
     except Exception:  # noqa: BLE001  whatever pyroute2 or a sandboxed kernel answer, the result is the same: unknown
         return None
-    return Interface(kernel=kernel, namespace=namespace, index=index, sent_bytes=sent_bytes)
+    return Interface(
+        kernel=kernel,
+        namespace=namespace,
+        index=index,
+        sent_bytes=sent_bytes,
+        name=str(link.get_attr("IFLA_IFNAME")),
+    )
 
 
 def sent_per_step(

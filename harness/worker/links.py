@@ -40,7 +40,11 @@ class InRing:
 
 
 def reserve_ports(state: JobState, n_ports: int, host: str) -> list[str]:
-    """Reserve free ports of an own address until servers start on them; return `host:port` of each."""
+    """Reserve free ports of an own address until servers start on them; return `host:port` of each.
+
+    Whatever this process sends by NCCL goes through the interface of that address from then on.
+    """
+    _keep_nccl_on(host)
     holders = tuple(socket.socket() for _ in range(n_ports))
     for holder in holders:
         holder.bind((host, 0))
@@ -84,6 +88,17 @@ def join_ring(state: JobState, task: int, addresses: Sequence[str]) -> None:
         state.put(InRing(ring=Ring(task, addresses, state.get(_Listening).listener)))
     except RingError as error:
         raise CaseError("unreachable", f"worker {task}: {error}", stage="load") from error
+
+
+def _keep_nccl_on(address: str) -> None:
+    """Name the interface to NCCL, which takes any that it finds otherwise, unless the user has named one."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1" or "NCCL_SOCKET_IFNAME" in os.environ:
+        return
+    from harness.worker.interface_counters import read_interface
+
+    interface = read_interface(address)
+    if interface is not None:
+        os.environ["NCCL_SOCKET_IFNAME"] = f"={interface.name}"
 
 
 @contextmanager

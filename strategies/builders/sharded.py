@@ -24,7 +24,10 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
     dense = step.model_copy(
         update={"variables": tuple(v.model_copy(update={"sparse": False}) for v in step.variables)}
     )
-    nodes = {node.variable: node for node in all_reduce.bucketed(dense, topology, params)}
+    nodes = {
+        node.variable: node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
+        for node in all_reduce.bucketed(dense, topology, params)
+    }
     owners = _owners(step, nodes, cuts, topology.n_replicas)
     in_parts = family(step, cuts)
     made = []
@@ -43,6 +46,13 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         told = owned is not None and v.gradient_shared and not v.sparse
         made.append(node.model_copy(update={"whole_gradient": told}))
     return made
+
+
+def refuse_transport(topology: Topology, params: Params) -> str | None:
+    """Why a transport cannot be had for owners' sums, if so."""
+    if params.get("transport") == "nccl":
+        return "transport=nccl takes sums that all replicas begin in one order, got owners' own; use auto"
+    return all_reduce.refuse_transport(topology, params)
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:

@@ -4,6 +4,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+IN_ORDER = "nccl"
+"""The implementation whose members hang unless all begin their sums in the same order.
+
+TensorFlow starts NCCL's kernels as they become ready and leaves their order to the graph (NcclCommunicator in
+tensorflow/core/nccl/collective_communicator.cc).
+"""
+
 
 def bucket_all_reduce(
     *values: tf.Tensor,
@@ -17,7 +24,7 @@ def bucket_all_reduce(
     Args:
         values: tensors of one type, of these static shapes.
         group: (members, group key).
-        keys: an instance key for each piece; pieces travel at the same time.
+        keys: an instance key for each piece; pieces travel at the same time, but for `IN_ORDER`.
         hint: TensorFlow's implementation, `auto`, `ring` or `nccl`.
     Returns:
         the sums, in the shapes of the values.
@@ -25,22 +32,22 @@ def bucket_all_reduce(
     flat = [tf.reshape(value, [-1]) for value in values]
     buffer = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
     sizes = [_n_elements(shape) for shape in shapes]
-    total = sum(sizes)
-    pieces = _pieces(total, len(keys))
+    pieces = _pieces(sum(sizes), len(keys))
     parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
-    summed = [
-        tf.raw_ops.CollectiveReduceV2(
-            input=part,
-            group_size=group[0],
-            group_key=group[1],
-            instance_key=key,
-            ordering_token=[],
-            merge_op="Add",
-            final_op="Id",
-            communication_hint=hint,
-        )
-        for part, key in zip(parts, keys, strict=True)
-    ]
+    summed: list[tf.Tensor] = []
+    for part, key in zip(parts, keys, strict=True):
+        with tf.control_dependencies(summed[-1:] if hint == IN_ORDER else []):
+            total = tf.raw_ops.CollectiveReduceV2(
+                input=part,
+                group_size=group[0],
+                group_key=group[1],
+                instance_key=key,
+                ordering_token=[],
+                merge_op="Add",
+                final_op="Id",
+                communication_hint=hint,
+            )
+        summed.append(total)
     joined = summed[0] if len(summed) == 1 else tf.concat(summed, axis=0)
     split = [joined] if len(sizes) == 1 else tf.split(joined, sizes)
     return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]

@@ -8,7 +8,7 @@ from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.numerics.collectives import gather_rows, keyed_all_reduce
+from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
 from strategies.passes.collective_keys import instance_keys, key_ranges, length_keys
 from strategies.passes.members import Between, Members
@@ -23,6 +23,7 @@ LARGE_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
 _KEY = DType("int32")
+_COLLECTIVE = "CollectiveReduceV2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +56,11 @@ class DenseAllReduce:
         added: list[Node] = []
         for replica in members.local(topology, self.task):
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
+            before: tuple[str, ...] = ()
             for name, collective in chosen.items():
                 summed = [own[m] for m in collective.members]
                 prefix = f"{name}/replica_{replica.rank}/"
+                hint = self.hints.get(summed[0].variable, "auto")
                 own_keys = [
                     constant(f"{prefix}key_{k}", keys[key], _KEY, replica.device)
                     for k, key in enumerate(collective.key_names)
@@ -70,12 +73,17 @@ class DenseAllReduce:
                     ),
                     shapes=tuple(static_dims(b) for b in summed),
                     group=members.group,
-                    hint=self.hints.get(summed[0].variable, "auto"),
+                    hint=hint,
                 )
                 brought = [b.contributions[0].values for b in summed]
                 nodes, sums = snippet.splice(
-                    prefix, [*brought, *(key.name for key in own_keys)], device=replica.device
+                    prefix,
+                    [*brought, *(key.name for key in own_keys)],
+                    device=replica.device,
+                    control=before if hint == IN_ORDER else (),
                 )
+                if hint == IN_ORDER:
+                    before = tuple(node.name for node in nodes if node.op == _COLLECTIVE)
                 added += own_keys
                 added += nodes
                 for b, values in zip(summed, sums, strict=True):

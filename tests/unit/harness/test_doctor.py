@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.provision import doctor
+from harness.provision.devices import Gpu, HostDevices
 
 
 def test_every_check_that_fails_says_the_way_out() -> None:
@@ -48,6 +49,30 @@ def test_without_an_engine_docker_is_told_and_does_not_forbid_runs(
     assert (found.ok, found.required) == (False, False)
     assert "none.sock" in found.detail
     assert "start" in found.way_out
+
+
+def test_a_host_without_accelerators_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "host_devices", HostDevices)
+    found = doctor.checks()
+    for name in ("gpu", "tpu"):
+        (check,) = _named(found, name)
+        assert (check.ok, check.required) == (False, False)
+    assert "install it" in _named(found, "gpu")[0].way_out
+    assert "Cloud TPU VM" in _named(found, "tpu")[0].way_out
+    assert _named(found, "gpu-docker") == []
+
+
+def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    gpus = tuple(Gpu(uuid=f"GPU-{k}", name="NVIDIA T") for k in range(2))
+    there = HostDevices(has_driver=True, gpus=gpus, tpus=("/dev/accel0",))
+    monkeypatch.setattr(doctor, "host_devices", lambda: there)
+    found = doctor.checks()
+    assert [check.detail for check in _named(found, "gpu")] == ["2 x NVIDIA T"]
+    assert [check.detail for check in _named(found, "tpu")] == ["/dev/accel0"]
+    assert not _named(found, "gpu-docker")[0].ok
 
 
 def _named(checks: Sequence[doctor.Check], name: str) -> list[doctor.Check]:

@@ -252,7 +252,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             {"cluster": {"provider": ["local", 1]}},
             "cluster.provider[1]: must be 'local' or 'docker' or 'cluster', got 1",
         ),
-        ({"cluster": {"device": "npu"}}, "cluster.device: must be 'cpu' or "),
+        ({"cluster": {"device": "npu"}}, "cluster.device: must be 'cpu' or 'gpu' or 'tpu', got 'npu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},
             "cluster.link.rate_mbit: must be null with the provider local, which cannot limit links; use",

@@ -1,0 +1,229 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.provision import devices
+from harness.provision.base import ClusterShape
+from harness.provision.container_devices import (
+    Toolkit,
+    device_arguments,
+    lack_of_toolkit,
+    toolkit_of,
+)
+from harness.provision.devices import Gpu, HostDevices, host_devices, lack, seen_by_worker, shared_out
+from harness.provision.failures import ProvisionError
+from harness.provision.local import LocalProvider
+
+UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))
+FOUR = HostDevices(has_driver=True, gpus=tuple(Gpu(uuid=uuid, name="NVIDIA T") for uuid in UUIDS))
+LISTING = "".join(f"{uuid}, NVIDIA T\n" for uuid in UUIDS)
+
+
+def shape(workers: int, replicas: int, device: str = "gpu") -> ClusterShape:
+    return ClusterShape(workers=workers, replicas_per_worker=replicas, device=device)
+
+
+class Host:
+    """A file system with the traces of devices, and a program that lists GPUs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def file(self, path: str, text: str = "") -> "Host":
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+        return self
+
+    def program(self, script: str) -> str:
+        self.file("bin/nvidia-smi", f"#!/bin/sh\n{script}\n")
+        (self.root / "bin/nvidia-smi").chmod(0o755)
+        return str(self.root / "bin/nvidia-smi")
+
+    def found(self, script: str | None = None, mask: str | None = "0,1,2,3") -> HostDevices:
+        program = str(self.root / "absent") if script is None else self.program(script)
+        return host_devices(self.root, nvidia_smi=program, mask=mask)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def with_driver(host: Host) -> Host:
+    host.file("listing", LISTING)
+    return host.file("dev/nvidiactl")
+
+
+class TestLooking:
+    def test_a_host_without_a_driver_is_not_asked(self, host: Host) -> None:
+        assert host.found(f"touch {host.root}/asked") == HostDevices()
+        assert not (host.root / "asked").exists()
+
+    def test_gpus_are_listed_by_what_never_changes(self, with_driver: Host) -> None:
+        assert with_driver.found(f"cat {with_driver.root}/listing") == FOUR
+
+    @pytest.mark.parametrize(
+        ("mask", "shown"),
+        [
+            ("2,0", (2, 0)),
+            (f"{UUIDS[3]},1", (3, 1)),
+            (UUIDS[1][:6], (1,)),
+            ("1,9,2", (1,)),
+            ("-1", ()),
+            ("", ()),
+            ("0,0", (0,)),
+        ],
+    )
+    def test_what_the_user_hides_is_not_used(
+        self, with_driver: Host, mask: str, shown: tuple[int, ...]
+    ) -> None:
+        found = with_driver.found(f"cat {with_driver.root}/listing", mask)
+        assert [gpu.uuid for gpu in found.gpus] == [UUIDS[k] for k in shown]
+        assert found.n_hidden == 4 - len(shown)
+
+    def test_a_driver_that_cannot_be_asked(self, with_driver: Host) -> None:
+        assert with_driver.found().gpu_trouble == "no program nvidia-smi"
+        failed = with_driver.found("echo 'NVIDIA-SMI has failed\nbecause' >&2; exit 9")
+        assert failed.gpu_trouble == "from nvidia-smi: NVIDIA-SMI has failed because"
+
+    def test_chips_of_tpus_are_found_by_their_nodes(self, host: Host) -> None:
+        for chip in (10, 9, 0):
+            host.file(f"dev/accel{chip}")
+        assert host.found().tpus == ("/dev/accel0", "/dev/accel9", "/dev/accel10")
+
+    def test_of_what_vfio_hands_out_only_tpus_count(self, host: Host) -> None:
+        host.file("dev/vfio/vfio")
+        for group, vendor in (("7", "0x1ae0"), ("8", "0x15b3")):
+            host.file(f"dev/vfio/{group}")
+            host.file(f"sys/kernel/iommu_groups/{group}/devices/0000:00:05.0/vendor", f"{vendor}\n")
+        assert host.found().tpus == ("/dev/vfio/7",)
+
+
+class TestPreflight:
+    @pytest.mark.parametrize(
+        ("found", "told"),
+        [
+            (HostDevices(), "got a host without NVIDIA's driver (no /dev/nvidiactl); install it, or set"),
+            (
+                HostDevices(has_driver=True),
+                "got a driver that shows none; start this container or",
+            ),
+            (
+                HostDevices(has_driver=True, gpu_trouble="no program nvidia-smi"),
+                "got no program nvidia-smi; ",
+            ),
+            (replace(FOUR, gpus=(), n_hidden=4), "got 4 that CUDA_VISIBLE_DEVICES hides; unset it, or set"),
+        ],
+    )
+    def test_a_host_without_gpus(self, found: HostDevices, told: str) -> None:
+        with pytest.raises(ProvisionError) as caught:
+            shared_out(found, shape(1, 1))
+        assert str(caught.value).startswith(f"cluster.device: device gpu needs GPUs, {told}")
+        assert str(caught.value).endswith("set cluster.device=cpu")
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_status == 3
+
+    def test_a_host_without_tpus(self) -> None:
+        with pytest.raises(ProvisionError, match="device tpu needs TPU chips, got a host with neither"):
+            shared_out(FOUR, shape(1, 1, "tpu"))
+
+    def test_fewer_than_asked(self) -> None:
+        with pytest.raises(ProvisionError, match="2 workers of 3 replicas need 6 GPUs, got 4 on this"):
+            shared_out(FOUR, shape(2, 3))
+        hidden = replace(FOUR, gpus=FOUR.gpus[:1], n_hidden=3)
+        with pytest.raises(ProvisionError, match="got 1 on this host, and 3 that CUDA_VIS"):
+            shared_out(hidden, shape(2, 1))
+
+    def test_a_host_is_not_looked_at_for_cpus(self) -> None:
+        assert lack(HostDevices(), "cpu") is None
+        assert shared_out(HostDevices(), shape(2, 9, "cpu")) == ((), ())
+
+
+def test_no_two_workers_share_a_device() -> None:
+    assert shared_out(FOUR, shape(2, 2)) == (UUIDS[:2], UUIDS[2:])
+
+
+def test_workers_see_their_own_devices_and_no_others() -> None:
+    assert seen_by_worker("gpu", UUIDS[:2]) == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}
+    assert seen_by_worker("cpu", ()) == {}
+    one = seen_by_worker("tpu", ["/dev/accel3"])
+    assert one == {
+        "TPU_VISIBLE_CHIPS": "3",
+        "TPU_CHIPS_PER_HOST_BOUNDS": "1,1,1",
+        "TPU_HOST_BOUNDS": "1,1,1",
+    }
+    assert seen_by_worker("tpu", ["/dev/vfio/0", "/dev/vfio/1", "/dev/vfio/2", "/dev/vfio/3"]) == {
+        "TPU_VISIBLE_CHIPS": "0,1,2,3"
+    }
+
+
+def test_a_local_run_refuses_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.provision.local.lack_of_tensorflow", lambda device: None)
+    monkeypatch.setattr("harness.provision.local.host_devices", HostDevices)
+    provider = LocalProvider()
+    with (
+        pytest.raises(ProvisionError, match="install it, or set cluster"),
+        provider.start(shape(1, 1), "run", tmp_path / "logs"),
+    ):
+        pass
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only(*names: str) -> None:
+        monkeypatch.setattr(devices, "_is_installed", lambda name: name in names)
+
+    only("tensorflow-cpu")
+    assert devices.lack_of_tensorflow("cpu") is None
+    told = str(devices.lack_of_tensorflow("gpu"))
+    assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in told
+    only("tensorflow")
+    assert devices.lack_of_tensorflow("gpu") is None
+    assert "got tensorflow; use --provider docker" in str(devices.lack_of_tensorflow("tpu"))
+    only("tensorflow-tpu")
+    assert devices.lack_of_tensorflow("tpu") is None
+
+
+class TestContainers:
+    def test_an_engine_without_the_toolkit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", os.devnull)
+        told = lack_of_toolkit(toolkit_of({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}))
+        assert told is not None
+        assert told.exit_status == 3
+        assert "must have NVIDIA's container toolkit" in told.problem
+        assert "nvidia-ctk runtime configure" in told.way_out
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            {"Runtimes": {"runc": {}, "nvidia": {}}},
+            {"DiscoveredDevices": [{"Source": "cdi", "ID": f"nvidia.com/gpu={UUIDS[0]}"}]},
+        ],
+    )
+    def test_an_engine_with_it(self, facts: dict[str, object]) -> None:
+        assert lack_of_toolkit(toolkit_of(facts)) is None
+
+    def test_gpus_are_asked_for_by_id(self) -> None:
+        (request,) = device_arguments("gpu", UUIDS[:2], Toolkit(has_runtime=True))["device_requests"]
+        assert request["DeviceIDs"] == list(UUIDS[:2])
+        assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+        assert not request["Count"]
+
+    def test_or_by_the_name_that_the_engine_knows(self) -> None:
+        names = [f"nvidia.com/gpu={uuid}" for uuid in UUIDS]
+        toolkit = Toolkit(has_runtime=False, cdi=frozenset(names))
+        (request,) = device_arguments("gpu", UUIDS[:1], toolkit)["device_requests"]
+        assert (request["Driver"], request["DeviceIDs"]) == ("cdi", names[:1])
+
+    def test_tpus_by_their_nodes(self) -> None:
+        toolkit = Toolkit(has_runtime=False)
+        assert device_arguments("tpu", ["/dev/accel1"], toolkit) == {
+            "devices": ["/dev/accel1:/dev/accel1:rw"]
+        }
+        assert device_arguments("tpu", ["/dev/vfio/2"], toolkit) == {
+            "devices": ["/dev/vfio/2:/dev/vfio/2:rw", "/dev/vfio/vfio:/dev/vfio/vfio:rw"]
+        }
+        assert device_arguments("cpu", [], toolkit) == {}
