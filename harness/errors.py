@@ -75,6 +75,11 @@ def _case_error(kind: str, message: str, stage: str, field: str | None) -> CaseE
     return CaseError(kind, message, stage=stage, field=field)
 
 
+def first_line(text: str, otherwise: str = "no message") -> str:
+    """The first line of what another's error says, so that it fits in a message; `otherwise` if none."""
+    return next(iter(text.strip().splitlines()), otherwise)[:300]
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, or which names there are.
 

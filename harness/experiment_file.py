@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from harness.errors import UsageError, suggestion
+from harness.errors import UsageError, first_line, suggestion
 
 _SHIPPED = Path(__file__).parent / "experiments"
 
@@ -65,7 +65,7 @@ def read(path: Path) -> Document:
         ) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UsageError(
-            f"{path} must be a readable text file: {str(error).splitlines()[0]}", field="experiment"
+            f"{path} must be a readable text file: {first_line(str(error))}", field="experiment"
         ) from None
     if not isinstance(document, dict):
         raise UsageError(

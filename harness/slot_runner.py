@@ -11,7 +11,7 @@ from typing import Literal
 from harness.captures import Capture, Captures, planned, topology_of_case
 from harness.case_runner import CHECK_STEPS, Origin, run_case
 from harness.chosen import choose
-from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError
+from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
 from harness.matrix import Case, Slot
 from harness.progress import Progress
 from harness.provision.base import Cluster
@@ -158,10 +158,9 @@ def _warm_up(spec: ExperimentSpec) -> int | Literal["auto"]:
 
 
 def _unexpected(error: Exception) -> CaseError:
-    first_line = next(iter(str(error).splitlines()), "no message")
     failure = CaseError(
         "internal-error",
-        f"unexpected {type(error).__name__}: {first_line}; report the traceback in failure.log",
+        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
         stage="run",
     )
     failure.add_note("".join(traceback.format_exception(error)).rstrip())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.atomic_files import write_bytes
-from harness.errors import StoreError
+from harness.errors import StoreError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,9 +70,7 @@ def read_steps(path: Path) -> Steps:
             name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
         }
     except (OSError, pa.ArrowInvalid, KeyError) as error:
-        raise StoreError(
-            f"{path} must hold steps written by stratbench: {str(error).splitlines()[0]}"
-        ) from None
+        raise StoreError(f"{path} must hold steps written by stratbench: {first_line(str(error))}") from None
     return Steps(
         worker=np.asarray(columns["worker"], dtype=np.int32),
         step=np.asarray(columns["step"], dtype=np.int32),

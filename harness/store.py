@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.canonical import JsonValue
-from harness.errors import StoreError
+from harness.errors import StoreError, first_line
 from harness.records import Record
 from harness.results_file import read_results
 from harness.run_layout import CASES, ENVIRONMENT, EXPERIMENT, RESULTS, RUN_FILE, STEPS
@@ -99,7 +99,7 @@ def _read_yaml(path: Path) -> dict[str, JsonValue]:
         document = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise StoreError(
-            f"{path} must be a YAML file written by stratbench: {str(error).splitlines()[0]}"
+            f"{path} must be a YAML file written by stratbench: {first_line(str(error))}"
         ) from None
     if not isinstance(document, dict):
         raise StoreError(f"{path} must hold a mapping, got {type(document).__name__}")

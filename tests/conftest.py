@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 import hypothesis
@@ -144,19 +142,10 @@ def _image_absence(image: str, made_by: str) -> str | None:
 
 
 def _gpu_absence() -> str | None:
-    try:
-        metadata.version("tensorflow-cpu")
-    except metadata.PackageNotFoundError:
-        pass
-    else:
-        return "TensorFlow is installed without GPU support (extra `gpu`)"
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return "no GPU: nvidia-smi is not installed"
-    listed = subprocess.run(
-        [program, "-L"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
-    )
-    return None if "GPU 0" in listed.stdout else "nvidia-smi lists no GPU"
+    from harness.provision.devices import host_devices, lack, lack_of_tensorflow
+
+    lacking = lack(host_devices(), "gpu") or lack_of_tensorflow("gpu")
+    return None if lacking is None else lacking.problem
 
 
 _PROBES: Mapping[str, Callable[[], str | None]] = {

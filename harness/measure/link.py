@@ -36,6 +36,7 @@ def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, .
     for senders in _rounds(n_workers):
         limited = [_Pair.of(sender, limits) for sender in senders]
         sent |= _measured(processes, places, [pair for pair in limited if pair is not None])
+    processes.call(f"{JOBS}:await_no_more", [()] * n_workers, timeout_s=_MARGIN_S, stage="provision")
     return tuple(
         WorkerLink(
             requested_mbit=None if limit is None else limit.rate_mbit,

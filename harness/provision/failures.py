@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
-from harness.errors import EXIT_MISSING, CaseError, HarnessError
+from harness.errors import EXIT_MISSING, CaseError, HarnessError, first_line
 from harness.worker.replies import CutOff, Died, JobError, Silent
 
 N_LOG_LINES = 60
@@ -125,10 +125,9 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
     elif failed.usage:
         error = CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
     else:
-        first_line = next(iter(failed.message.strip().splitlines()), "no message")
         error = JobFailed(
             "worker-error",
-            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {first_line[:300]}",
+            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {first_line(failed.message)}",
             stage=awaited.stage,
         )
     error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")

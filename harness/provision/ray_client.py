@@ -1,7 +1,6 @@
 """A connection to a Ray cluster, through the server that its head has for those outside it, and its end."""
 
 import queue
-import socket
 import threading
 import time
 import warnings
@@ -10,7 +9,9 @@ from typing import TypeVar, cast
 
 import ray
 
+from harness.errors import first_line
 from harness.provision.failures import ProvisionError
+from harness.worker.door import answers
 
 _CONNECT_S = 60.0
 _TRY_S = 1.0
@@ -37,7 +38,8 @@ def connect(
         ProvisionError: it does not answer.
     """
     started_s = time.monotonic()
-    while not _answers(address):
+    host, _, port = address.rpartition(":")
+    while not answers((host, int(port)), _TRY_S):
         waited_s = time.monotonic() - started_s
         if not is_up() or waited_s > wait_s:
             raise ProvisionError(
@@ -49,10 +51,9 @@ def connect(
             warnings.simplefilter("ignore")  # the error that follows says the same in one line
             ray.init(f"ray://{address}", log_to_driver=False)
     except Exception as error:
-        first_line = next(iter(str(error).splitlines()), "")[:200]
         raise ProvisionError(
-            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: {first_line}; "
-            f"{way_out}"
+            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: "
+            f"{first_line(str(error))}; {way_out}"
         ) from error
 
 
@@ -83,12 +84,3 @@ def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
         if error is not None:
             raise error
         return cast("Value", value)
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_TRY_S).close()
-    except OSError:
-        return False
-    return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from harness.errors import first_line
 from harness.provision.failures import ProvisionError
 from harness.provision.owner import start_time
 from harness.provision.ray_settings import chatter_in, ray_environment, write_token
@@ -50,8 +51,8 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
             )
         except Exception as error:
             raise ProvisionError(
-                f"local: Ray must start on this machine, got {type(error).__name__}: {_first_line(error)}; "
-                "check free memory, /dev/shm and the temporary directory"
+                f"local: Ray must start on this machine, got {type(error).__name__}: "
+                f"{first_line(str(error))}; check free memory, /dev/shm and the temporary directory"
             ) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_terminate)  # Ray installs a handler of its own
@@ -71,7 +72,3 @@ def _children(names: tuple[str, ...]) -> dict[int, int | None]:
         if Path(program).name in names and parent == str(os.getpid()):
             found[int(entry.name)] = start_time(int(entry.name))
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")[:200]

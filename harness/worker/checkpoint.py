@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from harness.atomic_files import sync_directory, write_text
 from harness.equivalence import Array
-from harness.errors import CaseError, UsageError
+from harness.errors import CaseError, UsageError, first_line
 from harness.worker.artefact import stored_name, variable_and_rank
 from harness.worker.part_values import Held, Pieces
 
@@ -82,7 +82,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collectio
         _remove(folder, lambda name: name.startswith(prefix))
         raise CaseError(
             "checkpoint-unwritable",
-            f"checkpoint {folder}: must be a folder that takes files, got {_first_line(error)}; make room or "
+            f"checkpoint {folder}: must be a folder that takes files, got {_in_a_line(error)}; make room or "
             "name another run folder with --out",
             stage="checkpoint",
         ) from error
@@ -148,7 +148,7 @@ def _told(path: Path, rule: str) -> Iterator[None]:
         yield
     except _READ_ERRORS as error:
         raise UsageError(
-            f"checkpoint {path}: {rule}, got {_first_line(error)}; name a folder that `run --checkpoint` "
+            f"checkpoint {path}: {rule}, got {_in_a_line(error)}; name a folder that `run --checkpoint` "
             "wrote, or the prefix of a checkpoint's files",
             field=FIELD,
         ) from error
@@ -184,6 +184,5 @@ def _pointer(folder: Path, prefix: str) -> str:
     return str(state)
 
 
-def _first_line(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return next(iter(text.splitlines()), type(error).__name__)
+def _in_a_line(error: BaseException) -> str:
+    return first_line(getattr(error, "strerror", None) or str(error), type(error).__name__)

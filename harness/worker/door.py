@@ -32,11 +32,12 @@ class OpenDoor:
 def unanswered(doors: Sequence[Door], wait_s: float) -> list[int]:
     """Knock at doors, at all of them at the same time; return the indices of those where nobody answers."""
     with ThreadPoolExecutor(max(1, len(doors))) as pool:
-        answers = list(pool.map(lambda door: _answers(door, wait_s), doors))
-    return [index for index, is_answered in enumerate(answers) if not is_answered]
+        opened = list(pool.map(lambda door: answers(door, wait_s), doors))
+    return [index for index, is_open in enumerate(opened) if not is_open]
 
 
-def _answers(door: Door, wait_s: float) -> bool:
+def answers(door: Door, wait_s: float) -> bool:
+    """Whether somebody lets in who knocks there, within that time."""
     try:
         socket.create_connection(door, timeout=wait_s).close()
     except OSError:

@@ -34,6 +34,11 @@ def await_sender(state: JobState, host: str) -> Place:
     return host, int(listener.getsockname()[1])
 
 
+def await_no_more(state: JobState) -> None:
+    """Close the door of `await_sender`."""
+    state.get(_Awaiting).listener.close()
+
+
 def transfer(state: JobState, receiver: Place | None, window: tuple[int, float] | None) -> float | None:
     """Send as fast as it goes to a worker that measures, or measure what another sends, or do neither.
 

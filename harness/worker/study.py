@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Batch: TypeAlias = list[np.ndarray[Any, Any]]
 
 MAX_STAGED_BYTES = 128 << 20
-BATCHES = "batches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

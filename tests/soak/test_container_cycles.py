@@ -1,15 +1,9 @@
 """Containers that come and go 200 times, and what is left of them: nothing."""
 
-import os
-import threading
 from pathlib import Path
 
-import docker
 import pytest
-
-from harness.provision.base import ClusterShape
-from harness.provision.docker_provider import DockerProvider
-from harness.provision.leftovers import RUN_LABEL
+from container_cycles import assert_nothing_is_left_of_cycles
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(4 * 3600)]
 
@@ -17,38 +11,4 @@ N_CYCLES = 200
 
 
 def test_nothing_is_left_of_cycles(tmp_path: Path) -> None:
-    seen = []
-    for cycle in range(N_CYCLES):
-        provider = DockerProvider(imports=("json",))
-        run = f"cycle-{os.getpid()}-{cycle}"
-        with provider.start(ClusterShape(workers=2), run, tmp_path / "logs") as cluster:
-            cluster.wait_ready(2)
-            folder = cluster.scratch.parent
-        assert not folder.exists()
-        assert _left_with_the_engine(run) == []
-        n_descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
-        seen.append((n_descriptors, threading.active_count(), _children()))
-    # The first cycle loads what stays loaded.
-    assert len(set(seen[1:])) == 1, seen
-
-
-def _left_with_the_engine(run: str) -> list[str]:
-    filters: dict[str, str | list[str] | bool] = {"label": f"{RUN_LABEL}={run}"}
-    client = docker.from_env()
-    try:
-        containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
-        return [str(each.name) for each in (*containers, *client.networks.list(filters=filters))]
-    finally:
-        client.close()
-
-
-def _children() -> int:
-    """Processes that this one has started and that are there still, dead ones included."""
-    own = str(os.getpid())
-    found = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found += stat.read_text().rpartition(")")[2].split()[1] == own
-        except OSError:
-            continue
-    return found
+    assert_nothing_is_left_of_cycles(N_CYCLES, tmp_path / "logs")

@@ -339,6 +339,18 @@ def test_the_process_of_another_program_stays_on_its_network(
     assert len(pipeline.asked) == 1
 
 
+def test_a_sweep_over_local_and_containers_stays_where_containers_are_reached(
+    capsys: pytest.CaptureFixture[str], pipeline: _Pipeline
+) -> None:
+    command = ["run", "quickstart", "--set", "cluster.provider=[local,docker]"]
+    assert _call(capsys, *command)[0] == 0
+    assert [options.exposure for _, options in pipeline.asked] == ["provider docker needs the host's network"]
+    status, captured = _call(capsys, *command, "--require-isolation")
+    assert (status, captured.out, captured.err.count("\n")) == (3, "", 1)
+    assert "must be had, got none: provider docker needs the host's network" in captured.err
+    assert len(pipeline.asked) == 1
+
+
 def test_a_run_is_told_why_it_can_be_reached(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
     assert _call(capsys, "run", "quickstart", "--no-isolation")[0] == 0
     assert _call(capsys, "run", "quickstart", "--dry-run")[0] == 0

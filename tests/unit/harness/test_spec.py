@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
+from harness.provision.registry import PROVIDERS
 from harness.refs import StrategyRef, WorkloadRef
 from harness.resolve import load_experiment, resolve
 from harness.spec_document import spec_document, spec_hash
@@ -164,12 +166,17 @@ def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
             {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": {**_SLICE, "shape": "2x2"}},
             "cluster.slice.shape: unknown key",
         ),
-        ({"device": "tpu"}, "cluster.device: must be 'cpu' with the provider local, got 'tpu'"),
     ],
 )
 def test_a_cluster_must_be_reachable_as_it_is_told(cluster: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=f"^{told}"):
         resolve(_MINIMAL | {"cluster": cluster})
+
+
+def test_a_provider_must_have_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "local", replace(PROVIDERS["local"], devices=("cpu",)))
+    with pytest.raises(UsageError, match="must be 'cpu' with the provider local, got 'tpu'"):
+        resolve(_MINIMAL | {"cluster": {"device": "tpu"}})
 
 
 def test_the_cluster_around_a_process_is_taken_where_no_other_is_named() -> None:

@@ -17,6 +17,7 @@ class FakeProcesses:
         self.hosts = tuple(f"10.0.0.{worker}" for worker in range(n_workers))
         self.rounds: list[list[tuple[int, int]]] = []
         self._rate = rate
+        self.is_closed = False
 
     def call(
         self,
@@ -28,6 +29,10 @@ class FakeProcesses:
     ) -> list[object]:
         if function.endswith(":await_sender"):
             return [(host, 1000 + worker) for worker, (host,) in enumerate(per_worker_args)]
+        if function.endswith(":await_no_more"):
+            self.is_closed = True
+            return [None] * len(self.pids)
+        assert not self.is_closed
         pairs = []
         found: list[object] = [None] * len(self.pids)
         for sender, (place, _) in enumerate(per_worker_args):
@@ -57,6 +62,7 @@ def limits(
 def test_every_worker_sends_once_and_receives_once_never_both_at_a_time(n_workers: int) -> None:
     processes = FakeProcesses(n_workers, lambda sender, receiver: 95.0 + sender)
     found = measured_links(processes, limits(n_workers))
+    assert processes.is_closed
     assert found is not None
     assert [each.sent_mbit for each in found] == [95.0 + worker for worker in range(n_workers)]
     assert [each.received_mbit for each in found] == [95.0 + (w - 1) % n_workers for w in range(n_workers)]

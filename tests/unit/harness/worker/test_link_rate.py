@@ -19,6 +19,9 @@ def test_what_one_sends_the_other_measures_and_both_end() -> None:
             assert rate is not None
             assert rate > 0
             assert sent.result(timeout=30) is None
+    link_rate.await_no_more(receiver)
+    with pytest.raises(ConnectionRefusedError):
+        link_rate.socket.create_connection(place)
 
 
 def test_who_neither_sends_nor_measures_is_done() -> None:

@@ -1,0 +1,50 @@
+"""Workers in containers that come and go, and what is left of them."""
+
+import os
+import threading
+from pathlib import Path
+
+import docker
+
+from harness.provision.base import ClusterShape
+from harness.provision.docker_provider import DockerProvider
+from harness.provision.leftovers import RUN_LABEL
+
+
+def assert_nothing_is_left_of_cycles(n_cycles: int, logs: Path) -> None:
+    """Start and stop two workers that often, three times at least: the first time loads what stays loaded."""
+    seen = []
+    for cycle in range(n_cycles):
+        provider = DockerProvider(imports=("json",))
+        run = f"cycle-{os.getpid()}-{cycle}"
+        with provider.start(ClusterShape(workers=2), run, logs) as cluster:
+            cluster.wait_ready(2)
+            folder = cluster.scratch.parent
+        assert not folder.exists()
+        assert _left_with_the_engine(run) == []
+        n_descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        seen.append((n_descriptors, threading.active_count(), _children()))
+    assert len(seen) > 2
+    assert len(set(seen[1:])) == 1, seen
+
+
+def _left_with_the_engine(run: str) -> list[str]:
+    filters: dict[str, str | list[str] | bool] = {"label": f"{RUN_LABEL}={run}"}
+    client = docker.from_env()
+    try:
+        containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
+        return [str(each.name) for each in (*containers, *client.networks.list(filters=filters))]
+    finally:
+        client.close()
+
+
+def _children() -> int:
+    """Processes that this one has started and that are there still, dead ones included."""
+    own = str(os.getpid())
+    found = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            found += stat.read_text().rpartition(")")[2].split()[1] == own
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,35 @@
+"""A run in containers: the strategies' bytes are all that their data network carries."""
+
+from pathlib import Path
+
+import pytest
+from watched_run import records, watched
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+
+EXPERIMENT = """
+name: bytes
+workloads: [wide-mlp]
+strategies: [ps, all-reduce]
+cluster: {provider: docker, workers: 2}
+measure: {warmup_steps: 2, steps: 20, repeats: 1}
+compare: {baseline: ps}
+"""
+# TCP's and Ethernet's headers, and answers without data; Ray's traffic would be more.
+MOST_BESIDE = 0.02
+
+
+def test_the_data_network_carries_what_strategies_send_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "bytes.yaml").write_text(EXPERIMENT)
+    with watched(["run", "bytes.yaml", "--out", "out"], tmp_path) as run:
+        status, _, errors = run.finish(300.0)
+    assert status == 0, errors
+    found = records(tmp_path / "out")
+    equivalent = [record["strategy"] for record in found if record["equivalence"]["equivalent"]]
+    assert sorted(equivalent) == ["all-reduce", "ps"]
+    for record in found:
+        sent = sum(map(sum, record["tcp_matrix"]))
+        assert record["tcp_bytes_per_step"] == pytest.approx(sent)
+        assert record["payload_bytes_per_step"] <= sent
+        assert sent <= record["interface_bytes_per_step"] <= sent * (1 + MOST_BESIDE)
+        assert record["exposed"] is False

@@ -1,0 +1,61 @@
+"""Workers with GPUs, where there are some: what they see, what they take of it, and that a run is right."""
+
+import subprocess
+from pathlib import Path
+
+import gpu_jobs
+import pytest
+from watched_run import records, watched
+
+from harness.provision.base import ClusterShape
+from harness.provision.devices import host_devices
+from harness.provision.local import LocalProvider
+
+pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+JOBS = gpu_jobs.__name__
+EXPERIMENT = """
+name: gpus
+workloads: [digits-mlp]
+strategies: [single, all-reduce, ps]
+cluster: {{provider: local, device: gpu, workers: {workers}, replicas_per_worker: {replicas}}}
+measure: {{warmup_steps: 2, steps: 10, repeats: 1}}
+"""
+
+
+def used_mib(uuid: str) -> int:
+    query = ["nvidia-smi", f"--id={uuid}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    first = host_devices().gpus[0].uuid
+    before_mib = used_mib(first)
+    shape = ClusterShape(workers=1, device="gpu")
+    with (
+        LocalProvider().start(shape, "test-gpu", tmp_path / "logs") as cluster,
+        cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes,
+    ):
+        seen = processes.call_one(0, f"{JOBS}:multiply", (), timeout_s=120)
+        taken_mib = used_mib(first) - before_mib
+    assert seen == {"visible": first, "n_gpus": 1, "device": "GPU"}
+    # The context and libraries take some hundreds; TensorFlow would else have taken nearly all there is.
+    assert taken_mib < gpu_jobs.MOST_MIB
+
+
+@pytest.mark.parametrize(("workers", "replicas"), [(1, 1), (1, 2), (2, 1)])
+def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, replicas: int) -> None:
+    n_gpus = len(host_devices().gpus)
+    if workers * replicas > n_gpus:
+        pytest.skip(f"{workers * replicas} GPUs are needed, got {n_gpus}")
+    (tmp_path / "gpus.yaml").write_text(EXPERIMENT.format(workers=workers, replicas=replicas))
+    with watched(["run", "gpus.yaml", "--out", "out"], tmp_path) as run:
+        status, _, errors = run.finish(500.0)
+    assert status == 0, errors
+    found = {record["strategy"]: record for record in records(tmp_path / "out")}
+    assert {record["device"] for record in found.values()} == {"gpu"}
+    assert all(record["equivalence"]["equivalent"] for record in found.values())
