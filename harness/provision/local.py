@@ -163,10 +163,11 @@ def _refuse_too_many(n_workers: int) -> None:
 
 
 def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
+    found = shared_out(host_devices(), shape)
     lacking = lack_of_tensorflow(shape.device)
     if lacking is not None:
         raise lacking
-    return shared_out(host_devices(), shape)
+    return found
 
 
 def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:
