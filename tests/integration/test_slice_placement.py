@@ -70,6 +70,12 @@ def is_healthy(container: Container) -> bool:
     return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
 
 
+def n_joined(place: RunPlace) -> int:
+    """How many nodes Ray's head has let in, itself among them, by its log."""
+    logs = place.ray_folder("head").glob("session_2*/logs/gcs_server.out")
+    return sum(log.read_text().count("Registering new node") for log in logs)
+
+
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     """A cluster with a whole slice, a slice whose second host is gone, and a node without TPUs."""
@@ -95,6 +101,8 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
                 hosts = (("broken", 0), ("whole", 1), ("whole", 0), ("plain", None))
                 for node in [start_node(client, place, head, role, host) for role, host in hosts]:
                     eventually(partial(is_healthy, node), 120.0, f"{node.name} is healthy")
+                # A node is healthy before its head knows of it.
+                eventually(lambda: n_joined(place) == len(hosts) + 1, 120.0, "all nodes have joined")
                 yield Connection(
                     address=f"{head.control_address}:{CLIENT_PORT}",
                     token_file=token,
