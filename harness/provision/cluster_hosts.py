@@ -2,7 +2,7 @@
 
 import contextlib
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import ray
@@ -12,8 +12,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from harness.links import Limits
 from harness.provision.connection import Connection
-from harness.provision.failures import ProvisionError
+from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.porter import NodeFacts, Porter, PorterHandle
+from harness.provision.ray_client import Head
 from harness.provision.source import source_hash, version
 
 _ANSWER_S = 60.0
@@ -25,18 +26,23 @@ class ClusterHosts:
 
     Args:
         group: a bundle for each worker.
+        require_room: raises ProvisionError where the cluster has too few nodes.
         folder: of the run, to be made on every node. below: folders to be made in it.
     """
 
     def __init__(
         self,
+        head: Head,
         group: PlacementGroup,
         n_workers: int,
         connection: Connection,
+        require_room: Callable[[], None],
         folder: Path,
         below: Sequence[str],
     ) -> None:
+        self._head = head
         self._group = group
+        self._require_room = require_room
         self._connection = connection
         self._folder = folder
         self._below = list(below)
@@ -51,17 +57,13 @@ class ClusterHosts:
         Raises:
             ProvisionError: a node lacks the project, has other code, or does not answer.
         """
-        self._settle(range(self._n_workers))
+        self._head.call(lambda: self._settle(range(self._n_workers)))
 
     def stop(self) -> None:
         """Leave no file and no process on any node that still answers."""
         # A cluster whose head has gone answers no more; its nodes leave when they notice that.
         with contextlib.suppress(RayError, ConnectionError):
-            leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
-            if leaving:
-                ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
-            for porter in self._porters.values():
-                ray.kill(porter, no_restart=True)
+            self._head.call(self._leave)
         self._porters.clear()
 
     @property
@@ -87,8 +89,8 @@ class ClusterHosts:
         return {worker: self._porters[worker] for worker in found.values()}
 
     def is_up(self) -> bool:
-        """Whether this process is still connected."""
-        return bool(ray.is_initialized())
+        """Whether the cluster's head still answers."""
+        return self._head.is_up()
 
     def failure(self, worker: int) -> None:
         """Nothing: Ray itself tells when a node is gone, and with it an actor."""
@@ -100,18 +102,10 @@ class ClusterHosts:
         Raises:
             ProvisionError: the cluster itself has gone.
         """
-        if not self.is_up():
-            raise ProvisionError(
-                "cluster: its head must answer, and has ended; go on with --resume once it is up"
-            )
-        asked = {worker: self._porters[worker].make.remote([]) for worker in range(n_workers)}
-        lost = [worker for worker, reference in asked.items() if not _answers(reference)]
-        if lost:
-            # Ray finds a bundle of a lost node another one, if there is any.
-            for worker in lost:
-                ray.kill(self._porters.pop(worker), no_restart=True)
-            self._settle(lost)
-        return lost
+        try:
+            return self._head.call(lambda: self._renewed(n_workers))
+        except ConnectionError as error:
+            raise ProvisionError(HEAD_GONE) from error
 
     def condemn(self, worker: int) -> None:
         """Nothing: a node is not ours to end."""
@@ -124,6 +118,24 @@ class ClusterHosts:
     def admit(self, folder: Path) -> None:
         """Nothing: files travel."""
         del folder
+
+    def _leave(self) -> None:
+        leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
+        if leaving:
+            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
+        for porter in self._porters.values():
+            ray.kill(porter, no_restart=True)
+
+    def _renewed(self, n_workers: int) -> Sequence[int]:
+        asked = {worker: self._porters[worker].make.remote([]) for worker in range(n_workers)}
+        lost = [worker for worker, reference in asked.items() if not _answers(reference)]
+        if lost:
+            self._require_room()
+            # Ray finds a bundle of a lost node another one.
+            for worker in lost:
+                ray.kill(self._porters.pop(worker), no_restart=True)
+            self._settle(lost)
+        return lost
 
     def _settle(self, workers: Sequence[int]) -> None:
         for worker in workers:

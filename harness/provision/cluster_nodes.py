@@ -12,6 +12,7 @@ from harness.provision.base import ClusterShape
 from harness.provision.cluster_room import amounts, require_room, resources_of, told
 from harness.provision.cluster_slices import placed_on_slice, whole_slices
 from harness.provision.failures import ProvisionError
+from harness.provision.ray_client import Head
 
 _PLACED_S = 60.0
 _JOINED_S = 15.0  # a cluster that was just started has its head before its other nodes
@@ -28,10 +29,7 @@ def await_room(shape: ClusterShape) -> None:
     limit_s = time.monotonic() + _JOINED_S
     while True:
         try:
-            if shape.connection.slice is None:
-                require_room(ray.nodes(), shape)
-            else:
-                whole_slices(ray.nodes(), shape)
+            require_nodes(shape)
             return
         except ProvisionError:
             if time.monotonic() > limit_s:
@@ -39,22 +37,34 @@ def await_room(shape: ClusterShape) -> None:
         time.sleep(_POLL_S)
 
 
+def require_nodes(shape: ClusterShape) -> None:
+    """Look whether the cluster that this process is connected to has what a run's workers take.
+
+    Raises:
+        ProvisionError: it has too little.
+    """
+    if shape.connection.slice is None:
+        require_room(ray.nodes(), shape)
+    else:
+        whole_slices(ray.nodes(), shape)
+
+
 @contextmanager
-def placed(shape: ClusterShape) -> Iterator[PlacementGroup]:
+def placed(shape: ClusterShape, head: Head) -> Iterator[PlacementGroup]:
     """Reserve a place for every worker; they are free again when the context ends.
 
     Raises:
         ProvisionError: others use what the workers need.
     """
     if shape.connection.slice is not None:
-        with placed_on_slice(shape, within_s=_PLACED_S) as group:
+        with placed_on_slice(shape, head, within_s=_PLACED_S) as group:
             yield group
         return
     wanted = resources_of(shape)
     group = placement_group([dict(wanted)] * shape.workers, strategy=_STRATEGIES[shape.connection.placement])
     try:
         try:
-            ray.get(group.ready(), timeout=_PLACED_S)
+            head.call(lambda: ray.get(group.ready(), timeout=_PLACED_S))
         except GetTimeoutError:
             free = ray.available_resources()
             raise ProvisionError(
@@ -66,4 +76,4 @@ def placed(shape: ClusterShape) -> Iterator[PlacementGroup]:
         yield group
     finally:
         with suppress(RayError, ConnectionError):
-            remove_placement_group(group)
+            head.call(lambda: remove_placement_group(group))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.provision.base import ClusterShape
 from harness.provision.connection import Connection
-from harness.provision.failures import ProvisionError
+from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
 from harness.provision.ray_settings import chatter_in, ray_environment
 from harness.provision.reaper import PREFIX, reap, run_folder
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harness.provision.cluster_hosts import ClusterHosts
     from harness.provision.porter import NodeFacts
     from harness.provision.ray_actors import Seat
+    from harness.provision.ray_client import Head
     from harness.provision.ray_cluster import RayCluster
 
 _ON_NODES = Path("/tmp")  # noqa: S108 - every node has it; the folder below is of its user alone
@@ -60,29 +61,31 @@ class ClusterProvider:
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
         reap()
-        with ExitStack() as stack:
+        with _told(), ExitStack() as stack:
             own = stack.enter_context(run_folder())
             token = _token_file(shape.connection)
             stack.enter_context(ray_environment(own, token))
             stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
             require_hosts(shape)
-            stack.enter_context(_connected(shape.connection))
+            head = stack.enter_context(_connected(shape.connection))
 
             from harness.provision.cluster_hosts import ClusterHosts
-            from harness.provision.cluster_nodes import await_room, placed
+            from harness.provision.cluster_nodes import await_room, placed, require_nodes
             from harness.provision.ray_actors import Preload
             from harness.provision.ray_cluster import RayCluster
             from harness.provision.travelling_files import SCRATCH, TravellingFiles, tree_name
 
             await_room(shape)
-            group = stack.enter_context(placed(shape))
+            group = stack.enter_context(placed(shape, head))
             folder = _ON_NODES / f"{PREFIX}{secrets.token_hex(6)}"
             below = ["tmp", SCRATCH, tree_name(log_dir), tree_name(Path.cwd())]
-            hosts = ClusterHosts(group, shape.workers, shape.connection, folder, below)
+            hosts = ClusterHosts(
+                head, group, shape.workers, shape.connection, lambda: require_nodes(shape), folder, below
+            )
             stack.callback(hosts.stop)
             hosts.start()
             files = TravellingFiles(
-                folder, hosts.porters, [log_dir, *writes], [] if token is None else [token]
+                folder, hosts.porters, [log_dir, *writes], [] if token is None else [token], head.call
             )
             files.ship(reads)
             cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
@@ -97,7 +100,7 @@ class ClusterProvider:
                 isolated=False,  # whoever else uses the cluster is on its network
                 files=files,
             )
-            stack.callback(cluster.stop)
+            stack.callback(_stop, cluster, head)
             yield cluster
 
 
@@ -128,7 +131,18 @@ def _seats(
 
 
 @contextmanager
-def _connected(connection: Connection) -> Iterator[None]:
+def _told() -> Iterator[None]:
+    """Say in one line that the head has ended, wherever a call of Ray's noticed it first."""
+    from harness.provision.ray_client import RayEndedError
+
+    try:
+        yield
+    except RayEndedError as error:
+        raise ProvisionError(HEAD_GONE) from error
+
+
+@contextmanager
+def _connected(connection: Connection) -> Iterator["Head"]:
     import ray
 
     from harness.provision import ray_client
@@ -140,12 +154,18 @@ def _connected(connection: Connection) -> Iterator[None]:
         wait_s=_CONNECT_S,
         way_out="start it, or name another with cluster.address; cluster.token_file holds its token",
     )
+    head = ray_client.Head(connection.address)
     try:
-        yield
+        yield head
     finally:
         # A head that is gone does not answer to a good-bye.
         with suppress(Exception):
-            ray.shutdown()
+            head.call(ray.shutdown)
+
+
+def _stop(cluster: "RayCluster", head: "Head") -> None:
+    with suppress(ConnectionError):
+        head.call(cluster.stop)
 
 
 def _token_file(connection: Connection) -> Path | None:

@@ -1,17 +1,19 @@
 """Places for a run's workers on the hosts of a TPU slice of somebody else's Ray cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.tpu import slice_placement_group
 
 from harness.provision.base import ClusterShape
 from harness.provision.cluster_room import amounts, resources_of
 from harness.provision.failures import ProvisionError
+from harness.provision.ray_client import Head
 from harness.provision.tpu_slices import facts_of
 
 # Labels that Ray gives nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html
@@ -58,7 +60,7 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
 
 
 @contextmanager
-def placed_on_slice(shape: ClusterShape, *, within_s: float) -> Iterator[PlacementGroup]:
+def placed_on_slice(shape: ClusterShape, head: Head, *, within_s: float) -> Iterator[PlacementGroup]:
     """Reserve a slice, worker k on its host k; it is free again when the context ends.
 
     Ray itself would take any slice whose first host is free, also one whose others are gone.
@@ -78,11 +80,13 @@ def placed_on_slice(shape: ClusterShape, *, within_s: float) -> Iterator[Placeme
             bundle_label_selector=hosts,
         )
         try:
-            if _is_ready(reserved.slice_placement_group, within_s / len(whole)):
-                yield reserved.slice_placement_group
+            group = reserved.slice_placement_group
+            if head.call(partial(_is_ready, group, within_s / len(whole))):
+                yield group
                 return
         finally:
-            reserved.shutdown()
+            with suppress(RayError, ConnectionError):
+                head.call(reserved.shutdown)
     raise ProvisionError(
         f"must be free within {within_s:g} s, got every {wanted.accelerator} slice {wanted.topology} in use "
         f"({len(whole)} in all); wait for others' work to end, or end it",

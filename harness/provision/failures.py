@@ -11,6 +11,7 @@ from harness.worker.replies import CutOff, Died, JobError, Silent
 N_LOG_LINES = 60
 USER_ERROR = "user-error"
 """Kind of a failure that the user's own file or option caused."""
+HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
 _LOG_TAIL_BYTES = 16384
 
 

@@ -11,14 +11,19 @@ import ray
 
 from harness.errors import first_line
 from harness.provision.failures import ProvisionError
-from harness.worker.door import answers
+from harness.worker.door import Door, answers
 
 _CONNECT_S = 60.0
 _TRY_S = 1.0
 _POLL_S = 0.05
 _UP_S = 1.0
+_BUSY_S = 4.0
 
 Value = TypeVar("Value")
+
+
+class RayEndedError(ConnectionError):
+    """A call of Ray's cannot be made any more."""
 
 
 def connect(
@@ -38,8 +43,8 @@ def connect(
         ProvisionError: it does not answer.
     """
     started_s = time.monotonic()
-    host, _, port = address.rpartition(":")
-    while not answers((host, int(port)), _TRY_S):
+    door = _door_of(address)
+    while not answers(door, _TRY_S):
         waited_s = time.monotonic() - started_s
         if not is_up() or waited_s > wait_s:
             raise ProvisionError(
@@ -63,24 +68,59 @@ def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
     The thread that makes it ends with the connection.
 
     Raises:
-        ConnectionError: Ray has ended.
+        RayEndedError: it never would.
     """
-    answers: queue.SimpleQueue[tuple[Value | None, BaseException | None]] = queue.SimpleQueue()
+    replies: queue.SimpleQueue[tuple[Value | None, BaseException | None]] = queue.SimpleQueue()
 
     def answer() -> None:
         try:
-            answers.put((call(), None))
+            replies.put((call(), None))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
-            answers.put((None, error))
+            replies.put((None, error))
 
     threading.Thread(target=answer, name="ray-call", daemon=True).start()
     while True:
         try:
-            value, error = answers.get(timeout=_UP_S)
+            value, error = replies.get(timeout=_UP_S)
         except queue.Empty:
             if not is_up():
-                raise ConnectionError("Ray has ended") from None
+                raise RayEndedError("Ray has ended") from None
             continue
         if error is not None:
             raise error
         return cast("Value", value)
+
+
+class Head:
+    """The head of a cluster that this process is connected to, and that others may end.
+
+    Args:
+        address: `host:port` of its server for clients.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._door = _door_of(address)
+        self._has_ended = False
+
+    def is_up(self) -> bool:
+        """Whether it lets anybody connect, for which a busy one is given a while. Once down, it stays so."""
+        limit_s = time.monotonic() + _BUSY_S
+        while not self._has_ended and not answers(self._door, _TRY_S):
+            self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s
+            time.sleep(_POLL_S)
+        return not self._has_ended
+
+    def call(self, made: Callable[[], Value]) -> Value:
+        """Make a call of Ray's that ends when the head does.
+
+        Raises:
+            RayEndedError: it has ended.
+        """
+        if self._has_ended:
+            raise RayEndedError("Ray has ended")
+        return while_up(made, self.is_up)
+
+
+def _door_of(address: str) -> Door:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

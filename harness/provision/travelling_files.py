@@ -9,13 +9,14 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import ray
 from ray.exceptions import RayError
 
 from harness.provision import failures
-from harness.provision.failures import Awaited, ProvisionError
+from harness.provision.failures import Awaited, ProvisionError, WorkerDied
 from harness.provision.porter import PorterHandle
 from harness.worker import parcels
 from harness.worker.parcels import Listing, Stamp
@@ -42,6 +43,7 @@ class TravellingFiles:
         porters: of the nodes of the first workers, each node's once, by the number of one of its workers.
         writes: folders of the driver that workers write to.
         secrets: files that stay with the driver, in whatever folder they lie.
+        call: makes calls of Ray's; it raises ConnectionError where Ray has ended.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class TravellingFiles:
         folder: Path,
         porters: Callable[[int], Mapping[int, PorterHandle]],
         writes: Sequence[Path],
-        secrets: Sequence[Path] = (),
+        secrets: Sequence[Path],
+        call: Callable[[Callable[[], object]], object],
     ) -> None:
+        self._call = call
         self._folder = folder
         self._porters = porters
         self._writes = tuple(tree_name(path) for path in writes)
@@ -82,11 +86,17 @@ class TravellingFiles:
                 f"{', '.join(map(str, folders))}; move the files into a folder of their own"
             )
         if files:
-            self._keep(ray.put(parcels.pack(files)), stamps)
+            self._call(lambda: self._keep(ray.put(parcels.pack(files)), stamps))
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
         """Give nodes of the first workers the files that they lack, and folders."""
         started_s = time.monotonic()
+        try:
+            self._call(lambda: self._bring(n_workers, folders, started_s))
+        except ConnectionError as error:
+            raise _without_node(0, started_s) from error
+
+    def _bring(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
         porters = self._porters(n_workers)
         names = [str(self.seen(path).relative_to(self._folder)) for path in folders]
         asked = {worker: porter.present.remote([SCRATCH, TREE]) for worker, porter in porters.items()}
@@ -111,10 +121,10 @@ class TravellingFiles:
         for porter in self._porters(n_workers).values():
             # A node that is gone has taken its files with it, which its case's failure tells.
             with contextlib.suppress(RayError, ConnectionError):
-                present = ray.get(porter.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
-                self._take(porter, present)
+                self._call(partial(self._take, porter))
 
-    def _take(self, porter: PorterHandle, present: Listing) -> None:
+    def _take(self, porter: PorterHandle) -> None:
+        present: Listing = ray.get(porter.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
         made = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
         if made:
@@ -154,11 +164,13 @@ class TravellingFiles:
         try:
             return ray.get(reference, timeout=left_s)
         except (RayError, ConnectionError) as error:
-            waited_s = time.monotonic() - started_s
-            awaited = Awaited(
-                worker=worker, what="taking its files", waited_s=waited_s, log=None, stage="provision"
-            )
-            raise failures.worker_died(Died(what="node", exit_code=None), awaited) from error
+            raise _without_node(worker, started_s) from error
+
+
+def _without_node(worker: int, started_s: float) -> WorkerDied:
+    waited_s = time.monotonic() - started_s
+    awaited = Awaited(worker=worker, what="taking its files", waited_s=waited_s, log=None, stage="provision")
+    return failures.worker_died(Died(what="node", exit_code=None), awaited)
 
 
 def tree_name(path: Path) -> str:

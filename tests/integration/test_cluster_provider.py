@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +15,14 @@ from docker.models.containers import Container
 from waiting import eventually
 from watched_run import records, watched
 
+from harness.errors import CaseError
 from harness.provision import containers, leftovers
+from harness.provision.base import ClusterShape
+from harness.provision.cluster_provider import ClusterProvider
+from harness.provision.connection import Connection
 from harness.provision.containers import CLIENT_PORT, Limits, RunPlace
 from harness.provision.engine import IMAGE
+from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray_settings import NODE_VARIABLES, write_token
 from harness.provision.shared_folders import share_secret
 
@@ -31,6 +38,15 @@ from sibling import resolve
 def made():
     return resolve("digits-mlp", {})
 """
+WAITING = """
+import time
+from pathlib import Path
+
+
+def wait(state, seen):
+    Path(seen).touch()
+    time.sleep(3600)
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +56,7 @@ class Nodes:
     address: str
     token: Path
     data_network: str
+    head: Container
     workers: list[Container]
 
     def settings(self) -> list[str]:
@@ -58,6 +75,60 @@ class Nodes:
             for node in self.workers
             for line in node.exec_run(["sh", "-c", seen]).output.decode().splitlines()
         ]
+
+
+class Losses:
+    """Runs on workers of a cluster that something happens to."""
+
+    def __init__(self, nodes: Nodes, folder: Path) -> None:
+        (folder / "waiting.py").write_text(WAITING)
+        self.nodes = nodes
+        self.folder = folder
+
+    def n_with(self, file: str) -> int:
+        """How many nodes that are still there have a file."""
+        found = 0
+        for node in self.nodes.workers:
+            with suppress(docker.errors.APIError):
+                found += node.exec_run(["test", "-e", file]).exit_code == 0
+        return found
+
+    def losing(self, lost: Container, n_workers: int) -> tuple[CaseError, ProvisionError]:
+        """How a case fails whose cluster loses a node in the middle, and how the run does that goes on."""
+        connection = Connection(
+            address=self.nodes.address, token_file=self.nodes.token, data_network=self.nodes.data_network
+        )
+        shape = ClusterShape(workers=n_workers, connection=connection)
+        logs = [self.folder / "logs" / f"worker-{k}.log" for k in range(n_workers)]
+        seen = f"/tmp/waiting-{n_workers}"
+
+        def harm() -> None:
+            eventually(lambda: self.n_with(seen) == n_workers, 60.0, "the job runs")
+            lost.kill()
+
+        failed = CaseError("none", "no case has failed", stage="run")
+        thread = threading.Thread(target=harm)
+        provider = ClusterProvider(imports=("json",))
+        try:
+            with provider.start(shape, RUN, self.folder / "logs", reads=[self.folder]) as cluster:
+                try:
+                    with cluster.open_session(n_workers, logs) as processes:
+                        thread.start()
+                        # Where nobody notices, the case fails as unresponsive when its time is up.
+                        processes.call("waiting:wait", [(seen,)] * n_workers, timeout_s=40)
+                except CaseError as error:
+                    failed = error
+                thread.join()
+                with cluster.open_session(n_workers, logs):
+                    raise AssertionError("a run goes on without what it has lost")
+        except ProvisionError as ended:
+            return failed, ended
+
+
+@pytest.fixture
+def losses(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Losses:
+    monkeypatch.chdir(tmp_path)
+    return Losses(nodes, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +165,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
                     address=f"{head.control_address}:{CLIENT_PORT}",
                     token=token,
                     data_network=between.data.attrs["IPAM"]["Config"][0]["Subnet"],
+                    head=head.container,
                     workers=[node.container for node in started],
                 )
             finally:
@@ -145,3 +217,16 @@ def test_nodes_of_other_code_are_refused_and_left_clean(nodes: Nodes, tmp_path: 
     (line,) = [line for line in errors.splitlines() if line.startswith("stratbench: ")]
     assert "must have the code that runs here" in line
     assert nodes.left() == []
+
+
+# From here on the cluster has less and less.
+def test_the_loss_of_a_node_fails_its_case_and_ends_the_run_without_another(losses: Losses) -> None:
+    failed, ended = losses.losing(losses.nodes.workers[1], 2)
+    assert failed.kind in ("worker-died", "link-down"), ended
+    assert "each of 2 workers needs a node of its own with 1 CPU, got 1 such" in str(ended)
+
+
+def test_the_loss_of_the_head_fails_its_case_and_ends_the_run(losses: Losses) -> None:
+    failed, ended = losses.losing(losses.nodes.head, 1)
+    assert failed.kind == "worker-died", ended
+    assert str(ended) == HEAD_GONE

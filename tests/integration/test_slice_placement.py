@@ -127,7 +127,9 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
 
         from harness.provision.cluster_nodes import placed
         from harness.provision.cluster_slices import placed_on_slice
+        from harness.provision.ray_client import Head
 
+        head = Head(str(connection.address))
         logs = [tmp_path / "logs" / f"worker-{k}.log" for k in range(2)]
         with cluster.open_session(2, logs) as processes:
             seen = processes.call("slice_probe:seen", [(), ()], timeout_s=30)
@@ -137,11 +139,11 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
         assert ray.available_resources()["TPU"] == N_CHIPS
         with (
             pytest.raises(ProvisionError, match="every v4 slice 2x2x2 in use"),
-            placed_on_slice(shape, within_s=1.0),
+            placed_on_slice(shape, head, within_s=1.0),
         ):
             pass
         # Without a slice any node with so many chips will do.
         anywhere = ClusterShape(workers=1, replicas_per_worker=N_CHIPS, device="tpu")
-        with placed(anywhere):
+        with placed(anywhere, head):
             eventually(lambda: "TPU" not in ray.available_resources(), 10.0, "the last chips are taken")
         eventually(lambda: ray.available_resources().get("TPU") == N_CHIPS, 10.0, "they are free again")

@@ -1,8 +1,10 @@
+import socket
 import threading
 
 import pytest
 
-from harness.provision.ray_client import while_up
+from harness.provision import ray_client
+from harness.provision.ray_client import Head, while_up
 
 
 def test_it_gives_what_the_call_gives() -> None:
@@ -18,3 +20,20 @@ def test_a_call_that_never_returns_ends_with_ray() -> None:
         while_up(never.wait, lambda: looks.pop(0))
     assert looks == []
     never.set()
+
+
+def test_a_head_that_lets_nobody_in_is_given_up_after_a_while_and_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_client, "_BUSY_S", 0.2)
+    monkeypatch.setattr(ray_client.ray, "is_initialized", lambda: True)
+    server = socket.create_server(("127.0.0.1", 0))
+    address = server.getsockname()
+    head = Head(f"127.0.0.1:{address[1]}")
+    assert head.is_up()
+    server.close()
+    assert not head.is_up()
+    with socket.create_server(address):
+        assert not head.is_up()  # another head, which knows nothing of this run
+    with pytest.raises(ConnectionError, match="Ray has ended"):
+        head.call(lambda: 3)
