@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.provision.base import ClusterShape
 from harness.provision.connection import Connection
-from harness.provision.failures import HEAD_GONE, ProvisionError
+from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
 from harness.provision.ray_settings import chatter_in, ray_environment
 from harness.provision.reaper import PREFIX, reap, run_folder
@@ -133,8 +133,6 @@ def _seats(
 @contextmanager
 def _told() -> Iterator[None]:
     """Say in one line that the head has ended, wherever a call of Ray's noticed it first."""
-    from harness.provision.ray_client import RayEndedError
-
     try:
         yield
     except RayEndedError as error:

@@ -51,6 +51,10 @@ class JobFailed(CaseError):  # noqa: N818
     """A job raised; its traceback is a note."""
 
 
+class RayEndedError(ConnectionError):
+    """A call of Ray's cannot be made any more."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Awaited:
     """What was asked of a worker when it failed.

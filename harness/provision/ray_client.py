@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import ray
 
 from harness.errors import first_line
-from harness.provision.failures import ProvisionError
+from harness.provision.failures import ProvisionError, RayEndedError
 from harness.worker.door import Door, answers
 
 _CONNECT_S = 60.0
@@ -20,10 +20,6 @@ _UP_S = 1.0
 _BUSY_S = 4.0
 
 Value = TypeVar("Value")
-
-
-class RayEndedError(ConnectionError):
-    """A call of Ray's cannot be made any more."""
 
 
 def connect(
