@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.equivalence import Yardstick
-from harness.results import Returned
+from harness.step_results import Returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

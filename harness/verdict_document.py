@@ -18,7 +18,7 @@ def verdict_document(
     """The part of `verify`'s JSON that comes of running.
 
     Args:
-        results: what the last step returned beside its loss; see `harness.results`.
+        results: what the last step returned beside its loss; see `harness.step_results`.
     Raises:
         CaseError: `non-finite-loss`, when the reference itself has one: it can prove nothing.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.equivalence import Array, Checked, Verdict, Yardstick
 from harness.reference import Reference
-from harness.results import Returned
+from harness.step_results import Returned
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out

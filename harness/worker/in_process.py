@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import tensorflow as tf
 
 from harness.equivalence import Array, Copy
-from harness.results import Returned, returned
+from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.ring import Ring, address_of, listen

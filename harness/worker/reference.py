@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.equivalence import Array, Copy
-from harness.results import Returned, returned
+from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.session_runner import WorkerSession

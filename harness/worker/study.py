@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.errors import UsageError
 from harness.matrix import Case, global_batch
-from harness.results import results_document
+from harness.step_results import results_document
 from harness.verdict_document import verdict_document
 from harness.worker.process import JobState
 

@@ -1,5 +1,6 @@
 """What a whole step returns beside its loss: fetched of each shard, and reduced by its rule."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model  # noqa: E402
 from model import BATCH_SIZE, on_labelled, variable  # noqa: E402
 
-from harness.results import results_document, returned  # noqa: E402
+from harness.step_results import results_document, returned  # noqa: E402
 from harness.worker.check import check  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from strategies.ir.train_graph import Result  # noqa: E402
 
 N_CLASSES = 4
 
@@ -114,6 +116,25 @@ def test_another_shards_result_is_told_as_an_error(case):
     expected = returned([(accuracy, np.float64(0.5))])
     (told,) = results_document(returned([(accuracy, np.float64(0.25))]), expected)
     assert (told["value"], told["reference_value"], told["error"]) == (0.25, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "reduced"),
+    [
+        ("sum", [np.int8(100), np.int8(100)], 200),
+        ("sum", [np.uint64(2**63), np.uint64(1)], 2**63 + 1),
+        ("concatenate", [np.zeros((2, 3)), np.zeros((2, 4))], None),
+        ("per-replica", [np.complex64(1j), np.complex64(1j)], None),
+    ],
+)
+def test_what_is_told_of_unusual_results(rule, values, reduced):
+    given = [
+        (Result(name="r", tensor="r", rule=rule, rank=rank, weight=0.5), value)
+        for rank, value in enumerate(values)
+    ]
+    (told,) = results_document(returned(given), returned(given))
+    assert json.loads(json.dumps(told))["value"] == reduced
+    assert told["error"] == 0.0
 
 
 def test_shards_are_ordered_by_rank_and_weighted_by_examples(case):

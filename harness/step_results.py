@@ -23,12 +23,15 @@ class Returned:
     weights: tuple[float, ...]
 
     def reduced(self) -> Array | None:
-        """The global batch's, as the rule says; None where each shard's stays its own."""
+        """The global batch's, by the rule; None where each shard's stays its own, or they do not join."""
         if self.rule == "mean":
             return np.asarray(np.dot(self.weights, np.asarray(self.per_shard, np.float64)))
         if self.rule == "sum":
-            return np.asarray(sum(self.per_shard))
-        return np.concatenate(self.per_shard) if self.rule == "concatenate" else None
+            # In Python's integers: a count of the batch may be too large for the type of a shard's.
+            return np.asarray(sum(value.item() for value in self.per_shard))
+        # Rows that are padded to a shard's longest differ between shards.
+        joins = len({value.shape[1:] for value in self.per_shard}) == 1
+        return np.concatenate(self.per_shard) if self.rule == "concatenate" and joins else None
 
 
 def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
@@ -53,7 +56,7 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
 def results_document(made: Sequence[Returned], expected: Sequence[Returned]) -> list[dict[str, object]]:
     """The part of `verify`'s JSON that tells results of the last step beside the reference's.
 
-    Numbers of shapes other than () are told by shape and error only.
+    Only numbers and words are told as they are; of arrays and complex numbers shape and error.
     """
     of_name = {each.name: each for each in expected}
     return [_told(each, of_name[each.name]) for each in made]
@@ -68,20 +71,20 @@ def _told(made: Returned, expected: Returned) -> dict[str, object]:
         "shape": list((made.per_shard[0] if value is None else value).shape),
         "value": _scalar(value),
         "reference_value": _scalar(wanted),
-        "per_replica": [_scalar(each) for each in made.per_shard],
+        "per_shard": [_scalar(each) for each in made.per_shard],
         "error": max(_error(own, other) for own, other in pairs),
     }
 
 
 def _scalar(value: Array | None) -> object:
-    if value is None or value.shape != ():
+    if value is None or value.shape != () or np.iscomplexobj(value):
         return None
     told = value.item()
     return told.decode(errors="replace") if isinstance(told, bytes) else told
 
 
 def _error(value: Array, expected: Array) -> float:
-    """The largest difference, as a share of the largest value; infinite where they cannot be subtracted."""
+    """The largest difference, as a share of the largest value; infinite for unequal integers or words."""
     if value.shape == expected.shape and np.array_equal(value, expected):
         return 0.0
     largest = largest_difference(expected, np.zeros_like(expected)) if is_inexact(expected) else 0.0
