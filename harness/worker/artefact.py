@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,9 @@ from strategies.plan import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"
+# Python 3.11 counts the depth of what it parses for all threads together, and NumPy parses each file's header:
+# of two threads that read at once one may raise SystemError (python/cpython issue 106905).
+_READING = threading.Lock()
 _OF_RANK = re.compile(r"(.+)@rank(\d+)")
 
 
@@ -103,7 +107,8 @@ class InitialValues:
 
     def stored(self, name: str) -> Array:
         """The value that is stored under a name."""
-        value: Array = np.load(self._folder / "initial" / f"{self._numbers[name]}.npy", mmap_mode="r")
+        with _READING:
+            value: Array = np.load(self._folder / "initial" / f"{self._numbers[name]}.npy", mmap_mode="r")
         if value.dtype.name != self._dtypes[name]:
             # NumPy files hold its own types only; bfloat16 comes back as bytes of its size.
             value = value.view(getattr(ml_dtypes, self._dtypes[name]))
