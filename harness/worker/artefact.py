@@ -18,8 +18,8 @@ from strategies.plan import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"
-# Python 3.11 counts the depth of what it parses for all threads together, and NumPy parses each file's header:
-# of two threads that read at once one may raise SystemError (python/cpython issue 106905).
+# NumPy parses the header of each file, and Python 3.11 counts the depth of what it parses for all threads
+# together: of two that read at once one may raise SystemError (python/cpython issue 106905).
 _READING = threading.Lock()
 _OF_RANK = re.compile(r"(.+)@rank(\d+)")
 
