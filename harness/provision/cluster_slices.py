@@ -18,8 +18,10 @@ from harness.provision.tpu_slices import facts_of
 
 # Labels that Ray gives nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html
 _KIND = "ray.io/tpu-pod-type"
+_TOPOLOGY = "ray.io/tpu-topology"
 _NAME = "ray.io/tpu-slice-name"
 _WORKER = "ray.io/tpu-worker-id"
+_SELECTED = (_KIND, _TOPOLOGY, _NAME, _WORKER)
 
 Node = Mapping[str, Any]
 
@@ -34,26 +36,29 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
     Raises:
         ProvisionError: there is none.
     """
-    assert shape.connection.slice is not None
-    facts = facts_of(shape.connection.slice)
+    wanted = shape.connection.slice
+    assert wanted is not None
+    facts = facts_of(wanted)
     needed = resources_of(shape)
     alive = [node for node in nodes if node["Alive"]]
     found: dict[str, dict[int, dict[str, str]]] = {}
     for node in alive:
         labels = node["Labels"]
         has_room = all(node["Resources"].get(name, 0) >= amount for name, amount in needed.items())
-        if labels.get(_KIND) == facts.kind and has_room:
+        # Slices of different topologies may be of one kind; not every host tells its topology.
+        is_wanted = (
+            labels.get(_KIND) == facts.kind and labels.get(_TOPOLOGY, wanted.topology) == wanted.topology
+        )
+        if is_wanted and has_room:
             # One of a single host may have neither name nor number.
             hosts = found.setdefault(labels.get(_NAME, node["NodeID"]), {})
-            hosts[int(labels.get(_WORKER, 0))] = {
-                k: labels[k] for k in (_KIND, _NAME, _WORKER) if k in labels
-            }
+            hosts[int(labels.get(_WORKER, 0))] = {key: labels[key] for key in _SELECTED if key in labels}
     numbers = list(range(facts.n_hosts))
     whole = [[hosts[k] for k in numbers] for _, hosts in sorted(found.items()) if sorted(hosts) == numbers]
     if not whole:
         raise ProvisionError(
-            f"must be there as {facts.kind}, {facts.n_hosts} hosts with {amounts(needed)} each, got "
-            f"{_told(alive, found)}; start it, or name a slice that is there",
+            f"must be there as {facts.kind} {wanted.topology}, {facts.n_hosts} hosts with {amounts(needed)} "
+            f"each, got {_told(alive, found)}; start it, or name a slice that is there",
             field="cluster.slice",
         )
     return whole
@@ -110,7 +115,11 @@ def _told(alive: Sequence[Node], found: Mapping[str, Mapping[int, object]]) -> s
     if not held:
         return f"no TPU on any of {len(alive)} nodes"
     return "; ".join(
-        f"{node['NodeManagerAddress']} of {node['Labels'].get(_KIND, 'no slice')} with "
+        f"{node['NodeManagerAddress']} of {_kind_of(node['Labels'])} with "
         f"{node['Resources'].get('CPU', 0):g} CPU and {node['Resources']['TPU']:g} TPU"
         for node in held
     )
+
+
+def _kind_of(labels: Mapping[str, str]) -> str:
+    return " ".join(labels[key] for key in (_KIND, _TOPOLOGY) if key in labels) or "no slice"

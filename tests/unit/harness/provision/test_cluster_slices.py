@@ -22,9 +22,17 @@ def shape(
 
 
 def host(
-    name: str | None, number: int, *, kind: str = "v4-16", tpus: int = 4, cpus: int = 8
+    name: str | None,
+    number: int,
+    *,
+    kind: str = "v4-16",
+    topology: str | None = None,
+    tpus: int = 4,
+    cpus: int = 8,
 ) -> dict[str, Any]:
     labels = {"ray.io/tpu-pod-type": kind}
+    if topology is not None:
+        labels["ray.io/tpu-topology"] = topology
     if name is not None:
         labels |= {"ray.io/tpu-slice-name": name, "ray.io/tpu-worker-id": str(number)}
     return {
@@ -76,6 +84,17 @@ def test_hosts_come_in_the_order_of_the_slice_and_slices_that_lack_one_do_not() 
     assert names(whole_slices(there, shape(2))) == [[("b", "0"), ("b", "1")]]
 
 
+def test_slices_of_one_kind_are_told_apart_by_their_topology() -> None:
+    there = [
+        host(topology, number, kind="v6e-16", topology=topology)
+        for topology in ("2x8", "4x4")
+        for number in range(4)
+    ]
+    (hosts,) = whole_slices(there, shape(4, "v6e", "4x4"))
+    assert [each["ray.io/tpu-slice-name"] for each in hosts] == ["4x4"] * 4
+    assert {each["ray.io/tpu-topology"] for each in hosts} == {"4x4"}
+
+
 def test_a_slice_of_one_host_needs_no_name() -> None:
     (hosts,) = whole_slices([HEAD, host(None, 3, kind="v4-8")], shape(1, topology="2x2x1"))
     assert hosts == [{"ray.io/tpu-pod-type": "v4-8"}]
@@ -87,12 +106,16 @@ def test_a_slice_of_one_host_needs_no_name() -> None:
         (
             [HEAD],
             (
-                "cluster.slice: must be there as v4-16, 2 hosts with 1 CPU and 4 TPU each, got no TPU on any "
-                "of 1 nodes; start it, or name a slice that is there"
+                "cluster.slice: must be there as v4-16 2x2x2, 2 hosts with 1 CPU and 4 TPU each, got no TPU "
+                "on any of 1 nodes; start it, or name a slice that is there"
             ),
         ),
         ([HEAD, host("a", 1)], "got 1 of a; start it"),
         ([host("a", 0), host("a", 1, cpus=0)], "got 1 of a; start it"),
+        (
+            [host("a", 0, topology="4x4x1"), host("a", 1, topology="4x4x1")],
+            "got 10.0.0.0 of v4-16 4x4x1 with 8 CPU and 4 TPU; 10.0.0.1 of v4-16 4x4x1 with",
+        ),
         ([host("a", 0, kind="v4-8")], "got 10.0.0.0 of v4-8 with 8 CPU and 4 TPU; start it"),
     ],
 )
