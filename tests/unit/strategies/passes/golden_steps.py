@@ -90,10 +90,12 @@ def all_text(step: TrainGraph) -> str:
 def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) -> None:
     """What the pass of this name makes is as stored, the same each time, and leaves what it takes alone."""
     topology = topology_of(plan)
-    for each in passes_of(plan, task):
-        if each.name == name:
-            break
-        step = each.apply(step, topology)
+    passes = list(passes_of(plan, task))
+    names = [each.name for each in passes]
+    assert name in names, f"{name} is none of the plan's passes: {', '.join(names)}"
+    *earlier, each = passes[: names.index(name) + 1]
+    for one in earlier:
+        step = one.apply(step, topology)
     before = all_text(step)
     made = each.apply(step, topology)
     assert all_text(made) == all_text(each.apply(step, topology))
