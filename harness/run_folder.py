@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import sync_directory, write_json, write_text
-from harness.canonical import JsonValue, canonical_hash, json_value, slug
+from harness.canonical import JsonValue, canonical_hash, slug
 from harness.errors import StoreError, UsageError
 from harness.record_json import to_json
 from harness.records import Record
 from harness.results_file import newest_of_each, read_results, repair
+from harness.run_documents import describe, read_head
 from harness.run_layout import (
     CASES,
     CHECKPOINT,
@@ -32,9 +33,7 @@ from harness.run_layout import (
 )
 from harness.run_lock import hold, unwritable
 from harness.steps_file import Steps, write_steps
-from harness.store import read_head
 
-RUN_SCHEMA = 1
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")
 
@@ -178,7 +177,7 @@ def open_run(
         else:
             folder.run = run
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
-            _describe(path, head=head, experiment=experiment, environment=environment)
+            describe(path, head=head, experiment=experiment, environment=environment)
         folder._open_results()  # noqa: SLF001 - the other half of this constructor
         folder.records, _, _ = read_results(path / RESULTS)
     except OSError as error:
@@ -218,18 +217,3 @@ def _started_only(path: Path) -> bool:
     # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
     ours = {LOCK_FILE, EXPERIMENT, ENVIRONMENT}
     return all(item.name in ours or re.fullmatch(r"\.[\w.]+\.tmp", item.name) for item in path.iterdir())
-
-
-def _describe(
-    path: Path,
-    *,
-    head: Mapping[str, str],
-    experiment: Mapping[str, JsonValue],
-    environment: Mapping[str, JsonValue],
-) -> None:
-    import yaml
-
-    write_text(path / EXPERIMENT, yaml.safe_dump(json_value(experiment), sort_keys=False, allow_unicode=True))
-    write_json(path / ENVIRONMENT, environment)
-    # Last: a folder with this file is complete.
-    write_json(path / RUN_FILE, {"schema": RUN_SCHEMA, **head})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.canonical import JsonValue
-from harness.errors import StoreError, first_line
+from harness.errors import StoreError
+from harness.record_json import from_json
 from harness.records import Record
 from harness.results_file import read_results
-from harness.run_layout import CASES, ENVIRONMENT, EXPERIMENT, RESULTS, RUN_FILE, STEPS
+from harness.run_documents import read_environment, read_experiment, read_head
+from harness.run_layout import CASES, RESULTS, RUN_FILE, STEPS
 from harness.steps_file import Steps, read_steps
 
 
@@ -59,48 +60,23 @@ def load_run(path: Path) -> StoredRun:
         )
     head = read_head(path)
     records, n_superseded, torn = read_results(path / RESULTS)
-    environment = path / ENVIRONMENT
     return StoredRun(
         path=path,
         run=str(head.get("run")),
         spec_hash=str(head.get("spec_hash")),
         created_utc=str(head.get("created_utc")),
-        experiment=_read_yaml(path / EXPERIMENT),
-        environment=_read_mapping(environment) if environment.is_file() else {},
+        experiment=read_experiment(path),
+        environment=read_environment(path),
         records=records,
         n_superseded=n_superseded,
         torn=torn,
     )
 
 
-def read_head(path: Path) -> dict[str, JsonValue]:
-    """Read what a run folder is: its run, the hash of its experiment, and when it was made.
+def read_record(line: bytes) -> Record:
+    """Read one line of `results.jsonl`, for a reader that goes on where another line is damaged.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: for anything that is not a record this version understands; it names the field.
     """
-    return _read_mapping(path / RUN_FILE)
-
-
-def _read_mapping(path: Path) -> dict[str, JsonValue]:
-    try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} must be a JSON file written by stratbench: {error}") from None
-    if not isinstance(document, dict):
-        raise StoreError(f"{path} must hold a JSON object, got {type(document).__name__}")
-    return document
-
-
-def _read_yaml(path: Path) -> dict[str, JsonValue]:
-    import yaml
-
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise StoreError(
-            f"{path} must be a YAML file written by stratbench: {first_line(str(error))}"
-        ) from None
-    if not isinstance(document, dict):
-        raise StoreError(f"{path} must hold a mapping, got {type(document).__name__}")
-    return document
+    return from_json(line)

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness.record_json import from_json
 from harness.records import Record
-from harness.store import StoredRun, load_run
+from harness.store import StoredRun, load_run, read_record
 from reports.rows import LeftOut, Steps
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -144,7 +143,7 @@ def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:
     """One line; a damaged field that may be missing is nulled, anything else costs the line."""
     while True:
         try:
-            return from_json(line)
+            return read_record(line)
         except Exception as error:  # noqa: BLE001 - as above; a line that cannot be read is reported, whatever the reason
             damaged = str(getattr(error, "field", None) or "").split(".")[0]
             if damaged not in _NULLABLE:

@@ -1,0 +1,15 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.atomic_files import write_json
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "plan.json", {"a": float("nan")})
+    assert json.loads(path.read_text()) == {"a": None}
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": None}
+    assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]

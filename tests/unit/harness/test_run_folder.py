@@ -1,0 +1,194 @@
+"""A run folder that is made, held, appended to and taken up again."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from open_folders import EXPERIMENT, made_record, opened
+
+from harness.errors import EXIT_USAGE, StoreError, UsageError
+from harness.record_json import to_json
+from harness.records import Failure
+from harness.run_folder import RunFolder, open_run
+from harness.store import load_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunFolder]:
+    with opened(tmp_path / "run") as folder:
+        yield folder
+
+
+def test_the_default_folder_names_the_experiment(tmp_path: Path) -> None:
+    with opened(None, runs=tmp_path / "runs") as one, opened(None, runs=tmp_path / "runs") as other:
+        assert one.path.parent == tmp_path / "runs"
+        assert one.path.name == one.run
+        assert one.run.startswith("quick-start-20")
+        assert one.path != other.path
+
+
+def test_a_folder_with_results_is_left_alone_without_resume(run: RunFolder) -> None:
+    run.close()
+    with pytest.raises(UsageError, match=r"out: .* is not empty; add --resume") as caught:
+        opened(run.path)
+    assert caught.value.exit_status == EXIT_USAGE
+
+
+def test_resume_says_what_is_done_and_tries_the_rest_again(run: RunFolder) -> None:
+    run.append(made_record("a"))
+    run.append(made_record("b", status="failed", error=Failure(type="worker-died", message="m", stage="run")))
+    run.append(made_record("c", status="implausible"))
+    run.append(made_record("d", status="skipped"))
+    run.close()
+    with opened(run.path, resume=True) as again:
+        assert again.run == run.run
+        assert again.done == {("a", 0), ("c", 0)}
+        again.append(made_record("b", examples_per_s=5.0))
+        assert again.done == {("a", 0), ("b", 0), ("c", 0)}
+    stored = load_run(run.path)
+    assert [(item.case, item.status) for item in stored.records][:2] == [("a", "ok"), ("b", "ok")]
+    assert stored.n_superseded == 1
+    assert len((run.path / "results.jsonl").read_text().splitlines()) == 5
+
+
+def test_resume_of_nothing_starts_a_run(tmp_path: Path) -> None:
+    with opened(tmp_path / "new", resume=True) as folder:
+        assert folder.done == frozenset()
+
+
+def test_resume_needs_the_same_experiment(run: RunFolder) -> None:
+    run.close()
+    with pytest.raises(UsageError, match="--resume needs the same experiment"):
+        open_run(run.path, experiment={"name": "other"}, environment={}, resume=True)
+
+
+def test_resume_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="is not a run folder"):
+        opened(tmp_path, resume=True)
+    assert (tmp_path / "thesis.tex").read_text() == "x"
+
+
+def test_resume_takes_up_a_folder_whose_description_was_cut_short(run: RunFolder) -> None:
+    run.close()
+    (run.path / "run.json").unlink()
+    (run.path / "results.jsonl").unlink()
+    (run.path / ".run.json.0badcafe.tmp").write_text("{")
+    with opened(run.path, resume=True) as again:
+        again.append(made_record())
+    assert load_run(run.path).run == again.run
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_last_line_is_put_aside_and_nothing_else(run: RunFolder, cut: int) -> None:
+    run.append(made_record("a"))
+    run.append(made_record("b"))
+    run.close()
+    torn = to_json(made_record("c")).encode()[:-cut]
+    results = run.path / "results.jsonl"
+    whole = results.read_bytes()
+    results.write_bytes(whole + torn)
+
+    assert load_run(run.path).torn
+    assert results.read_bytes() == whole + torn
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("a", 0), ("b", 0)}
+        again.append(made_record("c"))
+    assert (run.path / "results.jsonl.torn").read_bytes() == torn + b"\n"
+    assert [item.case for item in load_run(run.path).records] == ["a", "b", "c"]
+
+
+def test_a_whole_line_that_lacks_its_newline_is_kept(run: RunFolder) -> None:
+    run.append(made_record("a"))
+    run.close()
+    results = run.path / "results.jsonl"
+    os.truncate(results, results.stat().st_size - 1)
+    assert [item.case for item in load_run(run.path).records] == ["a"]
+    with opened(run.path, resume=True) as again:
+        again.append(made_record("b"))
+    assert not (run.path / "results.jsonl.torn").exists()
+    assert [item.case for item in load_run(run.path).records] == ["a", "b"]
+
+
+def test_zeros_left_by_a_power_failure_are_put_aside(run: RunFolder) -> None:
+    run.append(made_record("a"))
+    run.close()
+    results = run.path / "results.jsonl"
+    results.write_bytes(results.read_bytes() + b"\0" * 64 + b"\n")
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("a", 0)}
+    assert results.read_bytes().count(b"\0") == 0
+
+
+def test_damage_in_the_middle_is_an_error_that_names_the_line(run: RunFolder) -> None:
+    run.append(made_record("a"))
+    run.close()
+    results = run.path / "results.jsonl"
+    results.write_bytes(b"oops\n" + results.read_bytes())
+    with pytest.raises(StoreError, match=r"results\.jsonl line 1: "):
+        load_run(run.path)
+    with pytest.raises(StoreError, match=r"results\.jsonl line 1: "):
+        opened(run.path, resume=True)
+    # The failed opening lets go of the folder.
+    results.write_text("")
+    opened(run.path, resume=True).close()
+
+
+def _hold(path: str, held: Any, release: Any) -> None:
+    with open_run(Path(path), experiment=EXPERIMENT, environment={}):
+        held.set()
+        release.wait(30)
+
+
+def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(str(tmp_path / "run"), held, release))
+    other.start()
+    try:
+        assert held.wait(30)
+        with pytest.raises(UsageError, match="in use by another run"):
+            opened(tmp_path / "run", resume=True)
+    finally:
+        release.set()
+        other.join(30)
+    opened(tmp_path / "run", resume=True).close()
+
+
+def test_a_path_that_cannot_be_a_folder_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="out: the run folder must be writable"):
+        opened(tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_a_usage_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="out: the run folder must be writable"):
+        opened(tmp_path / "run")
+
+
+def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.append(made_record("a"))
+    write = os.write
+    room = [10]
+
+    def write_until_full(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        n_written = write(descriptor, data[: room[0]])
+        room[0] -= n_written
+        return n_written
+
+    monkeypatch.setattr("harness.run_folder.os.write", write_until_full)
+    with pytest.raises(StoreError, match="must take another line, got No space left on device"):
+        run.append(made_record("b"))
+    monkeypatch.undo()
+    run.append(made_record("c"))
+    stored = load_run(run.path)
+    assert ([item.case for item in stored.records], stored.torn) == (["a", "c"], False)
