@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.links import WorkerLink
-from harness.provision.connection import Connection, Slice
+from harness.provision.connection import CONNECTION_KEYS, Connection, Slice
 from harness.spec import Cluster
 
 if TYPE_CHECKING:
     from harness.spec_model import ClusterSection
 
-_AROUND_KEYS = ("address", "token_file", "data_network", "placement")
-_CONNECTION_KEYS = (*_AROUND_KEYS, "slice")
+# A slice is more than a variable holds.
+_AROUND_KEYS = tuple(key for key in CONNECTION_KEYS if key != "slice")
 
 
 def cluster_from(section: ClusterSection) -> Cluster:
@@ -47,7 +47,11 @@ def cluster_from(section: ClusterSection) -> Cluster:
 
 
 def _refuse_devices(cluster: Cluster) -> None:
-    """Refuse devices that a provider's workers cannot have."""
+    """Refuse devices that a provider's workers cannot have.
+
+    Raises:
+        UsageError: there is one.
+    """
     from harness.provision.registry import PROVIDERS
 
     for name in cluster.provider:
@@ -61,7 +65,11 @@ def _refuse_devices(cluster: Cluster) -> None:
 
 
 def _refuse_links(cluster: Cluster) -> None:
-    """Refuse limits of links that no case can have."""
+    """Refuse limits of links that no case can have.
+
+    Raises:
+        UsageError: a provider cannot limit links, or no case has the worker.
+    """
     from harness.provision.registry import PROVIDERS
 
     unable = [name for name in cluster.provider if not PROVIDERS[name].shapes_links]
@@ -104,7 +112,7 @@ def connection_from(section: ClusterSection) -> Connection:
             field="cluster.provider",
         )
     if "cluster" not in section.provider:
-        given = next((key for key in _CONNECTION_KEYS if key in section.model_fields_set), None)
+        given = next((key for key in CONNECTION_KEYS if key in section.model_fields_set), None)
         if given is not None:
             raise UsageError(
                 f"is of the cluster provider, got it with {', '.join(section.provider)}; drop it, or take "
@@ -122,7 +130,11 @@ def connection_from(section: ClusterSection) -> Connection:
 
 
 def _refuse_slice(section: ClusterSection) -> None:
-    """Refuse a TPU slice for workers that cannot be on one."""
+    """Refuse a TPU slice for workers that cannot be on one.
+
+    Raises:
+        UsageError: for another device, or a placement that puts workers beside each other.
+    """
     if section.slice is None:
         return
     if set(section.device) != {"tpu"}:

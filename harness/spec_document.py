@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from harness import links
 from harness.canonical import JsonValue, canonical_hash
-from harness.provision.connection import NO_CLUSTER, Connection
+from harness.provision.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.refs import Scalar
 from harness.spec import CaseFilter, Checkpoints, Cluster, ExperimentSpec
 
@@ -66,14 +66,11 @@ def _cluster_document(cluster: Cluster) -> dict[str, JsonValue]:
 
 def _connection_document(connection: Connection) -> dict[str, JsonValue]:
     """What differs from no cluster."""
-    document: dict[str, JsonValue] = {}
-    for key in ("address", "token_file", "data_network", "placement"):
-        value = getattr(connection, key)
-        if value != getattr(NO_CLUSTER, key):
-            document[key] = str(value)
-    if connection.slice is not None:
-        document["slice"] = dataclasses.asdict(connection.slice)
-    return document
+    return {
+        key: dataclasses.asdict(value) if isinstance(value, Slice) else str(value)
+        for key in CONNECTION_KEYS
+        if (value := getattr(connection, key)) != getattr(NO_CLUSTER, key)
+    }
 
 
 def _checkpoint_document(checkpoint: Checkpoints) -> JsonValue:

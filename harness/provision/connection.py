@@ -1,5 +1,6 @@
 """How a Ray cluster that is there already is reached, and how workers lie on its nodes."""
 
+import dataclasses
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Connection:
 
 
 NO_CLUSTER = Connection()
+CONNECTION_KEYS = tuple(item.name for item in dataclasses.fields(Connection))
+"""What an experiment's `cluster` section may say of a connection."""
 
 
 def is_address(text: str) -> bool:

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
+from harness.provision.connection import NO_CLUSTER, Connection, Slice
 from harness.provision.registry import PROVIDERS
 from harness.refs import StrategyRef, WorkloadRef
 from harness.resolve import load_experiment, resolve
@@ -115,6 +116,18 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
 def test_the_hash_sees_every_change(setting: str) -> None:
     changed = load_experiment("quickstart", settings=[setting])
     assert spec_hash(changed) != spec_hash(load_experiment("quickstart"))
+
+
+def test_every_key_of_a_connection_is_part_of_the_experiment() -> None:
+    values = (*_CLUSTER.values(), Path("token"), "pack", Slice(accelerator="v4", topology="2x2x2"))
+    keys = (*_CLUSTER, "token_file", "placement", "slice")
+    assert {*keys} == {item.name for item in fields(Connection)}
+    plain = resolve(_MINIMAL)
+    changed = [
+        replace(plain, connection=replace(NO_CLUSTER, **{key: value}))
+        for key, value in zip(keys, values, strict=True)
+    ]
+    assert len({spec_hash(spec) for spec in [plain, *changed]}) == len(keys) + 1
 
 
 def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
