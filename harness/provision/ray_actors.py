@@ -16,6 +16,10 @@ from harness.provision.ray_client import while_up
 from harness.worker.actor import Worker
 from harness.worker.replies import CutOff, Died, JobError, Silent
 
+ANSWER_MARGIN_S = 5.0
+"""Between an actor's own deadline and the driver's."""
+CHECK_S = 1.0
+"""Between two looks at Ray itself, whose end no reference tells."""
 _CONCURRENT_CALLS = 8
 _KILLED_S = 5.0
 

@@ -14,6 +14,8 @@ from harness.provision.failures import Awaited
 from harness.provision.files import Files, SharedFiles
 from harness.provision.hosts import Hosts
 from harness.provision.ray_actors import (
+    ANSWER_MARGIN_S,
+    CHECK_S,
     ActorHandle,
     Preload,
     Seat,
@@ -27,9 +29,6 @@ from harness.provision.ray_actors import (
 from harness.provision.ray_processes import RayProcessSet
 from harness.worker.actor import WorkerFacts
 from harness.worker.replies import Silent
-
-_MARGIN_S = 5.0  # between an actor's own deadline and the driver's
-_CHECK_S = 1.0  # between two looks at Ray itself, whose end no reference tells
 
 
 class RayCluster:
@@ -163,9 +162,9 @@ class RayCluster:
     ) -> list[object]:
         pending = {ask(self._actors[worker], worker): worker for worker in range(n_workers)}
         replies: dict[int, object] = {}
-        limit_s = time.monotonic() + timeout_s + _MARGIN_S
+        limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
         while pending and time.monotonic() < limit_s and self._hosts.is_up():
-            for reference in ready(list(pending), len(pending), _CHECK_S, self._hosts):
+            for reference in ready(list(pending), len(pending), CHECK_S, self._hosts):
                 replies[pending.pop(reference)] = fetch(reference, self._hosts)
             failed = failures_of_hosts(self._hosts, pending.values())
             replies.update(failed)

@@ -10,6 +10,8 @@ from harness.provision.failures import Awaited
 from harness.provision.files import Files
 from harness.provision.hosts import Hosts
 from harness.provision.ray_actors import (
+    ANSWER_MARGIN_S,
+    CHECK_S,
     ActorHandle,
     failure_of,
     failures_of_hosts,
@@ -20,9 +22,7 @@ from harness.provision.ray_actors import (
 from harness.worker.door import Door
 from harness.worker.replies import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
 
-_MARGIN_S = 5.0  # between an actor's own deadline and the driver's
 _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
-_CHECK_S = 1.0  # between two looks at Ray itself, whose end no reference tells
 _KNOCK_S = 5.0  # between two looks whether workers reach each other
 _KNOCK_WAIT_S = 4.0  # so long that a busy machine answers
 
@@ -111,7 +111,7 @@ class RayProcessSet:
         """Collect results and failures by worker; after a failure that explains itself the rest is left."""
         results: dict[int, object] = {}
         failed: dict[int, object] = {}
-        limit_s = time.monotonic() + timeout_s + _MARGIN_S
+        limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
         knock_s = time.monotonic() + _KNOCK_S
         while pending and time.monotonic() < limit_s:
             if not self._hosts.is_up():
@@ -123,7 +123,7 @@ class RayProcessSet:
             if any(_is_a_cause(value) for value in failed.values()):
                 return results, failed
             left_s = max(0.0, limit_s - time.monotonic())
-            for reference in ready(list(pending), 1, min(_CHECK_S, left_s), self._hosts):
+            for reference in ready(list(pending), 1, min(CHECK_S, left_s), self._hosts):
                 worker = pending.pop(reference)
                 reply = fetch(reference, self._hosts)
                 value = unpack_answer(reply.payload) if isinstance(reply, Answer) else reply
@@ -143,7 +143,7 @@ class RayProcessSet:
             for worker, actor in enumerate(self._actors)
         }
         found: dict[int, CutOff] = {}
-        for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + _CHECK_S, self._hosts):
+        for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + CHECK_S, self._hosts):
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
                 found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
