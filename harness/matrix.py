@@ -8,12 +8,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.errors import UsageError
 from harness.links import Limits, WorkerLinks, limits_of, other_keys
 from harness.refs import Scalar, StrategyRef, WorkloadRef
 from harness.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
+
+if TYPE_CHECKING:
+    from harness.provision.base import Device
 
 _ALONE = ("single", "tf-one-device")
 _BATCH_SIZE = "batch_size"
@@ -24,7 +28,7 @@ class Site:
     """Workers of one kind, as one provider has them; cores and memory of each."""
 
     provider: str
-    device: str
+    device: Device
     cores_per_worker: int
     memory_bytes: int
     image: str | None
@@ -50,7 +54,7 @@ class Case:
     workload: WorkloadRef
     strategy: StrategyRef
     provider: str
-    device: str
+    device: Device
     workers: int
     replicas: int
     cores_per_worker: int

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from harness.captures import Captures, Job
 from harness.case_runner import CHECK_STEPS
@@ -15,7 +14,7 @@ from harness.matrix import Slot
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.options import RunOptions
 from harness.progress import Progress
-from harness.provision.base import Cluster, ClusterShape, Device
+from harness.provision.base import Cluster, ClusterShape
 from harness.provision.registry import PROVIDERS
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
@@ -112,7 +111,7 @@ class _Sites:
         shape = ClusterShape(
             workers=max(slot.case.workers for slot in slots),
             replicas_per_worker=max(slot.case.replicas for slot in slots),
-            device=cast("Device", site.device),
+            device=site.device,
             cores_per_worker=site.cores_per_worker,
             memory_bytes=site.memory_bytes,
             image=site.image,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from harness.links import WorkerLinks
 from harness.provision.connection import NO_CLUSTER, Connection
 from harness.refs import StrategyRef, WorkloadRef
+
+if TYPE_CHECKING:
+    from harness.provision.base import Device
 
 BatchRule = Literal["global", "per-replica"]
 
@@ -20,7 +23,7 @@ class Cluster:
     provider: tuple[str, ...]
     workers: tuple[int, ...]
     replicas_per_worker: tuple[int, ...]
-    device: tuple[str, ...]
+    device: tuple[Device, ...]
     cores_per_worker: tuple[int, ...]
     memory_per_worker_bytes: tuple[int, ...]
     image: tuple[str | None, ...]
@@ -57,7 +60,7 @@ class CaseFilter:
     provider: str | None = None
     workers: int | None = None
     replicas_per_worker: int | None = None
-    device: str | None = None
+    device: Device | None = None
     cores_per_worker: int | None = None
     memory_per_worker_bytes: int | None = None
 

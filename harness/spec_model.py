@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import UsageError, suggestion
 from harness.links import MOST_MBIT
+from harness.provision.base import Device
 from harness.provision.connection import Accelerator, Placement, is_address, is_network
 from harness.provision.registry import PROVIDERS
 
@@ -108,7 +109,7 @@ _Count: TypeAlias = Annotated[int, Field(ge=1)]
 _Index: TypeAlias = Annotated[int, Field(ge=0)]
 _Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
 _Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
-_Device: TypeAlias = Annotated[str, BeforeValidator(_device)]
+_Device: TypeAlias = Annotated[Device, BeforeValidator(_device)]
 _Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
 _Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 _Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
