@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 
 
 def check_experiment(spec: ExperimentSpec) -> None:
-    """Check every workload and strategy of an experiment.
+    """Check every workload and strategy of an experiment, and its workers against the slice they are on.
 
     Raises:
-        UsageError: for the first that is not known or has a wrong parameter, with its place in the list.
+        UsageError: for the first that is not known or has a wrong parameter, with its place in the list; or
+            the slice is none that there is, or has no host for each worker.
     """
     for index, workload in enumerate(spec.workloads):
         _check_workload(workload, field=f"workloads[{index}]")
     _check_strategies(spec)
+    if spec.connection.slice is not None:
+        from harness.provision.tpu_slices import require_hosts
+
+        require_hosts(spec.connection.slice, spec.cluster.workers, spec.cluster.replicas_per_worker)
 
 
 def check_target(target: Target) -> None:

@@ -13,7 +13,6 @@ from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
 from harness.provision.ray_settings import chatter_in, ray_environment
 from harness.provision.reaper import PREFIX, reap, run_folder
-from harness.provision.tpu_slices import require_hosts
 
 if TYPE_CHECKING:
     from harness.provision.cluster_hosts import ClusterHosts
@@ -55,7 +54,6 @@ class ClusterProvider:
         See `Provider.start`.
 
         Raises:
-            UsageError: workers are not as many as the hosts of the TPU slice that they are to be on.
             ProvisionError: it does not answer, lacks room or devices, or its nodes have other code.
         """
         started_s = time.monotonic()
@@ -66,7 +64,6 @@ class ClusterProvider:
             token = _token_file(shape.connection)
             stack.enter_context(ray_environment(own, token))
             stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
-            require_hosts(shape)
             head = stack.enter_context(_connected(shape.connection))
 
             from harness.provision.cluster_hosts import ClusterHosts

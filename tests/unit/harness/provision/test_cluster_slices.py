@@ -1,24 +1,40 @@
 """Which TPU slices a run's workers can be on, and in which words it is told that there is none."""
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from harness.errors import UsageError
+from harness.names import check_experiment
 from harness.provision.base import ClusterShape
 from harness.provision.cluster_room import actor_options
 from harness.provision.cluster_slices import whole_slices
 from harness.provision.connection import Accelerator, Connection, Slice
 from harness.provision.failures import ProvisionError
-from harness.provision.tpu_slices import facts_of, require_hosts
+from harness.provision.tpu_slices import facts_of
+from harness.resolve import resolve
+from harness.spec import ExperimentSpec
 
 
-def shape(
-    workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2", replicas: int = 1
-) -> ClusterShape:
+def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:
     wanted = Connection(address="head:10001", slice=Slice(accelerator=accelerator, topology=topology))
-    return ClusterShape(workers=workers, replicas_per_worker=replicas, device="tpu", connection=wanted)
+    return ClusterShape(workers=workers, device="tpu", connection=wanted)
+
+
+def on_slice(**cluster: Any) -> ExperimentSpec:
+    section = {
+        "provider": "cluster",
+        "address": "head:10001",
+        "device": "tpu",
+        "workers": 2,
+        "slice": {"accelerator": "v4", "topology": "2x2x2"},
+    }
+    return resolve(
+        {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps"], "cluster": section | cluster}
+    )
 
 
 def host(
@@ -60,22 +76,36 @@ def test_slices_have_the_hosts_that_ray_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "told"),
+    ("cluster", "told"),
     [
-        (shape(4), "cluster.workers", "must be 2 for a v4 slice 2x2x2, one on each of its hosts, got 4; set"),
         (
-            shape(2, replicas=5),
-            "cluster.replicas_per_worker",
-            "must be at most 4 for a v4 slice 2x2x2, the chips",
+            {"workers": [2, 4]},
+            "cluster.workers: must be 2 for a v4 slice 2x2x2, one on each of its hosts, got 4; set",
         ),
-        (shape(2, topology="2x2x3"), "cluster.slice.topology", "must be one that v4 comes in, got 2x2x3; "),
+        (
+            {"replicas_per_worker": [1, 5]},
+            "cluster.replicas_per_worker: must be at most 4 for a v4 slice 2x2x2, the chips",
+        ),
+        (
+            {"slice": {"accelerator": "v4", "topology": "2x2x3"}},
+            "cluster.slice.topology: must be one that v4 comes in, got 2x2x3; ",
+        ),
     ],
 )
-def test_what_no_slice_has_is_a_mistake_in_the_experiment(asked: ClusterShape, field: str, told: str) -> None:
+def test_what_no_slice_has_is_refused_before_anything_is_started(cluster: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)) as raised:
-        require_hosts(asked)
-    assert raised.value.field == field
+        check_experiment(on_slice(**cluster))
     assert "\n" not in str(raised.value)
+
+
+def test_a_check_leaves_it_to_the_provider_to_import_ray() -> None:
+    code = (
+        "import sys; from harness.provision import tpu_slices; "
+        "from harness.provision.connection import Slice; "
+        "tpu_slices.require_hosts(Slice(accelerator='v4', topology='2x2x2'), [1, 2], [4]); "
+        "print('ray' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"False\n"
 
 
 def test_hosts_come_in_the_order_of_the_slice_and_slices_that_lack_one_do_not() -> None:
