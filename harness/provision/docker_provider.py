@@ -20,7 +20,7 @@ from harness.provision.container_events import ContainerEvents
 from harness.provision.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
 from harness.provision.devices import host_devices, seen_by_worker, shared_out
 from harness.provision.engine import GONE, engine, require_room, worker_image
-from harness.provision.failures import ProvisionError
+from harness.provision.failures import HOST_LOG, ProvisionError
 from harness.provision.local import core_sets
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables
 from harness.provision.ray_settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
@@ -92,6 +92,7 @@ class DockerProvider:
                         **seen_by_worker(shape.device, limits[worker].devices),
                     },
                     log=log_dir / f"zygote-{worker}.log",
+                    host_log=log_of_host(log_dir, f"worker-{worker}"),
                     folder=place.current,
                     has_door=True,
                 )
@@ -288,10 +289,11 @@ class _Containers:
             list(pool.map(self._keep_logs_and_remove, nodes))
 
     def _keep_logs_and_remove(self, node: Node) -> None:
-        kept = self._log_dir / "ray" / node.role
+        output = log_of_host(self._log_dir, node.role)
+        kept = output.parent
         with suppress(*GONE):
             kept.mkdir(parents=True, exist_ok=True)
-            with (kept / "output.log").open("ab") as file:
+            with output.open("ab") as file:
                 file.write(node.container.logs())
             for log in sorted(self._place.ray_folder(node.role).glob("session_2*/logs/*")):
                 if log.is_file() and log.stat().st_size:
@@ -316,6 +318,11 @@ class _Containers:
                     "on with --resume"
                 )
             time.sleep(_POLL_S)
+
+
+def log_of_host(log_dir: Path, role: str) -> Path:
+    """Where the output of a container is kept when it is removed, beside Ray's logs of it."""
+    return log_dir / "ray" / role / HOST_LOG
 
 
 def _refuse_system_folders(folders: Sequence[Path]) -> None:

@@ -12,6 +12,8 @@ N_LOG_LINES = 60
 USER_ERROR = "user-error"
 """Kind of a failure that the user's own file or option caused."""
 HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
+HOST_LOG = "output.log"
+"""Name of what is kept of a worker's host, in a folder of its own."""
 _LOG_TAIL_BYTES = 16384
 
 
@@ -152,7 +154,14 @@ def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:
 def _where_to_look(awaited: Awaited) -> str:
     if not awaited.is_log_kept:
         return "--debug shows the end of its log"
-    return f"see {awaited.log.name if awaited.log else 'its log'}, then repeat the case with --resume"
+    log = awaited.log
+    if log is None:
+        where = "its log"
+    elif log.name == HOST_LOG:
+        where = "/".join(log.parts[-3:])  # each host has one
+    else:
+        where = log.name
+    return f"see {where}, then repeat the case with --resume"
 
 
 def _add_log(error: CaseError, log: Path | None) -> None:

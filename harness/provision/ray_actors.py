@@ -57,6 +57,7 @@ class Seat:
         folder: current one of its processes, None for the actor's own.
         log: where the driver finds what its zygote says. remote_log: where the zygote writes that, if it is
             another place.
+        host_log: where the provider keeps what the worker's host says, if it does, once that is removed.
         has_door: whether other workers look whether they reach it.
     """
 
@@ -65,6 +66,7 @@ class Seat:
     environment: Mapping[str, str]
     log: Path
     remote_log: Path | None = None
+    host_log: Path | None = None
     folder: Path | None = None
     has_door: bool = False
 

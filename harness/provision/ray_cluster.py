@@ -28,7 +28,7 @@ from harness.provision.ray_actors import (
 )
 from harness.provision.ray_processes import RayProcessSet
 from harness.worker.actor import WorkerFacts
-from harness.worker.replies import Silent
+from harness.worker.replies import Died, Silent
 
 
 class RayCluster:
@@ -151,7 +151,9 @@ class RayCluster:
         if isinstance(reply, WorkerFacts):
             return reply
         self._files.take(len(self._actors))
-        log = self._seats[worker].log
+        seat = self._seats[worker]
+        # A host that has ended took with it what was to write the worker's own log.
+        log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
         waited_s = time.monotonic() - self._started_s
         raise failure_of(
             reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")
