@@ -25,10 +25,17 @@ _BATCH_SIZE = "batch_size"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """Workers of one kind, as one provider has them; cores and memory of each."""
+    """Workers of one kind, as one provider has them; cores and memory of each.
+
+    Attributes:
+        replicas: devices of each worker; None for CPUs, which replicas share. Workers keep their devices from
+            case to case, so that the largest shape in workers and the largest in replicas would take together
+            more than any case needs.
+    """
 
     provider: str
     device: Device
+    replicas: int | None
     cores_per_worker: int
     memory_bytes: int
     image: str | None
@@ -87,6 +94,7 @@ class Case:
         return Site(
             provider=self.provider,
             device=self.device,
+            replicas=None if self.device == "cpu" else self.replicas,
             cores_per_worker=self.cores_per_worker,
             memory_bytes=self.memory_bytes,
             image=self.image,

@@ -126,7 +126,7 @@ STRATEGIES = (
         strategy_class="exact",
         layout=sharded.sharded_update,
         params=sharded.PARAMS,
-        refuses=sharded.refuse_transport,
+        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="tf-one-device",
@@ -174,8 +174,9 @@ STRATEGIES = (
         refuses=baselines.refuse_uneven_work,
     ),
 )
-KNOBS = {p.name: p for strategy in STRATEGIES for p in strategy.params}
-"""What passes read of any plan, so that a name means the same whoever declares it."""
+KNOBS = {p.name: p for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices))}
+"""What passes read of any plan, so that a name means the same whoever declares it; a strategy may allow fewer
+words."""
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 

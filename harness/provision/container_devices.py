@@ -1,21 +1,18 @@
-"""How containers are given accelerators, and what the engine of this host needs for it."""
+"""How containers are given GPUs, and what the engine of this host needs for it."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from docker.types import DeviceRequest
 
-from harness.provision.base import Device
 from harness.provision.failures import ProvisionError
 
 _HOOK = "nvidia-container-runtime-hook"
 _CDI_GPU = "nvidia.com/gpu="
 # Compute is CUDA, utility is nvidia-smi.
 _CAPABILITIES = [["gpu", "compute", "utility"]]
-_VFIO = "/dev/vfio/vfio"  # opens the groups beside it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +41,22 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
     )
 
 
-def lack_of_toolkit(toolkit: Toolkit) -> ProvisionError | None:
-    """What containers lack to be given GPUs, if anything."""
-    if toolkit.has_runtime or toolkit.cdi:
+def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | None:
+    """What containers lack to be given GPUs, if anything.
+
+    Args:
+        gpus: UUIDs of those that are to be given.
+    """
+    if toolkit.has_runtime or toolkit.cdi.issuperset(map(_name, gpus)):
         return None
+    if toolkit.cdi:
+        return ProvisionError(
+            "docker: the engine must know GPUs by UUID where it has no runtime of NVIDIA's, got "
+            f"{', '.join(sorted(toolkit.cdi))}",
+            way_out="run `nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml` "
+            "and start the engine anew, or use --provider local",
+            field="cluster.device",
+        )
     return ProvisionError(
         "docker: the engine must have NVIDIA's container toolkit to hand out GPUs, got neither its runtime "
         "nor devices of nvidia.com",
@@ -57,18 +66,18 @@ def lack_of_toolkit(toolkit: Toolkit) -> ProvisionError | None:
     )
 
 
-def device_arguments(device: Device, own: Sequence[str], toolkit: Toolkit) -> dict[str, object]:
-    """Arguments of the engine's `create` by which a container sees its own devices and no others.
+def device_arguments(own: Sequence[str], toolkit: Toolkit) -> dict[str, object]:
+    """Arguments of the engine's `create` by which a container sees its own GPUs and no others.
 
     Args:
-        own: UUIDs of GPUs, or device nodes of TPUs.
+        own: their UUIDs, of which `lack_of_toolkit` finds nothing to lack.
     """
-    if device == "gpu":
-        by_name = [f"{_CDI_GPU}{uuid}" for uuid in own]
-        if not toolkit.has_runtime and toolkit.cdi.issuperset(by_name):
-            return {"device_requests": [DeviceRequest(driver="cdi", device_ids=by_name)]}
+    if not own:
+        return {}
+    if toolkit.has_runtime:
         return {"device_requests": [DeviceRequest(device_ids=list(own), capabilities=_CAPABILITIES)]}
-    if device == "tpu":
-        nodes = [*own, *([_VFIO] if any(Path(node).parent == Path(_VFIO).parent for node in own) else [])]
-        return {"devices": [f"{node}:{node}:rw" for node in nodes]}
-    return {}
+    return {"device_requests": [DeviceRequest(driver="cdi", device_ids=[_name(uuid) for uuid in own])]}
+
+
+def _name(uuid: str) -> str:
+    return f"{_CDI_GPU}{uuid}"

@@ -83,8 +83,7 @@ class Limits:
     """What a container may use; None is all there is.
 
     Attributes:
-        devices: accelerators, see `devices.shared_out`. arguments: of the engine's `create`, by which it gets
-            them.
+        devices: UUIDs of its GPUs. arguments: of the engine's `create`, by which it gets them.
     """
 
     cores: tuple[int, ...] | None = None

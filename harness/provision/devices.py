@@ -6,7 +6,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,9 +19,8 @@ _LIST_GPUS = ("--query-gpu=uuid,name", "--format=csv,noheader")
 _LIST_S = 30.0
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 _GOOGLE = "0x1ae0"  # of PCI vendors
-# How libtpu is told that a process has a part of a host's chips: by their shape. Source: Ray's
-# TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
-_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
+_MEND = "mend the driver's installation"
+_NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,26 +38,32 @@ class HostDevices:
     Attributes:
         has_driver: whether there is a trace of NVIDIA's driver.
         gpus: those that this process may use. n_hidden: others, which CUDA_VISIBLE_DEVICES keeps from it.
-        gpu_trouble: why GPUs could not be listed although there is a driver; None if they were.
-        tpus: device nodes, one for each chip.
+        gpu_trouble: why it is not known which GPUs those are although there is a driver; None if it is.
+        gpu_way_out: of that.
+        tpus: device nodes, one for each chip, in the order in which libtpu counts chips.
     """
 
     has_driver: bool = False
     gpus: tuple[Gpu, ...] = ()
     n_hidden: int = 0
     gpu_trouble: str | None = None
+    gpu_way_out: str = _MEND
     tpus: tuple[str, ...] = ()
 
 
 def host_devices(
-    root: Path = Path("/"), *, nvidia_smi: str = "nvidia-smi", mask: str | None = None
+    root: Path = Path("/"),
+    *,
+    nvidia_smi: str = "nvidia-smi",
+    mask: str | None = None,
+    order: str | None = None,
 ) -> HostDevices:
     """Look for the accelerators of this host.
 
     Args:
         root: of its file system.
         nvidia_smi: the driver's own program that lists GPUs.
-        mask: what CUDA_VISIBLE_DEVICES says; None for what the environment has.
+        mask, order: what CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say; None for what the environment has.
     """
     tpus = tuple(_tpu_nodes(root))
     if not any((root / trace).exists() for trace in _NVIDIA_TRACES):
@@ -77,7 +82,13 @@ def host_devices(
         return HostDevices(has_driver=True, gpu_trouble=f"from nvidia-smi: {told or 'an error'}", tpus=tpus)
     rows = [line.partition(",") for line in listed.stdout.splitlines() if line.startswith("GPU-")]
     gpus = [Gpu(uuid=uuid.strip(), name=name.strip()) for uuid, _, name in rows]
-    shown = _unmasked(gpus, os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask)
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
+    order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
+    unclear = _unclear(gpus, mask, order)
+    if unclear is not None:
+        trouble = f"CUDA_VISIBLE_DEVICES={mask}, {unclear}"
+        return HostDevices(has_driver=True, gpu_trouble=trouble, gpu_way_out=_NAME_UUIDS, tpus=tpus)
+    shown = _unmasked(gpus, mask)
     return HostDevices(has_driver=True, gpus=shown, n_hidden=len(gpus) - len(shown), tpus=tpus)
 
 
@@ -100,7 +111,7 @@ def lack_of_tensorflow(device: Device) -> ProvisionError | None:
     wanted, way_out = {
         "cpu": (None, ""),
         "gpu": ("tensorflow", "run `make setup DEVICE=gpu` with a fresh .venv"),
-        "tpu": ("tensorflow-tpu", "use --provider docker and `make image TARGET=tpu`"),
+        "tpu": ("tensorflow-tpu", "use --provider cluster with nodes of `make image TARGET=tpu`"),
     }[device]
     others = [name for name in _DISTRIBUTIONS if name != wanted and _is_installed(name)]
     if wanted is None or (_is_installed(wanted) and not others):
@@ -113,20 +124,23 @@ def lack_of_tensorflow(device: Device) -> ProvisionError | None:
     )
 
 
+def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
+    """Which of this host's devices each worker gets; it is not looked at for CPUs. See `shared_out`."""
+    return ((),) * shape.workers if shape.device == "cpu" else shared_out(host_devices(), shape)
+
+
 def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
     """Which devices each worker gets, as many as it has replicas; no two workers share one.
 
     Returns:
-        UUIDs of GPUs or device nodes of TPUs by worker; empty for CPUs.
+        UUIDs of GPUs, or indices of TPU chips as libtpu counts them, by worker.
     Raises:
         ProvisionError: the host lacks them, or has too few.
     """
-    if shape.device == "cpu":
-        return ((),) * shape.workers
     lacking = lack(found, shape.device)
     if lacking is not None:
         raise lacking
-    held = [gpu.uuid for gpu in found.gpus] if shape.device == "gpu" else list(found.tpus)
+    held = [gpu.uuid for gpu in found.gpus] if shape.device == "gpu" else _indices(found.tpus)
     each = shape.replicas_per_worker
     if shape.workers * each > len(held):
         hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
@@ -137,22 +151,6 @@ def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...]
             field="cluster.workers",
         )
     return tuple(tuple(held[worker * each : (worker + 1) * each]) for worker in range(shape.workers))
-
-
-def seen_by_worker(device: Device, own: Sequence[str]) -> Mapping[str, str]:
-    """Variables by which the processes of a worker see their own devices and no others.
-
-    Args:
-        own: its devices, see `shared_out`.
-    """
-    if device == "gpu":
-        return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
-    if device == "tpu":
-        chips = ",".join(re.sub(r"\D", "", Path(node).name) for node in own)
-        bounds = _BOUNDS.get(len(own))
-        shape = {} if bounds is None else {"TPU_CHIPS_PER_HOST_BOUNDS": bounds, "TPU_HOST_BOUNDS": "1,1,1"}
-        return {"TPU_VISIBLE_CHIPS": chips, **shape}
-    return {}
 
 
 def _is_installed(distribution: str) -> bool:
@@ -170,7 +168,7 @@ def _lack_of_gpus(found: HostDevices) -> ProvisionError | None:
     if found.has_driver:
         what, way_out = "a driver that shows none", "start this container or machine with GPUs"
     if found.gpu_trouble is not None:
-        what, way_out = found.gpu_trouble, "mend the driver's installation"
+        what, way_out = found.gpu_trouble, found.gpu_way_out
     if found.n_hidden:
         what, way_out = f"{found.n_hidden} that CUDA_VISIBLE_DEVICES hides", "unset it"
     return ProvisionError(
@@ -194,6 +192,23 @@ def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
             break
         shown += named
     return tuple(shown)
+
+
+def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | None:
+    """Why what CUDA_VISIBLE_DEVICES names cannot be found among listed GPUs, if so."""
+    names = [] if mask is None else [name.strip() for name in mask.split(",")]
+    if any(name.startswith("MIG-") for name in names):
+        return "which names parts of GPUs (MIG), of which workers get none"
+    # CUDA counts the fastest first unless told otherwise, and nvidia-smi by the bus.
+    alike = order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) <= 1
+    if not alike and any(name.isdecimal() for name in names):
+        return "which counts GPUs of several models in an order of CUDA's own"
+    return None
+
+
+def _indices(tpus: Sequence[str]) -> list[str]:
+    """Of chips by their place: the numbers of their nodes may be those of groups of the IOMMU."""
+    return [str(index) for index in range(len(tpus))]
 
 
 def _tpu_nodes(root: Path) -> list[str]:

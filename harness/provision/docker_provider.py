@@ -15,7 +15,7 @@ from harness.provision.base import ClusterShape
 from harness.provision.container_devices import device_arguments, lack_of_toolkit, toolkit_of
 from harness.provision.container_hosts import ContainerHosts, log_of_host
 from harness.provision.containers import Limits, RunPlace
-from harness.provision.devices import host_devices, seen_by_worker, shared_out
+from harness.provision.devices import devices_of_workers
 from harness.provision.engine import engine, require_room, worker_image
 from harness.provision.failures import ProvisionError
 from harness.provision.local import core_sets
@@ -80,11 +80,9 @@ class DockerProvider:
                 Seat(
                     resources={"num_cpus": 0, "resources": {containers.worker_resource(worker): 1}},
                     cores=None,  # the container has no others
-                    environment={
-                        **process_variables(folder, shape.device, _IN_CONTAINER),
-                        # Ray hides GPUs from actors that it has not given them to.
-                        **seen_by_worker(shape.device, limits[worker].devices),
-                    },
+                    environment=process_variables(
+                        folder, shape.device, _IN_CONTAINER, limits[worker].devices
+                    ),
                     log=log_dir / f"zygote-{worker}.log",
                     host_log=log_of_host(log_dir, f"worker-{worker}"),
                     folder=place.current,
@@ -112,9 +110,9 @@ def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, lis
         ProvisionError: no such image, too little room, or no such devices.
     """
     facts = client.info()
-    devices = shared_out(host_devices(), shape)
+    devices = devices_of_workers(shape)
     toolkit = toolkit_of(facts)
-    lacking = lack_of_toolkit(toolkit) if shape.device == "gpu" else None
+    lacking = lack_of_toolkit(toolkit, [uuid for own in devices for uuid in own])
     if lacking is not None:
         raise lacking
     image = worker_image(client, shape.image, shape.device)
@@ -125,7 +123,7 @@ def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, lis
             cores=cores[worker],
             memory_bytes=shape.memory_bytes,
             devices=own,
-            arguments=device_arguments(shape.device, own, toolkit),
+            arguments=device_arguments(own, toolkit),
         )
         for worker, own in enumerate(devices)
     ]

@@ -234,17 +234,17 @@ def _accelerators(found: HostDevices) -> Sequence[Check]:
     if found.gpus:
         local = lack_of_tensorflow("gpu")
         fine = Check(name="gpu-local", ok=True, detail="TensorFlow is installed with CUDA")
-        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers()]
+        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers(found)]
     return rows
 
 
-def _gpus_in_containers() -> Check:
+def _gpus_in_containers(found: HostDevices) -> Check:
     from harness.provision.container_devices import lack_of_toolkit, toolkit_of
     from harness.provision.engine import engine, worker_image
 
     try:
         with engine() as client:
-            lacking = lack_of_toolkit(toolkit_of(client.info()))
+            lacking = lack_of_toolkit(toolkit_of(client.info()), [gpu.uuid for gpu in found.gpus])
             if lacking is not None:
                 raise lacking
             worker_image(client, None, "gpu")

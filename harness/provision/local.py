@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from harness.environment import machine
 from harness.links import Limits
 from harness.provision.base import LOOPBACK, ClusterShape
-from harness.provision.devices import host_devices, lack_of_tensorflow, seen_by_worker, shared_out
+from harness.provision.devices import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.isolation import NOT_ASKED, exposed_line
 from harness.provision.process_environment import WORKER_IMPORTS, process_variables, temporary_folder
@@ -119,10 +119,9 @@ class LocalProvider:
                 Seat(
                     resources={"num_cpus": 1},
                     cores=cores[worker],
-                    environment={
-                        **process_variables(folder, shape.device, temporary_folder(folder)),
-                        **seen_by_worker(shape.device, own_devices[worker]),
-                    },
+                    environment=process_variables(
+                        folder, shape.device, temporary_folder(folder), own_devices[worker]
+                    ),
                     log=log_dir / f"zygote-{worker}.log",
                 )
                 for worker in range(shape.workers)
@@ -163,7 +162,7 @@ def _refuse_too_many(n_workers: int) -> None:
 
 
 def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
-    found = shared_out(host_devices(), shape)
+    found = devices_of_workers(shape)
     lacking = lack_of_tensorflow(shape.device)
     if lacking is not None:
         raise lacking

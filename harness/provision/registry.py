@@ -54,13 +54,13 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
     "docker": Provider(
         summary="A container for each worker on this host, with cores, memory and a network of its own",
-        devices=("cpu", "gpu", "tpu"),
+        devices=("cpu", "gpu"),
         shapes_links=True,
         open=_docker,
     ),
     "cluster": Provider(
         summary="Nodes of a Ray cluster that is there already, at cluster.address",
-        devices=("cpu", "tpu"),
+        devices=("cpu", "gpu", "tpu"),
         shapes_links=False,
         open=_cluster,
     ),

@@ -1,6 +1,7 @@
 """Sharded updates: which replica updates which variable or part, so that all own nearly as many bytes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from strategies.builders import all_reduce
 from strategies.builders.base import Param, Params
@@ -10,7 +11,11 @@ from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)
-PARAMS = (MIN_BYTES, BUCKET_BYTES, all_reduce.TRANSPORT, *KNOBS)
+# NCCL would want all sums in one order, and owners begin their own.
+TRANSPORT = replace(
+    all_reduce.TRANSPORT, choices=tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
+)
+PARAMS = (MIN_BYTES, BUCKET_BYTES, TRANSPORT, *KNOBS)
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -46,13 +51,6 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         told = owned is not None and v.gradient_shared and not v.sparse
         made.append(node.model_copy(update={"whole_gradient": told}))
     return made
-
-
-def refuse_transport(topology: Topology, params: Params) -> str | None:
-    """Why a transport cannot be had for owners' sums, if so."""
-    if params.get("transport") == "nccl":
-        return "transport=nccl takes sums that all replicas begin in one order, got owners' own; use auto"
-    return all_reduce.refuse_transport(topology, params)
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:

@@ -24,30 +24,30 @@ def bucket_all_reduce(
     Args:
         values: tensors of one type, of these static shapes.
         group: (members, group key).
-        keys: an instance key for each piece; pieces travel at the same time, but for `IN_ORDER`.
+        keys: an instance key for each piece; pieces travel at the same time. One for `IN_ORDER`.
         hint: TensorFlow's implementation, `auto`, `ring` or `nccl`.
     Returns:
         the sums, in the shapes of the values.
     """
+    assert len(keys) == 1 or hint != IN_ORDER
     flat = [tf.reshape(value, [-1]) for value in values]
     buffer = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
     sizes = [_n_elements(shape) for shape in shapes]
     pieces = _pieces(sum(sizes), len(keys))
     parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
-    summed: list[tf.Tensor] = []
-    for part, key in zip(parts, keys, strict=True):
-        with tf.control_dependencies(summed[-1:] if hint == IN_ORDER else []):
-            total = tf.raw_ops.CollectiveReduceV2(
-                input=part,
-                group_size=group[0],
-                group_key=group[1],
-                instance_key=key,
-                ordering_token=[],
-                merge_op="Add",
-                final_op="Id",
-                communication_hint=hint,
-            )
-        summed.append(total)
+    summed = [
+        tf.raw_ops.CollectiveReduceV2(
+            input=part,
+            group_size=group[0],
+            group_key=group[1],
+            instance_key=key,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+            communication_hint=hint,
+        )
+        for part, key in zip(parts, keys, strict=True)
+    ]
     joined = summed[0] if len(summed) == 1 else tf.concat(summed, axis=0)
     split = [joined] if len(sizes) == 1 else tf.split(joined, sizes)
     return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar
 
 from strategies.errors import StrategyError
@@ -50,7 +51,7 @@ class DenseAllReduce:
             for b in graph.boundaries
             if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
         ]
-        chosen = collectives(dense, self.buckets)
+        chosen = collectives(dense, self.buckets, hints=self.hints)
         keys = instance_keys(name for each in chosen.values() for name in each.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
@@ -165,11 +166,13 @@ def collectives(
     dense: Sequence[Boundary],
     buckets: Sequence[Sequence[str]],
     size_of: Callable[[Boundary], int] | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Collective]:
     """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
 
     Args:
         size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
+        hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
     """
     n_bytes = size_of or _n_bytes
     by_variable: dict[str, dict[str, Boundary]] = {}
@@ -178,23 +181,24 @@ def collectives(
     made: dict[str, Collective] = {}
     for i, bucket in enumerate(buckets):
         by_dtype: dict[str, list[Boundary]] = {}
+        limit = 1 if any(hints.get(variable) == IN_ORDER for variable in bucket) else MAX_PIECES
         for variable in bucket:
             for b in by_variable.get(variable, {}).values():
                 by_dtype.setdefault(b.dtype, []).append(b)
         for dtype, members in by_dtype.items():
             small = [b for b in members if n_bytes(b) < LARGE_BYTES]
             if small:
-                made |= _collective(f"sync/bucket_{i}_{dtype}", small, n_bytes)
+                made |= _collective(f"sync/bucket_{i}_{dtype}", small, n_bytes, limit)
             for b in members:
                 if n_bytes(b) >= LARGE_BYTES:
-                    made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes)
+                    made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
     return made
 
 
 def _collective(
-    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int]
+    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int], limit: int
 ) -> dict[str, Collective]:
-    n_pieces = min(MAX_PIECES, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
+    n_pieces = min(limit, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
     collective = Collective(
         members=tuple(sync_prefix(b) for b in members),
         key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),

@@ -11,6 +11,7 @@ tf = pytest.importorskip("tensorflow")
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.traversal import ancestors  # noqa: E402
+from strategies.passes import sync_all_reduce  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import run_passes  # noqa: E402
 from strategies.planning import topology_of  # noqa: E402
@@ -59,31 +60,21 @@ def test_sums_by_nccl_begin_in_the_same_order_on_every_replica(cases):
     assert order[0] == order[1] == order[2]
 
 
-def test_pieces_of_a_large_sum_wait_for_each_other():
-    from strategies.numerics.collectives import bucket_all_reduce
-
-    found = {}
-    for hint in ("nccl", "ring"):
-        with tf.Graph().as_default() as graph:
-            bucket_all_reduce(tf.zeros([8]), shapes=((8,),), group=(2, 1), keys=(1, 2, 3), hint=hint)
-        sums = [op for op in graph.get_operations() if op.type == COLLECTIVE]
-        found[hint] = [[other.name for other in sums if other in waited_for(each)] for each in sums]
-    assert found["ring"] == [[], [], []]
-    assert found["nccl"] == [[], ["CollectiveReduceV2"], ["CollectiveReduceV2", "CollectiveReduceV2_1"]]
-
-
-def waited_for(op):
-    """Operations that run before one."""
-    found, new = set(), {op}
-    while new:
-        new = {i for each in new for i in (*(t.op for t in each.inputs), *each.control_inputs)} - found
-        found |= new
-    return found
+def test_a_sum_by_nccl_stays_in_one_piece(cases, monkeypatch):
+    monkeypatch.setattr(sync_all_reduce, "PIECE_BYTES", 64)
+    case = cases.of("digits-mlp", "momentum")
+    n_sums = {}
+    for transport in ("nccl", "ring"):
+        plan = gpu_plan(case, "all-reduce", (1, 1), transport=transport)
+        assert len({node.group for node in plan.nodes} - {None}) == 1
+        graph = run_passes(passes_of(plan, 0), case.step, topology_of(plan)).step.graph
+        n_sums[transport] = sum(node.op == COLLECTIVE for node in graph.nodes)
+    assert n_sums == {"nccl": 1, "ring": sync_all_reduce.MAX_PIECES}
 
 
 def test_owners_sums_are_not_for_nccl(cases):
     case = cases.of("digits-mlp", "momentum")
     plan = gpu_plan(case, "sharded-update", (1, 1))
     assert "nccl" not in {node.transport for node in plan.nodes}
-    with pytest.raises(StrategyError, match="transport=nccl takes sums that all replicas begin in one order"):
+    with pytest.raises(StrategyError, match="transport must be one of auto, tcp, ring, got 'nccl'"):
         gpu_plan(case, "sharded-update", (1, 1), transport="nccl")

@@ -25,6 +25,17 @@ def test_single_runs_alone_and_once_whatever_the_sweep() -> None:
     assert len(cases) == 1 + 3 * 4
 
 
+def test_workers_with_gpus_serve_cases_of_as_many_replicas_and_others_all() -> None:
+    for device, n_sites in (("gpu", 2), ("cpu", 1)):
+        cases = _cases(cluster={"workers": [1, 4], "replicas_per_worker": [1, 4], "device": device})
+        slots = schedule(cases, repeats=2, seed=0, interleave=True, is_control=_is_control)
+        sites = [slot.case.site for slot in slots]
+        in_a_row = [site for k, site in enumerate(sites) if k == 0 or site != sites[k - 1]]
+        assert len(in_a_row) == n_sites
+    one_each = [case for case in cases if case.replicas == 1]
+    assert {case.workers for case in one_each} == {1, 4}
+
+
 def test_ids_are_folder_names_and_do_not_depend_on_the_experiment() -> None:
     cases = _cases()
     others = _cases(name="other", strategies=["all-reduce", "ps"], compare={}, measure={"steps": 3})

@@ -192,6 +192,11 @@ def test_a_provider_must_have_the_device(monkeypatch: pytest.MonkeyPatch) -> Non
         resolve(_MINIMAL | {"cluster": {"device": "tpu"}})
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_gpus_can_be_had_wherever_tpus_are_refused_in_favour_of_them(provider: str) -> None:
+    assert {"cpu", "gpu"} <= set(PROVIDERS[provider].devices)
+
+
 def test_the_cluster_around_a_process_is_taken_where_no_other_is_named() -> None:
     around = {"STRATBENCH_CLUSTER_ADDRESS": "here:10001", "STRATBENCH_CLUSTER_TOKEN_FILE": "/run/token"}
 

@@ -1,27 +1,30 @@
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.provision import devices
-from harness.provision.base import ClusterShape
+from harness.provision import devices, docker_provider, local
+from harness.provision.base import ClusterShape, Device
 from harness.provision.container_devices import (
     Toolkit,
     device_arguments,
     lack_of_toolkit,
     toolkit_of,
 )
-from harness.provision.devices import Gpu, HostDevices, host_devices, lack, seen_by_worker, shared_out
+from harness.provision.devices import Gpu, HostDevices, devices_of_workers, host_devices, shared_out
+from harness.provision.docker_provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.local import LocalProvider
+from harness.provision.process_environment import process_variables
 
 UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))
 FOUR = HostDevices(has_driver=True, gpus=tuple(Gpu(uuid=uuid, name="NVIDIA T") for uuid in UUIDS))
 LISTING = "".join(f"{uuid}, NVIDIA T\n" for uuid in UUIDS)
 
 
-def shape(workers: int, replicas: int, device: str = "gpu") -> ClusterShape:
+def shape(workers: int, replicas: int, device: Device = "gpu") -> ClusterShape:
     return ClusterShape(workers=workers, replicas_per_worker=replicas, device=device)
 
 
@@ -41,9 +44,11 @@ class Host:
         (self.root / "bin/nvidia-smi").chmod(0o755)
         return str(self.root / "bin/nvidia-smi")
 
-    def found(self, script: str | None = None, mask: str | None = "0,1,2,3") -> HostDevices:
+    def found(
+        self, script: str | None = None, mask: str = "0,1,2,3", order: str = "FASTEST_FIRST"
+    ) -> HostDevices:
         program = str(self.root / "absent") if script is None else self.program(script)
-        return host_devices(self.root, nvidia_smi=program, mask=mask)
+        return host_devices(self.root, nvidia_smi=program, mask=mask, order=order)
 
 
 @pytest.fixture
@@ -83,6 +88,23 @@ class TestLooking:
         found = with_driver.found(f"cat {with_driver.root}/listing", mask)
         assert [gpu.uuid for gpu in found.gpus] == [UUIDS[k] for k in shown]
         assert found.n_hidden == 4 - len(shown)
+
+    def test_numbers_of_unlike_gpus_are_those_of_the_bus_or_refused(self, with_driver: Host) -> None:
+        with_driver.file("listing", LISTING.replace("NVIDIA T", "NVIDIA S", 1))
+        script = f"cat {with_driver.root}/listing"
+        (shown,) = with_driver.found(script, "2", "PCI_BUS_ID").gpus
+        assert shown.uuid == UUIDS[2]
+        (shown,) = with_driver.found(script, UUIDS[2]).gpus
+        assert shown.uuid == UUIDS[2]
+        assert with_driver.found(script, "-1").n_hidden == 4
+        with pytest.raises(ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=2, which counts .*; name UUIDs"):
+            shared_out(with_driver.found(script, "2"), shape(1, 1))
+
+    def test_parts_of_gpus_are_told_apart_from_hidden_ones(self, with_driver: Host) -> None:
+        found = with_driver.found(f"cat {with_driver.root}/listing", "MIG-1a2b3c4d")
+        with pytest.raises(ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=MIG-1a2b3c4d, .*\(MIG\)") as told:
+            shared_out(found, shape(1, 1))
+        assert "name UUIDs of whole GPUs" in told.value.way_out
 
     def test_a_driver_that_cannot_be_asked(self, with_driver: Host) -> None:
         assert with_driver.found().gpu_trouble == "no program nvidia-smi"
@@ -137,32 +159,64 @@ class TestPreflight:
         with pytest.raises(ProvisionError, match="got 1 on this host, and 3 that CUDA_VIS"):
             shared_out(hidden, shape(2, 1))
 
-    def test_a_host_is_not_looked_at_for_cpus(self) -> None:
-        assert lack(HostDevices(), "cpu") is None
-        assert shared_out(HostDevices(), shape(2, 9, "cpu")) == ((), ())
+    @pytest.mark.parametrize("provider", ["local", "docker"])
+    def test_a_host_is_not_looked_at_for_cpus(
+        self, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def look() -> HostDevices:
+            raise AssertionError("looked")
+
+        def go_on(*arguments: object) -> None:
+            raise _WentOnError
+
+        monkeypatch.setattr(devices, "host_devices", look)
+        monkeypatch.setattr(local, "reap", go_on)
+        monkeypatch.setattr(docker_provider, "worker_image", go_on)
+        monkeypatch.setattr(docker_provider, "engine", lambda: nullcontext(_Engine()))
+        start = {"local": LocalProvider, "docker": DockerProvider}[provider]().start
+        with pytest.raises(_WentOnError), start(shape(2, 9, "cpu"), "run", tmp_path):
+            pass
+        assert devices_of_workers(shape(2, 9, "cpu")) == ((), ())
+
+
+class _WentOnError(Exception):
+    """A provider has come to the step after the one that looks for devices."""
+
+
+class _Engine:
+    def info(self) -> dict[str, object]:
+        return {"Runtimes": {"runc": {}}}
 
 
 def test_no_two_workers_share_a_device() -> None:
     assert shared_out(FOUR, shape(2, 2)) == (UUIDS[:2], UUIDS[2:])
 
 
-def test_workers_see_their_own_devices_and_no_others() -> None:
-    assert seen_by_worker("gpu", UUIDS[:2]) == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}
-    assert seen_by_worker("cpu", ()) == {}
-    one = seen_by_worker("tpu", ["/dev/accel3"])
-    assert one == {
+def test_workers_see_their_own_devices_and_no_others(tmp_path: Path) -> None:
+    def seen(device: Device, *own: str) -> dict[str, str]:
+        variables = process_variables(tmp_path, device, tmp_path, own)
+        return {name: value for name, value in variables.items() if name.startswith(("CUDA_", "TPU_"))}
+
+    assert seen("gpu", *UUIDS[:2]) == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}
+    assert seen("gpu") == {}
+    assert seen("cpu") == {"CUDA_VISIBLE_DEVICES": "-1"}
+    assert seen("tpu", "3") == {
+        "CUDA_VISIBLE_DEVICES": "-1",
         "TPU_VISIBLE_CHIPS": "3",
         "TPU_CHIPS_PER_HOST_BOUNDS": "1,1,1",
         "TPU_HOST_BOUNDS": "1,1,1",
     }
-    assert seen_by_worker("tpu", ["/dev/vfio/0", "/dev/vfio/1", "/dev/vfio/2", "/dev/vfio/3"]) == {
-        "TPU_VISIBLE_CHIPS": "0,1,2,3"
-    }
+    assert seen("tpu", "0", "1", "2", "3") == {"CUDA_VISIBLE_DEVICES": "-1", "TPU_VISIBLE_CHIPS": "0,1,2,3"}
+
+
+def test_chips_are_counted_by_their_place_and_not_by_the_numbers_of_their_groups() -> None:
+    there = HostDevices(tpus=("/dev/vfio/7", "/dev/vfio/12"))
+    assert shared_out(there, shape(2, 1, "tpu")) == (("0",), ("1",))
 
 
 def test_a_local_run_refuses_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.provision.local.lack_of_tensorflow", lambda device: None)
-    monkeypatch.setattr("harness.provision.local.host_devices", HostDevices)
+    monkeypatch.setattr(devices, "host_devices", HostDevices)
     provider = LocalProvider()
     with (
         pytest.raises(ProvisionError, match="install it, or set cluster"),
@@ -182,7 +236,7 @@ def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPa
     assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in told
     only("tensorflow")
     assert devices.lack_of_tensorflow("gpu") is None
-    assert "got tensorflow; use --provider docker" in str(devices.lack_of_tensorflow("tpu"))
+    assert "got tensorflow; use --provider cluster" in str(devices.lack_of_tensorflow("tpu"))
     only("tensorflow-tpu")
     assert devices.lack_of_tensorflow("tpu") is None
 
@@ -190,7 +244,7 @@ def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPa
 class TestContainers:
     def test_an_engine_without_the_toolkit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", os.devnull)
-        told = lack_of_toolkit(toolkit_of({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}))
+        told = lack_of_toolkit(toolkit_of({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}), UUIDS)
         assert told is not None
         assert told.exit_status == 3
         assert "must have NVIDIA's container toolkit" in told.problem
@@ -204,10 +258,22 @@ class TestContainers:
         ],
     )
     def test_an_engine_with_it(self, facts: dict[str, object]) -> None:
-        assert lack_of_toolkit(toolkit_of(facts)) is None
+        assert lack_of_toolkit(toolkit_of(facts), UUIDS[:1]) is None
+
+    @pytest.mark.parametrize("names", [("0",), ("all",), (UUIDS[0], "0")])
+    def test_an_engine_that_knows_gpus_by_other_names(
+        self, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", os.devnull)
+        cdi = [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in names]
+        told = lack_of_toolkit(toolkit_of({"DiscoveredDevices": cdi}), UUIDS[:2])
+        assert told is not None
+        assert f"nvidia.com/gpu={names[-1]}" in told.problem
+        assert "nvidia-ctk cdi generate --device-name-strategy=uuid" in told.way_out
+        assert lack_of_toolkit(toolkit_of({"DiscoveredDevices": cdi}), ()) is None
 
     def test_gpus_are_asked_for_by_id(self) -> None:
-        (request,) = device_arguments("gpu", UUIDS[:2], Toolkit(has_runtime=True))["device_requests"]
+        (request,) = device_arguments(UUIDS[:2], Toolkit(has_runtime=True))["device_requests"]
         assert request["DeviceIDs"] == list(UUIDS[:2])
         assert request["Capabilities"] == [["gpu", "compute", "utility"]]
         assert not request["Count"]
@@ -215,15 +281,8 @@ class TestContainers:
     def test_or_by_the_name_that_the_engine_knows(self) -> None:
         names = [f"nvidia.com/gpu={uuid}" for uuid in UUIDS]
         toolkit = Toolkit(has_runtime=False, cdi=frozenset(names))
-        (request,) = device_arguments("gpu", UUIDS[:1], toolkit)["device_requests"]
+        (request,) = device_arguments(UUIDS[:1], toolkit)["device_requests"]
         assert (request["Driver"], request["DeviceIDs"]) == ("cdi", names[:1])
 
-    def test_tpus_by_their_nodes(self) -> None:
-        toolkit = Toolkit(has_runtime=False)
-        assert device_arguments("tpu", ["/dev/accel1"], toolkit) == {
-            "devices": ["/dev/accel1:/dev/accel1:rw"]
-        }
-        assert device_arguments("tpu", ["/dev/vfio/2"], toolkit) == {
-            "devices": ["/dev/vfio/2:/dev/vfio/2:rw", "/dev/vfio/vfio:/dev/vfio/vfio:rw"]
-        }
-        assert device_arguments("cpu", [], toolkit) == {}
+    def test_containers_without_gpus_are_given_nothing(self) -> None:
+        assert device_arguments((), Toolkit(has_runtime=True)) == {}

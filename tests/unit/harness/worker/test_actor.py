@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.provision.owner import start_time
+from harness.provision.process_environment import process_variables
 from harness.worker.actor import Worker, WorkerFacts
 from harness.worker.replies import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
 
@@ -33,11 +34,12 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     (tmp_path / "actor_jobs.py").write_text(JOBS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("RAY_SECRET", "x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray does for an actor before it makes it
     started = Worker(
         imports=("json",),
         cores=None,
         log_path=str(tmp_path / "zygote.log"),
-        environment={"READY": str(tmp_path / "ready"), "PYTHONUNBUFFERED": "1"},
+        environment={"READY": str(tmp_path / "ready"), **process_variables(tmp_path, "gpu", tmp_path)},
     )
     yield started
     facts = started.facts()
@@ -72,6 +74,11 @@ def test_each_fork_is_another_process_with_the_given_environment(
     assert result(worker.call(other, pack_job("actor_jobs:pid", ()), 5.0)) == other != pid
     assert result(worker.call(pid, pack_job("actor_jobs:environment", ("PYTHONUNBUFFERED",)), 5.0)) == "1"
     assert result(worker.call(pid, pack_job("actor_jobs:environment", ("RAY_SECRET",)), 5.0)) is None
+
+
+def test_a_fork_sees_the_gpus_that_ray_gave_the_actor(worker: Worker, pid: int) -> None:
+    job = pack_job("actor_jobs:environment", ("CUDA_VISIBLE_DEVICES",))
+    assert result(worker.call(pid, job, 5.0)) == "3"
 
 
 def test_an_unknown_job_is_an_error_and_the_process_lives_on(worker: Worker, pid: int) -> None:
