@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
-from watched_run import eventually
+from waiting import eventually
 
 from harness.provision import containers, leftovers
 from harness.provision.base import ClusterShape
@@ -22,8 +22,10 @@ from harness.provision.shared_folders import share_secret
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
-RUN = "test-slices"
+RUN = f"test-slices-{os.getpid()}"
 N_CHIPS = 4
+# Asked of Ray itself where it runs, as an address of its own that needs no client.
+COUNT = "import ray; ray.init('auto', logging_level='ERROR'); print(len(ray.nodes()))"
 PROBE = """
 import glob
 import os
@@ -70,10 +72,10 @@ def is_healthy(container: Container) -> bool:
     return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
 
 
-def n_joined(place: RunPlace) -> int:
-    """How many nodes Ray's head has let in, itself among them, by its log."""
-    logs = place.ray_folder("head").glob("session_2*/logs/gcs_server.out")
-    return sum(log.read_text().count("Registering new node") for log in logs)
+def n_joined(head: Node) -> int:
+    """How many nodes Ray's head has let in, itself among them; 0 while it does not answer."""
+    done = head.container.exec_run(["python", "-c", COUNT], stderr=False)
+    return int(done.output.split()[-1]) if done.exit_code == 0 else 0
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
                 for node in [start_node(client, place, head, role, host) for role, host in hosts]:
                     eventually(partial(is_healthy, node), 120.0, f"{node.name} is healthy")
                 # A node is healthy before its head knows of it.
-                eventually(lambda: n_joined(place) == len(hosts) + 1, 120.0, "all nodes have joined")
+                eventually(lambda: n_joined(head) == len(hosts) + 1, 120.0, "all nodes have joined")
                 yield Connection(
                     address=f"{head.control_address}:{CLIENT_PORT}",
                     token_file=token,
