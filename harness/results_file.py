@@ -88,7 +88,7 @@ def _split_tail(data: bytes) -> tuple[bytes, bytes]:
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

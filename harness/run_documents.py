@@ -36,7 +36,18 @@ def read_head(path: Path) -> dict[str, JsonValue]:
     Raises:
         StoreError: it cannot be read.
     """
-    return _read_json(path / RUN_FILE)
+    file = path / RUN_FILE
+    head = _read_json(file)
+    schema = head.get("schema")
+    if not isinstance(schema, int) or schema > RUN_SCHEMA:
+        raise StoreError(
+            f"{file} must have a schema up to {RUN_SCHEMA}, got {schema!r}; read the folder with a newer "
+            "stratbench"
+        )
+    for key in ("run", "spec_hash", "created_utc"):
+        if not isinstance(head.get(key), str):
+            raise StoreError(f"{file} must have {key!r} as stratbench wrote it, got {head.get(key)!r}")
+    return head
 
 
 def read_experiment(path: Path) -> dict[str, JsonValue]:
@@ -50,7 +61,7 @@ def read_experiment(path: Path) -> dict[str, JsonValue]:
     file = path / EXPERIMENT
     try:
         document = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise StoreError(
             f"{file} must be a YAML file written by stratbench: {first_line(str(error))}"
         ) from None
@@ -72,7 +83,7 @@ def read_environment(path: Path) -> dict[str, JsonValue]:
 def _read_json(file: Path) -> dict[str, JsonValue]:
     try:
         document = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{file} must be a JSON file written by stratbench: {error}") from None
     if not isinstance(document, dict):
         raise StoreError(f"{file} must hold a JSON object, got {type(document).__name__}")

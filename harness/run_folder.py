@@ -153,9 +153,9 @@ def open_run(
 
     Args:
         out: the folder itself; None for `runs/<experiment>-<utc>-<id>`.
-        experiment: the resolved experiment, with its `name`; a resumed run must have the same.
+        experiment: the resolved experiment, with its `name`; a run with results must have the same.
         environment: facts for `environment.json`.
-        resume: take up the run that lies in `out`; an absent or empty folder starts a new one.
+        resume: take up the run that lies in `out`; a folder without results starts a new one.
         runs: parent of folders that are named here.
     Returns:
         The folder, locked; close it.
@@ -172,7 +172,7 @@ def open_run(
     try:
         if not _is_empty(path):
             _check_resumable(path, spec_hash=spec_hash, resume=resume)
-        if (path / RUN_FILE).is_file():
+        if (path / RUN_FILE).is_file() and read_head(path)["spec_hash"] == spec_hash:
             folder.run = str(read_head(path)["run"])
         else:
             folder.run = run
@@ -204,8 +204,9 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
         raise UsageError(
             f"{path} is not a run folder (no {RUN_FILE}); name another folder with --out", field="out"
         )
-    stored = read_head(path).get("spec_hash")
-    if stored != spec_hash:
+    stored = read_head(path)["spec_hash"]
+    # A run that was refused before it measured anything leaves nothing that another experiment could harm.
+    if stored != spec_hash and read_results(path / RESULTS)[0]:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
             f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",

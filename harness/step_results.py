@@ -85,9 +85,10 @@ def _scalar(value: Array | None) -> object:
 
 def _error(value: Array, expected: Array) -> float:
     """The largest difference, as a share of the largest value; infinite for unequal integers or words."""
-    if value.shape == expected.shape and np.array_equal(value, expected):
+    if value.shape == expected.shape and np.array_equal(value, expected, equal_nan=is_inexact(expected)):
         return 0.0
-    largest = largest_difference(expected, np.zeros_like(expected)) if is_inexact(expected) else 0.0
-    if value.shape != expected.shape or not largest:
+    if value.shape != expected.shape or not is_inexact(expected):
         return float("inf")
-    return largest_difference(value, expected) / largest
+    largest = largest_difference(expected, np.zeros_like(expected))
+    # Where the reference is not finite its largest value is not either, and the quotient would hide it.
+    return largest_difference(value, expected) / largest if 0.0 < largest < float("inf") else float("inf")

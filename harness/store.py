@@ -53,11 +53,7 @@ def load_run(path: Path) -> StoredRun:
     Raises:
         StoreError: not a run folder, or damaged other than in the last line.
     """
-    if not (path / RUN_FILE).is_file():
-        why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"
-        raise StoreError(
-            f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
-        )
+    require_run(path)
     head = read_head(path)
     records, n_superseded, torn = read_results(path / RESULTS)
     return StoredRun(
@@ -71,6 +67,19 @@ def load_run(path: Path) -> StoredRun:
         n_superseded=n_superseded,
         torn=torn,
     )
+
+
+def require_run(path: Path) -> None:
+    """Look whether a folder is one of a run.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if not (path / RUN_FILE).is_file():
+        why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"
+        raise StoreError(
+            f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
+        )
 
 
 def read_record(line: bytes) -> Record:

@@ -60,6 +60,9 @@ def _show(document: Mapping[str, object]) -> None:
         )
     for key in ("server_bytes", "worker_bytes"):
         output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
+    notes = document["notes"]
+    for note in notes if isinstance(notes, Sequence) else ():
+        output.say(f"note: {note}")
 
 
 def _shape(shape: object) -> str:

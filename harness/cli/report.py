@@ -71,6 +71,7 @@ def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path
         return out
     if len(run_dirs) > 1:
         raise UsageError("must be given for an HTML report of several runs", field="out")
-    from harness.store import load_run
+    from harness.store import require_run
 
-    return load_run(run_dirs[0]).path / "report.html"
+    require_run(run_dirs[0])
+    return run_dirs[0] / "report.html"

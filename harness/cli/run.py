@@ -127,8 +127,6 @@ def run(
             obstacle=f"provider {others[0]} needs the host's network" if others else None,
         )
     check_experiment(spec)
-    for note in spec.notes:
-        output.warn(note)
     run_options = RunOptions(
         out=out,
         resume=resume,
@@ -145,6 +143,9 @@ def run(
     from harness import pipeline
 
     outcome = pipeline.run(spec, run_options)
+    # Not before: a mistake of the user's costs one line.
+    for note in spec.notes:
+        output.warn(note)
     return Answer(
         document=outcome.to_document(), show=partial(_show, outcome), exit_status=outcome.exit_status
     )

@@ -91,7 +91,7 @@ def _show(document: Mapping[str, object]) -> None:
     output.say(_verdict(document))
     notes = document.get("notes")
     for note in notes if isinstance(notes, Sequence) else ():
-        output.say(str(note))
+        output.say(f"note: {note}")
     worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
     if worst:
         output.say()
@@ -113,11 +113,12 @@ def _show_results(results: object) -> None:
         return
     output.say()
     output.table(
-        ["results of the last step", "rule", "all replicas", "reference", "error"],
+        ["results of the last step", "rule", "each replica", "all replicas", "reference", "error"],
         [
             [
                 str(row["name"]),
                 str(row["rule"]),
+                ", ".join(_scalar(value) for value in row["per_shard"]),
                 _result(row, "value"),
                 _result(row, "reference_value"),
                 output.number(row["error"]),
@@ -128,10 +129,13 @@ def _show_results(results: object) -> None:
 
 
 def _result(row: Mapping[str, object], key: str) -> str:
-    value = row[key]
-    if value is not None:
-        return output.number(value) if isinstance(value, float) else str(value)
-    return f"of shape {row['shape']}" if row["shape"] else "each its own"
+    return _scalar(row[key]) if row["shape"] == [] else f"of shape {row['shape']}"
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "-"
+    return output.number(value) if isinstance(value, float) else str(value)
 
 
 def _verdict(document: Mapping[str, object]) -> str:

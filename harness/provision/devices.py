@@ -70,7 +70,12 @@ def host_devices(
         return HostDevices(tpus=tpus)
     try:
         listed = subprocess.run(
-            [nvidia_smi, *_LIST_GPUS], capture_output=True, text=True, timeout=_LIST_S, check=False
+            [nvidia_smi, *_LIST_GPUS],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIST_S,
+            check=False,
         )
     except FileNotFoundError:
         return HostDevices(has_driver=True, gpu_trouble="no program nvidia-smi", tpus=tpus)
@@ -185,7 +190,7 @@ def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
     shown: list[Gpu] = []
     for name in (each.strip() for each in mask.split(",")):
         if name.isdecimal():
-            named = list(gpus[int(name) : int(name) + 1])
+            named = [gpu for k, gpu in enumerate(gpus) if str(k) == name]
         else:
             named = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
         if len(named) != 1 or named[0] in shown:

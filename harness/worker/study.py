@@ -199,7 +199,7 @@ def verify(
     verdict = checkup.verdict
     results = results_document(checkup.results, checkup.reference_results)
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
-    answer["notes"] = list(checkup.notes)
+    answer["notes"] = [*plan.notes, *checkup.notes]
     if plan.strategy_class in ("bounded", "statistical"):
         # They are held to a bound or to reaching a loss, and differ by what they are.
         return {**answer, "equivalent": None}

@@ -1,7 +1,8 @@
 """Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -78,13 +79,19 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
         return returned
     not_fetched = []
     for path, value in keras.tree.flatten_with_path(others):
-        name = "/".join(map(str, path))
+        name = _unique("/".join(map(str, path)), recorder.results)
         if isinstance(value, tf.Tensor) and value.dtype not in (tf.resource, tf.variant):
             recorder.results[name] = tf.identity(value, name=f"result_{len(recorder.results)}")
         else:
             not_fetched.append(name)
     recorder.not_fetched = tuple(not_fetched)
     return loss
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    """The name, or with a number where another result of another place has it."""
+    numbered = (f"{name}__{k}" for k in itertools.count(1))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _check_parts(step: CapturableStep) -> None:

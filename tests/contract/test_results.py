@@ -34,6 +34,7 @@ def tells_much():
             "loss": loss,
             "accuracy": tf.reduce_mean(tf.cast(right, tf.float32)),
             "counts": {"right": tf.reduce_sum(tf.cast(right, tf.int32))},
+            "counts/right": tf.size(labels),
             "logits": logits,
             "bias": b + 0.0,
             "named": tf.constant("steps"),
@@ -56,12 +57,13 @@ def test_a_capture_says_what_is_told_and_what_is_not(case):
     assert {r.name: r.rule for r in case.step.results} == {
         "accuracy": "mean",
         "counts/right": "sum",
+        "counts/right__1": "sum",
         "logits": "concatenate",
         "bias": "per-replica",
         "named": "per-replica",
     }
     later, others, ragged = case.step.notes
-    assert "accuracy, bias, counts/right, logits, named" in later
+    assert "accuracy, bias, counts/right, counts/right__1, logits, named" in later
     assert "norm, updated" in others
     assert "rows" in ragged
 
@@ -114,6 +116,10 @@ def test_timed_steps_fetch_no_more_than_losses(case):
 def test_another_shards_result_is_told_as_an_error(case):
     accuracy = next(r for r in case.step.results if r.name == "accuracy")
     expected = returned([(accuracy, np.float64(0.5))])
+    for value, other, error in [(1.0, np.nan, np.inf), (1.0, np.inf, np.inf), (np.nan, np.nan, 0.0)]:
+        made = returned([(accuracy, np.float64(value))])
+        (told,) = results_document(made, returned([(accuracy, np.float64(other))]))
+        assert told["error"] == error
     (told,) = results_document(returned([(accuracy, np.float64(0.25))]), expected)
     assert (told["value"], told["reference_value"], told["error"]) == (0.25, 0.5, 0.5)
 

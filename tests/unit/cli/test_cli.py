@@ -90,6 +90,7 @@ class _Pipeline(ModuleType):
             "server_bytes": [307200, 0],
             "worker_bytes": {"worker:1": 614400},
             "statistics": [{"layer": "norm_0", "bytes": 256}, {"layer": "norm_1", "bytes": 512}],
+            "notes": ["one variable stays whole"],
         }
 
     def transform(self, request: TransformRequest) -> Mapping[str, object]:
@@ -431,6 +432,7 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
     assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
     assert "worker bytes: worker:1 614 kB" in captured.out
+    assert "note: one variable stays whole" in captured.out
 
 
 def test_transform_shows_passes_or_text(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:

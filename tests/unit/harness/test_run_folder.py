@@ -1,5 +1,6 @@
 """A run folder that is made, held, appended to and taken up again."""
 
+import json
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -60,9 +61,47 @@ def test_resume_of_nothing_starts_a_run(tmp_path: Path) -> None:
 
 
 def test_resume_needs_the_same_experiment(run: RunFolder) -> None:
+    run.append(made_record("a"))
     run.close()
     with pytest.raises(UsageError, match="--resume needs the same experiment"):
         open_run(run.path, experiment={"name": "other"}, environment={}, resume=True)
+
+
+def test_a_corrected_experiment_takes_up_a_folder_without_results(run: RunFolder) -> None:
+    run.close()
+    with open_run(run.path, experiment={"name": "other"}, environment={}, resume=True) as folder:
+        assert folder.run != run.run
+        folder.append(made_record("a"))
+    assert load_run(run.path).experiment == {"name": "other"}
+    with open_run(run.path, experiment={"name": "other"}, environment={}, resume=True) as again:
+        assert again.run == folder.run
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"schema": 99}, "newer stratbench"),
+        ({"schema": "x"}, "schema"),
+        ({"run": None}, "'run'"),
+        ({"spec_hash": 3}, "'spec_hash'"),
+    ],
+)
+def test_a_damaged_head_is_named(run: RunFolder, damage: dict[str, object], message: str) -> None:
+    run.close()
+    file = run.path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    for read in (lambda: opened(run.path, resume=True), lambda: load_run(run.path)):
+        with pytest.raises(StoreError, match=message):
+            read()
+
+
+@pytest.mark.parametrize("name", ["run.json", "environment.json", "experiment.yaml"])
+@pytest.mark.parametrize("garbage", [b"\xff\xfe: [}", b"[" * 200_000, b"a: 2020-13-45", b"9" * 5000])
+def test_garbage_in_place_of_a_document_is_named(run: RunFolder, name: str, garbage: bytes) -> None:
+    run.close()
+    (run.path / name).write_bytes(garbage)
+    with pytest.raises(StoreError, match=name):
+        load_run(run.path)
 
 
 def test_resume_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
