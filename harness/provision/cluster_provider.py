@@ -153,9 +153,9 @@ def _connected(connection: Connection) -> Iterator["Head"]:
     try:
         yield head
     finally:
-        # A head that is gone does not answer to a good-bye.
+        # A head that is gone does not answer to a good-bye; this process must forget it all the same.
         with suppress(Exception):
-            head.call(ray.shutdown)
+            ray.shutdown()
 
 
 def _stop(cluster: "RayCluster", head: "Head") -> None:
