@@ -84,6 +84,8 @@ def spread_of(mean: Mean | None, *, unit: str = "number") -> str:
         return ""
     show = UNITS.get(unit, plain)
     low, high = show(mean.low), show(mean.high)
+    if mean.n == 1:
+        return "n=1"
     return f"n={mean.n}, all {low}" if low == high else f"n={mean.n}, {low}{_TO}{high}"
 
 

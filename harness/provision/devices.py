@@ -105,7 +105,7 @@ def lack(found: HostDevices, device: Device) -> ProvisionError | None:
         case "tpu" if not found.tpus:
             return ProvisionError(
                 "device tpu needs TPU chips, got a host with neither /dev/accel* nor a TPU in /dev/vfio",
-                way_out="start a Cloud TPU VM and run there, or set cluster.device=cpu",
+                way_out="set cluster.device=cpu: on a Cloud TPU VM too, no strategy computes on TPUs yet",
                 field="cluster.device",
             )
     return None
