@@ -70,7 +70,18 @@ def _shape(shape: object) -> str:
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else _partition(value) if isinstance(value, Mapping) else str(value)
+
+
+def _partition(value: Mapping[str, object]) -> str:
+    """A partition's axis and sizes, and of each part where it lives and with what it travels."""
+    told = [f"axis {value['axis']}: {_list(value['sizes'])}"]
+    told += [f"{key} {_list(value[key])}" for key in ("destinations", "groups", "owners") if value.get(key)]
+    return "; ".join(told)
+
+
+def _list(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, Sequence) else str(value)
 
 
 def _bytes(value: object) -> str:

@@ -77,7 +77,13 @@ class _Pipeline(ModuleType):
             "dtype": "float32",
             "bytes": 307200,
             "sparse": False,
-            "partition": None,
+            "partition": {
+                "axis": 0,
+                "sizes": [32, 32],
+                "destinations": [0, 1],
+                "groups": None,
+                "owners": None,
+            },
             "synchronizer": "ps",
             "destination": "worker:0",
             "group": None,
@@ -427,7 +433,7 @@ def test_verify_that_fails_prints_its_document_all_the_same(
 def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = _call(capsys, "plan", "wide-mlp", "--strategy", "ps")
     assert status == 0
-    assert "dense/kernel  64x1200  307 kB" in captured.out
+    assert "dense/kernel  64x1200  307 kB  axis 0: 32, 32; destinations 0, 1  ps" in captured.out
     assert "614 kB per step" in captured.out
     assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
     assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
