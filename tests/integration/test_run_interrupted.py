@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +13,19 @@ from watched_run import WatchedRun, records, watched
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
 QUICK, SLOW = "digits-mlp:units=16", "wide-mlp"
-RUN = ["run", "quickstart", "--strategies", "none,ps", "--steps", "100", "--warmup", "2", "--repeats", "1"]
+# Its steps take seconds whatever the machine: what is done to a case must meet it while it runs.
+RUN = ["run", "quickstart", "--strategies", "none,ps", "--steps", "400", "--warmup", "2", "--repeats", "1"]
 BOTH = [*RUN, "--workloads", f"{QUICK},{SLOW}"]
 START_S = 60.0
 
 
 def slow_case_is_timed(run: WatchedRun, out: Path, strategy: str) -> Callable[[], bool]:
     def is_timed() -> bool:
-        return (
-            any(out.glob(f"cases/{SLOW}-{strategy}-*/0/plan.json")) and len(run.workers(least_cpu_s=1.2)) == 2
-        )
+        if not any(out.glob(f"cases/{SLOW}-{strategy}-*/0/plan.json")):
+            return False
+        ended = {(record["workload"], record["strategy"]) for record in records(out)}
+        assert (SLOW, strategy) not in ended, "the moment was missed"
+        return len(run.workers(least_cpu_s=1.2)) == 2
 
     return is_timed
 
@@ -114,9 +116,7 @@ def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
         eventually(slow_case_is_timed(run, out, "none"), 2 * START_S, "the window of the slow case runs")
         n_before = len(records(out))
         os.kill(run.workers()[0], signal.SIGKILL)
-        started_s = time.monotonic()
         eventually(lambda: len(records(out)) > n_before, 15.0, "the case is recorded")
-        assert time.monotonic() - started_s < 15.0
         status, _, _ = run.finish()
         assert run.leftovers() == []
     assert status == 1

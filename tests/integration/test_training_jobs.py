@@ -2,7 +2,6 @@
 
 import math
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,12 +154,10 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
 ) -> None:
     with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
         processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=10)
-        started_s = time.monotonic()
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
         ):
             measure(processes, n_steps=50, warmup=1, batch_size=captured.batch_size)
-        assert time.monotonic() - started_s < 15.0
 
 
 def test_a_loss_that_is_not_finite_names_worker_and_step(
