@@ -28,6 +28,7 @@ _FORK_S = 30.0
 _CHECK_S = 0.5
 STOPPED_S = 10.0
 """For so long a process may be halted by a signal before it is given up."""
+_NO_PIDFD = -1  # the process was gone before one could be opened
 _STACKS_S = 0.3  # for a silent process to write its stacks into its log
 
 
@@ -201,7 +202,8 @@ class Worker:
             with self._lock:
                 self._children.pop(pid, None)
             child.jobs.close()
-            os.close(child.pidfd)
+            if child.pidfd != _NO_PIDFD:
+                os.close(child.pidfd)
         return gone
 
     def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
@@ -269,7 +271,7 @@ class Worker:
             try:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
-                pidfd = -1
+                pidfd = _NO_PIDFD
             fork.child = _Child(pid, pidfd, fork.jobs, linux.n_memory_kills())
             self._children[pid] = fork.child
         fork.done.set()
@@ -287,7 +289,7 @@ class Worker:
             return
 
     def _signal(self, child: _Child, number: signal.Signals) -> None:
-        if child.exited.is_set() or child.pidfd < 0:
+        if child.exited.is_set() or child.pidfd == _NO_PIDFD:
             return
         try:
             signal.pidfd_send_signal(child.pidfd, number)

@@ -76,6 +76,20 @@ def test_each_fork_is_another_process_with_the_given_environment(
     assert result(worker.call(pid, pack_job("actor_jobs:environment", ("RAY_SECRET",)), 5.0)) is None
 
 
+def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(pid: int) -> int:
+        os.kill(pid, signal.SIGKILL)
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "pidfd_open", gone)
+    pid = worker.fork(str(tmp_path / "worker.log"))
+    assert isinstance(pid, int)
+    assert worker.call(pid, pack_job("actor_jobs:pid", ()), 5.0) == Died(what="process", exit_code=-9)
+    assert worker.kill(pid)
+
+
 def test_a_fork_sees_the_gpus_that_ray_gave_the_actor(worker: Worker, pid: int) -> None:
     job = pack_job("actor_jobs:environment", ("CUDA_VISIBLE_DEVICES",))
     assert result(worker.call(pid, job, 5.0)) == "3"
