@@ -9,7 +9,8 @@ from harness.step_results import Returned
 from harness.worker.artefact import InitialValues
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
-from harness.worker.reference import PLAIN, VARIATIONS, run_references
+from harness.worker.reference import run_references
+from harness.worker.rounding import PLAIN, VARIATIONS
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan import Plan
 from strategies.planning import topology_of

@@ -1,15 +1,14 @@
 """The reference: what a synchronous strategy must compute, on one device and without any pass.
 
 For every step the shards (of replicas, or of their micro-batches) are taken one after the other from the same
-state; gradients are combined outside of TensorFlow in float64 and fed at the boundary, the update runs once,
-and forward state is merged by its rule. Where shards share the statistics of the batch, these are combined
-and fed in the same way before, level by level.
+state; gradients are combined outside of TensorFlow and fed at the boundary, the update runs once, and forward
+state is merged by its rule. Where shards share the statistics of the batch, these are combined and fed in the
+same way before, level by level.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,38 +16,14 @@ from harness.equivalence import Array, Copy
 from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
+from harness.worker.rounding import PLAIN, Crossed, RoundedSums, Rounding
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
 from strategies.ir.quiet import quiet
 from strategies.ir.random import reseed
-from strategies.ir.train_graph import Boundary, Result, SeedMix, TrainGraph, Variable
+from strategies.ir.train_graph import Result, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounding:
-    """A way to compute the reference that differs from it by rounding only.
-
-    Attributes:
-        order: in which shards are taken and added.
-        pairwise: add neighbours first, then neighbours of sums.
-        jitter: seed of factors (1 + eps·u) on gradients, u uniform in [−1, 1]; None for none.
-    """
-
-    name: str
-    order: Callable[[int], Sequence[int]] = range
-    pairwise: bool = False
-    jitter: int | None = None
-
-
-PLAIN = Rounding(name="in order")
-# Each is one more reference for the noise floor.
-VARIATIONS = (
-    Rounding(name="reversed", order=lambda n: range(n)[::-1], jitter=1),
-    Rounding(name="pairwise", pairwise=True, jitter=2),
-    Rounding(name="jittered", jitter=3),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +67,7 @@ def run_references(
 
 def first_crossing(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
-) -> Mapping[str, tuple[Array, Array | None]]:
+) -> Mapping[str, Crossed]:
     """What all shards together send across each boundary in the first step.
 
     Returns:
@@ -117,7 +92,7 @@ class _Forward:
     """What a shard's forward and backward pass makes: `crossed` is what it sends across each boundary."""
 
     loss: float
-    crossed: dict[str, tuple[Array, Array | None]]
+    crossed: dict[str, Crossed]
     results: list[Array]
 
 
@@ -160,8 +135,7 @@ class _Reference:
 
     def begin(self, rounding: Rounding) -> None:
         """Give every variable its initial value."""
-        self._rounding = rounding
-        self._random = np.random.default_rng(rounding.jitter)
+        self._sums = RoundedSums(rounding)
         self._random_state: dict[Copy, Array] = {
             (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
             for v in self._own.values()
@@ -191,14 +165,14 @@ class _Reference:
         self._update(combined, batch)
         return loss
 
-    def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, tuple[Array, Array | None]]]:
+    def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
         """The mean loss of a global batch, and what all shards together send across each boundary."""
         shards = self._shards_of(batch)
-        crossed: list[dict[str, tuple[Array, Array | None]]] = [{} for _ in shards]
+        crossed: list[dict[str, Crossed]] = [{} for _ in shards]
         loss = 0.0
         results: list[tuple[Result, Array]] = []
         joint = self.joint_statistics(batch)
-        for i in self._rounding.order(len(shards)):
+        for i in self._sums.order(len(shards)):
             shard, weight = shards[i], shards[i].examples / shards[-1].stop
             made = self._forward(shard, _examples(shard, batch), joint)
             crossed[i] = made.crossed
@@ -208,7 +182,10 @@ class _Reference:
                 for result, value in zip(self._step.results, made.results, strict=True)
             )
         self.results = returned(results)
-        return loss, {b.values: self._combine(b, crossed, shards) for b in self._step.boundaries}
+        return loss, {
+            b.values: self._sums.of_boundary(b, [c[b.values] for c in crossed], shards)
+            for b in self._step.boundaries
+        }
 
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
         """Statistics of a global batch by node, where shards share them; each level needs those before it."""
@@ -221,7 +198,9 @@ class _Reference:
                 self._fetch(shard, _examples(shard, batch), [by_name[n].inputs[0] for n in nodes], joint)
                 for shard in shards
             ]
-            joint |= {node: self._mean([values[k] for values in own], shards) for k, node in enumerate(nodes)}
+            joint |= {
+                node: self._sums.mean([values[k] for values in own], shards) for k, node in enumerate(nodes)
+            }
         return joint
 
     def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
@@ -270,47 +249,7 @@ class _Reference:
             loss=float(fetched[loss]), crossed=crossed, results=[fetched[result] for result in results]
         )
 
-    def _combine(
-        self,
-        b: Boundary,
-        crossed: Sequence[Mapping[str, tuple[Array, Array | None]]],
-        in_order: Sequence[Shard],
-    ) -> tuple[Array, Array | None]:
-        """What all shards contribute, in float64 and then in the boundary's type."""
-        parts = [crossed[i][b.values] for i in self._rounding.order(len(in_order))]
-        shards = [in_order[i] for i in self._rounding.order(len(in_order))]
-        kind = parts[0][0].dtype
-        if b.rule == "first-replica":
-            return crossed[0][b.values]
-        weights = [s.examples / in_order[-1].stop if b.rule == "mean" else 1.0 for s in shards]
-        if b.indices is not None:
-            rows = [
-                self._jittered(v.astype(np.float64) * w, kind)
-                for (v, _), w in zip(parts, weights, strict=True)
-            ]
-            return np.concatenate(rows).astype(kind), np.concatenate([i for _, i in parts if i is not None])
-        if np.issubdtype(kind, np.integer):
-            return sum((v for v, _ in parts[1:]), start=parts[0][0]), None
-        return self._total([v for v, _ in parts], weights), None
-
-    def _mean(self, values: Sequence[Array], shards: Sequence[Shard]) -> Array:
-        """The mean of what all shards have, weighted by examples."""
-        order = self._rounding.order(len(shards))
-        return self._total([values[i] for i in order], [shards[i].examples / shards[-1].stop for i in order])
-
-    def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
-        """A weighted sum in float64, and then in the values' type."""
-        kind = values[0].dtype
-        terms = [self._jittered(v.astype(np.float64) * w, kind) for v, w in zip(values, weights, strict=True)]
-        total = _pairwise(terms) if self._rounding.pairwise else _in_order(terms)
-        return np.asarray(total).astype(kind)
-
-    def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
-        if self._rounding.jitter is None:
-            return value
-        return np.asarray(value * (1 + np.finfo(kind).eps * self._random.uniform(-1, 1, value.shape)))
-
-    def _update(self, combined: Mapping[str, tuple[Array, Array | None]], batch: Sequence[Array]) -> None:
+    def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
         """One update from the combined values, in every session alike."""
         feed: dict[str, Array] = {}
         for b in self._step.boundaries:
@@ -335,23 +274,3 @@ def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
 
 def _mix(v: Variable, shard: Shard) -> SeedMix | None:
     return None if v.seed_word is None or shard.rank == 0 else SeedMix(rank=shard.rank, word=v.seed_word)
-
-
-def _in_order(terms: Sequence[Array]) -> Array:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
-
-
-def _pairwise(terms: Sequence[Array]) -> Array:
-    while len(terms) > 1:
-        terms = list(_pairs(terms))
-    return terms[0]
-
-
-def _pairs(terms: Sequence[Array]) -> Iterator[Array]:
-    for i in range(0, len(terms) - 1, 2):
-        yield terms[i] + terms[i + 1]
-    if len(terms) % 2:
-        yield terms[-1]

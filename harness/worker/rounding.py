@@ -1,0 +1,111 @@
+"""What shards contribute, combined in float64: in ways that differ by rounding only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.equivalence import Array
+from strategies.ir.train_graph import Boundary
+from strategies.topology import Shard
+
+Crossed: TypeAlias = tuple[Array, Array | None]
+"""What crosses a boundary: values, and row ids if they are sparse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """A way to compute the reference that differs from it by rounding only.
+
+    Attributes:
+        order: in which shards are taken and added.
+        pairwise: add neighbours first, then neighbours of sums.
+        jitter: seed of factors (1 + eps·u) on gradients, u uniform in [−1, 1]; None for none.
+    """
+
+    name: str
+    order: Callable[[int], Sequence[int]] = range
+    pairwise: bool = False
+    jitter: int | None = None
+
+
+PLAIN = Rounding(name="in order")
+# Each is one more reference for the noise floor.
+VARIATIONS = (
+    Rounding(name="reversed", order=lambda n: range(n)[::-1], jitter=1),
+    Rounding(name="pairwise", pairwise=True, jitter=2),
+    Rounding(name="jittered", jitter=3),
+)
+
+
+class RoundedSums:
+    """Sums over shards, rounded in one way."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        self._rounding = rounding
+        self._random = np.random.default_rng(rounding.jitter)
+
+    def order(self, n_shards: int) -> Sequence[int]:
+        """In which shards are taken."""
+        return self._rounding.order(n_shards)
+
+    def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
+        """What all shards together send across a boundary, in its type.
+
+        Args:
+            crossed: what each shard sends, in the order of `shards`.
+        """
+        if b.rule == "first-replica":
+            return crossed[0]
+        order = self.order(len(shards))
+        weights = [shards[i].examples / shards[-1].stop if b.rule == "mean" else 1.0 for i in order]
+        values = [crossed[i][0] for i in order]
+        kind = values[0].dtype
+        if b.indices is not None:
+            rows = self._terms(values, weights)
+            ids = [crossed[i][1] for i in order]
+            return np.concatenate(rows).astype(kind), np.concatenate([i for i in ids if i is not None])
+        if np.issubdtype(kind, np.integer):
+            return sum(values[1:], start=values[0]), None
+        return self._total(values, weights), None
+
+    def mean(self, values: Sequence[Array], shards: Sequence[Shard]) -> Array:
+        """The mean of what all shards have, weighted by examples, in its type."""
+        order = self.order(len(shards))
+        return self._total([values[i] for i in order], [shards[i].examples / shards[-1].stop for i in order])
+
+    def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
+        terms = self._terms(values, weights)
+        total = _pairwise(terms) if self._rounding.pairwise else _in_order(terms)
+        return np.asarray(total).astype(values[0].dtype)
+
+    def _terms(self, values: Sequence[Array], weights: Sequence[float]) -> list[Array]:
+        return [
+            self._jittered(v.astype(np.float64) * w, v.dtype) for v, w in zip(values, weights, strict=True)
+        ]
+
+    def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
+        if self._rounding.jitter is None:
+            return value
+        return np.asarray(value * (1 + np.finfo(kind).eps * self._random.uniform(-1, 1, value.shape)))
+
+
+def _in_order(terms: Sequence[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _pairwise(terms: Sequence[Array]) -> Array:
+    while len(terms) > 1:
+        terms = list(_pairs(terms))
+    return terms[0]
+
+
+def _pairs(terms: Sequence[Array]) -> Iterator[Array]:
+    for i in range(0, len(terms) - 1, 2):
+        yield terms[i] + terms[i + 1]
+    if len(terms) % 2:
+        yield terms[-1]
