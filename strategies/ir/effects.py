@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strategies.ir.graph import Function, Graph, Node, producer
-from strategies.ir.traversal import called_functions
+from strategies.ir.library import called_functions
 
 READ_OPS = frozenset(
     {

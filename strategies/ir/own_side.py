@@ -27,7 +27,7 @@ def own_updates(step: TrainGraph, shared: Collection[str]) -> set[str]:
     _check_updates(step, shared, uses)
     update = step.update_nodes()
     names = {v.name for v in own}
-    roots = [n for v in own for n in (v.handle, v.placeholder, v.load, v.read)]
+    roots = [n for v in own for n in v.access]
     roots += _boundary_nodes(step, own)
     roots += replica_targets(step, one_copy)
     roots += [target for region in step.regions if region.variable in names for target in region.targets]

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.library import functions_reaching, renamed_functions
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import COLOCATION_ATTR, ENTERS, functions_reaching, renamed_functions
+from strategies.ir.traversal import COLOCATION_ATTR, ENTERS
 
 _MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
 _HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from strategies.ir.graph import Graph, Node
-from strategies.ir.traversal import functions_reaching, reachable_functions, renamed_functions
+from strategies.ir.library import functions_reaching, reachable_functions, renamed_functions
 
 _MASK = (1 << 31) - 1
 _GENERATOR_OPS = (

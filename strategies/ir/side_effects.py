@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from strategies.ir.effects import READ_OPS
 from strategies.ir.graph import Graph, Node
+from strategies.ir.library import reachable_functions
 from strategies.ir.random import is_random_op
-from strategies.ir.traversal import ancestors, reachable_functions
+from strategies.ir.traversal import ancestors
 
 _CHECK_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 _CALL_OPS = frozenset({"While", "If", "Case", "StatefulPartitionedCall", "For", "RemoteCall"})

@@ -70,6 +70,11 @@ class Variable:
     part: Part | None = None
     sole: bool = False
 
+    @property
+    def access(self) -> tuple[str, str, str, str]:
+        """Names of the nodes through which a session reaches it: handle, placeholder, load and read."""
+        return self.handle, self.placeholder, self.load, self.read
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
@@ -284,7 +289,7 @@ class TrainGraph:
         crossing = ((b.values, b.indices) for b in self.boundaries)
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
-        access = (n for v in self.variables for n in (v.handle, v.placeholder, v.load, v.read))
+        access = (n for v in self.variables for n in v.access)
         told = (producer(ref) for ref in (self.taken, self.progress) if ref is not None)
         fed = (b.node for b in self.batch)
         run = (*self.targets(), *self.tables, *self.setup, *self.background)

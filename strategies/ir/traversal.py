@@ -5,7 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node, producer
+from strategies.ir.graph import Attr, Graph, Node, producer
+from strategies.ir.library import drop_unreachable_functions
 
 COLOCATION_ATTR = "_class"
 COLOCATION_PREFIX = b"loc:@"
@@ -238,85 +239,3 @@ def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
     if kept:
         attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in kept)
     return replace(node, attrs=attrs)
-
-
-def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
-    """Names of the functions that attributes refer to, in lists and in bound attributes as well."""
-    found: set[str] = set()
-    waiting = list(attrs.values())
-    while waiting:
-        attr = waiting.pop()
-        if isinstance(attr, tuple):
-            waiting += attr
-        elif isinstance(attr, FunctionRef):
-            found.add(attr.name)
-            waiting += attr.attrs.values()
-    return found
-
-
-def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]) -> set[str]:
-    """Names of the functions that nodes call, as their op or by attribute, directly or through others."""
-    found: set[str] = set()
-    waiting = [nodes]
-    seen: set[int] = set()
-    while waiting:
-        for node in waiting.pop():
-            called = {node.op}
-            if id(node.attrs) not in seen:
-                seen.add(id(node.attrs))
-                called |= called_functions(node.attrs)
-            for name in called:
-                if name in functions and name not in found:
-                    found.add(name)
-                    waiting.append(functions[name].nodes)
-    return found
-
-
-def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node], bool]) -> set[str]:
-    """Names of the functions with such a node, or that call one which has it, directly or through others."""
-    callers: dict[str, list[str]] = {}
-    waiting = []
-    for name, function in functions.items():
-        called = {node.op for node in function.nodes}.union(
-            *(called_functions(n.attrs) for n in function.nodes)
-        )
-        for callee in called & functions.keys():
-            callers.setdefault(callee, []).append(name)
-        if any(map(sought, function.nodes)):
-            waiting.append(name)
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += callers.get(name, ())
-    return found
-
-
-def renamed_functions(node: Node, renamed: Mapping[str, str]) -> Node:
-    """The node with other functions in place of those that it calls, as its op or by attribute.
-
-    Returns:
-        The same object when it calls none of them.
-    """
-    if not renamed:
-        return node
-    op = renamed.get(node.op, node.op)
-    attrs = {key: _renamed(value, renamed) for key, value in node.attrs.items()}
-    return node if (op, attrs) == (node.op, node.attrs) else replace(node, op=op, attrs=attrs)
-
-
-def _renamed(value: Attr, renamed: Mapping[str, str]) -> Attr:
-    if isinstance(value, FunctionRef) and value.name in renamed:
-        return replace(value, name=renamed[value.name])
-    if isinstance(value, tuple):
-        return tuple(_renamed(item, renamed) for item in value)
-    return value
-
-
-def drop_unreachable_functions(graph: Graph) -> Graph:
-    """The graph without functions that no node calls; the same object when all are called."""
-    reachable = reachable_functions(graph.nodes, graph.functions)
-    if len(reachable) == len(graph.functions):
-        return graph
-    return replace(graph, functions={name: f for name, f in graph.functions.items() if name in reachable})

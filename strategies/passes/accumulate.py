@@ -99,7 +99,7 @@ def _in_turn(step: TrainGraph, begins: Mapping[str, str]) -> Iterator[Node]:
     Args:
         begins: prefix of a micro-batch → what it waits for.
     """
-    access = {n for v in step.variables for n in (v.handle, v.placeholder, v.load, v.read)}
+    access = {n for v in step.variables for n in v.access}
     for node in step.graph.nodes:
         prefix = _prefix_of(node.name)
         if prefix in begins and node.name not in access:

@@ -7,8 +7,8 @@ from typing import ClassVar, TypeAlias
 
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.late import late_nodes
+from strategies.ir.library import drop_unreachable_functions
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import drop_unreachable_functions
 from strategies.passes.value_arguments import CALLS, Use, ValueArguments, graph_ref, tensor_uses
 from strategies.topology import Topology
 

@@ -7,7 +7,7 @@ from strategies.ir.effects import resource_uses
 from strategies.ir.graph import producer
 from strategies.ir.late import replica_targets
 from strategies.ir.own_side import own_updates
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors
 
 
@@ -59,7 +59,7 @@ def _forward_and_backward(step: TrainGraph) -> set[str]:
     roots += step.returned()
     roots += replica_targets(step)
     roots += step.tables
-    roots += [n for v in step.variables if v.rule == "per-replica" for n in _access(v)]
+    roots += [n for v in step.variables if v.rule == "per-replica" for n in v.access]
     return ancestors(step.graph, roots, stop=_not_entered(step))
 
 
@@ -74,7 +74,7 @@ def _same_for_all_shards(step: TrainGraph, passing: AbstractSet[str]) -> set[str
         for v in step.variables
         if v.rule == "per-replica" and v.seed_word is None and set(uses[v.handle].writes) <= {v.load}
     ]
-    roots = [*step.tables, *(n for v in constant for n in _access(v))]
+    roots = [*step.tables, *(n for v in constant for n in v.access)]
     same = ancestors(step.graph, roots, stop=_not_entered(step))
     handles = {v.handle for v in step.variables if v.rule != "per-replica"}
     of_shards = passing - same
@@ -87,10 +87,6 @@ def _same_for_all_shards(step: TrainGraph, passing: AbstractSet[str]) -> set[str
         and of_shards.isdisjoint(map(producer, node.inputs))
     }
     return same
-
-
-def _access(v: Variable) -> tuple[str, ...]:
-    return v.handle, v.placeholder, v.load, v.read
 
 
 def _not_entered(step: TrainGraph) -> set[str]:

@@ -8,7 +8,7 @@ from strategies.errors import StrategyError
 from strategies.ir.cut import Cut, part_name
 from strategies.ir.part_spread import cut_together, spread
 from strategies.ir.train_graph import TrainGraph, Variable
-from strategies.passes.partition_graph import PartitionedGraph
+from strategies.passes.partition_graph import partitioned
 from strategies.topology import Topology
 
 
@@ -44,7 +44,7 @@ class Partition:
                     f"variable {name!r}: a partitioned variable must be updated elementwise or row by row, "
                     f"got {found.refused[name]}; keep it whole (`partition: null` in the plan)"
                 )
-        return PartitionedGraph(graph, self.cuts, found).step()
+        return partitioned(graph, self.cuts, found)
 
     def _checked(self, graph: TrainGraph) -> list[str]:
         """The trainables that are cut."""

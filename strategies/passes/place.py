@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.library import called_functions
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import COLOCATION_ATTR, called_functions, topological_order
+from strategies.ir.traversal import COLOCATION_ATTR, topological_order
 from strategies.passes.value_arguments import CALLS
 from strategies.topology import Topology
 
@@ -66,7 +67,7 @@ class Place:
                 # What all updates read (a learning rate) draws none of them to its own server.
                 common = v.kind == "slot" and v.slot_of is None
                 place = _SEVERAL if common else self.destinations[v.name]
-                places |= dict.fromkeys((v.handle, v.placeholder, v.load, v.read), place)
+                places |= dict.fromkeys(v.access, place)
         for b in graph.boundaries:
             if b.rank is None:
                 places |= dict.fromkeys(
@@ -139,5 +140,4 @@ def _placed(node: Node, device: str) -> Node:
     attrs = node.attrs
     if COLOCATION_ATTR in attrs:
         attrs = {key: value for key, value in attrs.items() if key != COLOCATION_ATTR}
-    # By far cheaper than `replace`, and most nodes of a large graph come here.
-    return Node(name=node.name, op=node.op, inputs=node.inputs, attrs=attrs, device=device, extra=node.extra)
+    return node.changed(attrs=attrs, device=device)

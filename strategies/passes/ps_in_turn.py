@@ -4,22 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.errors import StrategyError
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Node, Shape, producer
 from strategies.ir.late import late_nodes
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.ir.traversal import ancestors, descendants
-from strategies.numerics.updates import newest, one_more, progress, share, share_of
-from strategies.passes.ps_accumulator import DOUBLE, INT64, Accumulator, accumulator_node, take_nodes
-from strategies.passes.ps_queues import (
-    Queue,
-    check_gradients_come_first,
-    joined,
-    on_servers,
-    turn_queue,
-    waiting_for_turn,
-)
+from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.numerics.updates import newest, progress, share
+from strategies.passes.ps_accumulator import DOUBLE, INT64, Accumulator
+from strategies.passes.ps_queues import Queue, check_gradients_come_first, joined, turn_queue
+from strategies.passes.ps_update_loop import UpdateLoop, tallies, tokens_of, update_side
 from strategies.passes.rewire import contribute
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
@@ -56,8 +48,8 @@ class UpdatesInTurn:
             return graph
         knob = f"backup={self.backup}" if self.backup else f"staleness={self.staleness}"
         check_gradients_come_first(graph, knob)
-        crossing = [b for b in graph.boundaries if b.rule != "first-replica"]
         turn = turn_queue(topology)
+        crossing = [b for b in graph.boundaries if b.rule != "first-replica"]
         accumulators = [self._accumulator(b, topology) for b in crossing]
         push = self._push(graph, accumulators, turn, topology)
         made = _Made(nodes=[turn.handle, *push.nodes], targets=[push.give], setup=[])
@@ -66,22 +58,27 @@ class UpdatesInTurn:
         else:
             self._clocks(push, made, topology)
             steps = None
-        apart = _Apart.of(graph, crossing)
-        if self.task != UPDATER:
-            own_state = [t for t in graph.state_targets if t not in apart.nodes and not _is_first(graph, t)]
-            return replace(
+        loop = UpdateLoop(destinations=self.destinations, backup=self.backup, knob=knob)
+        if self.task == UPDATER:
+            made.nodes += (setup := turn.put_all("first", [0]))
+            made.setup.append(setup[1].name)
+            step = loop.beside(graph, accumulators, made.nodes, topology)
+        else:
+            apart = update_side(graph, accumulators)
+            own_state = [t for t in graph.state_targets if t not in apart and not _is_first(graph, t)]
+            step = replace(
                 contribute(graph, {}, made.nodes),
                 boundaries=(),
                 regions=(),
                 shared_update=(),
                 state_targets=tuple(own_state),
-                step_targets=tuple(made.targets),
-                setup=(*graph.setup, *made.setup),
-                progress=steps,
             )
-        made.nodes += (setup := turn.put_all("first", [0]))
-        made.setup.append(setup[1].name)
-        return self._with_updates(graph, accumulators, apart, made, knob, topology, steps)
+        return replace(
+            step,
+            step_targets=tuple(made.targets),
+            setup=(*graph.setup, *made.setup),
+            progress=steps,
+        )
 
     def _accumulator(self, boundary: Boundary, topology: Topology) -> Accumulator:
         device = topology.host_device(self.destinations[boundary.variable])
@@ -119,7 +116,7 @@ class UpdatesInTurn:
             nodes += [a.handle, *constants]
             pushes.append(push)
         examples = sum(replica.examples for replica in topology.local_replicas(self.task))
-        for handle in _tallies(topology):
+        for handle in tallies(topology):
             # Any number would do for an arrival.
             value, (ref,) = trace(share, (), value=examples / topology.batch_size).splice(
                 f"{handle.name}/share/", [], device=handle.device
@@ -162,7 +159,7 @@ class UpdatesInTurn:
         Returns:
             tensor of the step come to and whether this one's contribution was late.
         """
-        tokens, own = _tokens(self.task, topology), _own_step(self.task, topology)
+        tokens, own = tokens_of(self.task, topology), _own_step(self.task, topology)
         host = own.handle.device
         first = tokens.take("await", [push.give])
         size, rest = tokens.take_rest("rest", [first.name])
@@ -178,75 +175,6 @@ class UpdatesInTurn:
         made.targets.append(keep.name)
         made.setup.append(begin[1].name)
         return steps
-
-    def _with_updates(
-        self,
-        graph: TrainGraph,
-        accumulators: Sequence[Accumulator],
-        apart: "_Apart",
-        made: "_Made",
-        knob: str,
-        topology: Topology,
-        steps: str | None,
-    ) -> TrainGraph:
-        """The updater's step, and the loop beside it."""
-        turn = turn_queue(topology)
-        arrivals, shares = _tallies(topology)
-        arrive = take_nodes(
-            arrivals,
-            f"{arrivals.name}/take",
-            topology.n_tasks - self.backup if self.backup else 1,
-            DOUBLE,
-            (),
-        )
-        begin = turn.take("updates", [arrive[-1].name])
-        taken = Node(
-            name=f"{shares.name}/taken",
-            op="AccumulatorNumAccumulated",
-            inputs=(shares.name, f"^{begin.name}"),
-            device=shares.device,
-        )
-        total = take_nodes(shares, f"{shares.name}/take", 1, DOUBLE, [taken.name])
-        nodes = [*arrive, begin, taken, *total]
-        combined: dict[str, Contribution] = {}
-        for a in accumulators:
-            added, contribution = a.take([begin.name])
-            nodes += added
-            if a.boundary.rule == "mean":
-                specs = (TensorSpec(dtype=a.boundary.dtype), TensorSpec(dtype=DOUBLE))
-                scale, (values,) = trace(share_of, specs).splice(
-                    f"{a.handle.name}/share/", [contribution.values, total[-1].name], device=a.device
-                )
-                nodes += scale
-                contribution = replace(contribution, values=values)
-            combined[a.boundary.values] = contribution
-        targets = tuple(t for t in graph.targets() if t in apart.nodes)
-        count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
-            "turn/count/", [begin.name], device=begin.device
-        )
-        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
-        after = [node.name for node in done]
-        gives = [turn.put("give_after_update", n_updates, after)]
-        if self.backup:
-            for task in range(topology.n_tasks):
-                tokens = _tokens(task, topology)
-                gives.append(tokens.put("give", n_updates, after))
-                if task != self.task:
-                    nodes.append(tokens.handle)
-        nodes += [*count, *done, *gives]
-        graph = apart.cut(graph)
-        graph = replace(graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, apart.nodes, begin.name)))
-        step = contribute(graph, combined, [*made.nodes, *nodes])
-        background = (*targets, *(node.name for node in gives))
-        _check_needs_no_batch(step, background, knob)
-        return replace(
-            step,
-            step_targets=tuple(made.targets),
-            setup=(*graph.setup, *made.setup),
-            background=background,
-            taken=taken.name,
-            progress=steps,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,40 +194,6 @@ class _Made:
     nodes: list[Node]
     targets: list[str]
     setup: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Apart:
-    """The nodes of a step that belong to updates, which run beside the steps of workers."""
-
-    nodes: frozenset[str]
-
-    @classmethod
-    def of(cls, graph: TrainGraph, crossing: Iterable[Boundary]) -> "_Apart":
-        """What comes after these boundaries, and the rest of the update side."""
-        crossed = [name for b in crossing for name in (b.values, b.indices) if name is not None]
-        return cls(frozenset(descendants(graph.graph, [*crossed, *graph.update_nodes()])))
-
-    def cut(self, graph: TrainGraph) -> TrainGraph:
-        """The step in which updates no longer wait for reads: those belong to another run of the graph."""
-        nodes = [
-            replace(node, inputs=tuple(r for r in node.inputs if r[0] != "^" or r[1:] in self.nodes))
-            if node.name in self.nodes and any(c not in self.nodes for c in node.control_inputs)
-            else node
-            for node in graph.graph.nodes
-        ]
-        return replace(graph, graph=graph.graph.with_nodes(nodes))
-
-
-def _check_needs_no_batch(graph: TrainGraph, background: Iterable[str], knob: str) -> None:
-    fed = {b.node for b in graph.batch}
-    for target in background:
-        reached = fed & ancestors(graph.graph, [target])
-        if reached:
-            raise StrategyError(
-                f"node {target!r}: with {knob} updates come apart from the batch, got one that needs "
-                f"{min(reached)!r} past the gradients; leave {knob.partition('=')[0]} out"
-            )
 
 
 def _is_first(graph: TrainGraph, target: str) -> bool:
@@ -325,20 +219,8 @@ def _landing(a: Accumulator, part: str, ref: str, dtype: DType, waits: Iterable[
     )
 
 
-def _tallies(topology: Topology) -> tuple[Node, Node]:
-    """What says that a contribution is whole, and what adds up the contributions' shares of the batch."""
-    device = topology.host_device(UPDATER)
-    names = ("tallies/arrivals", "tallies/shares")
-    arrivals, shares = (accumulator_node(name, DOUBLE, Shape(()), device) for name in names)
-    return arrivals, shares
-
-
 def _clock(giver: int, taker: int, topology: Topology) -> Queue:
     return Queue.of(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
-
-
-def _tokens(task: int, topology: Topology) -> Queue:
-    return Queue.of(f"tokens/worker_{task}", topology.host_device(UPDATER))
 
 
 def _own_step(task: int, topology: Topology) -> Queue:

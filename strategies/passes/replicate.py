@@ -226,9 +226,7 @@ class _Copies:
             yield v
             return
         for shard, rank in owned:
-            handle, placeholder, load, read = (
-                self.ref(n, shard) for n in (v.handle, v.placeholder, v.load, v.read)
-            )
+            handle, placeholder, load, read = (self.ref(n, shard) for n in v.access)
             yield replace(v, handle=handle, placeholder=placeholder, load=load, read=read, rank=rank)
 
     def _regions(self, region: UpdateRegion) -> Iterator[UpdateRegion]:

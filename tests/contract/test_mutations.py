@@ -267,7 +267,7 @@ def test_a_stale_read(cases):
         for v in step.variables:
             if v.kind != "trainable":
                 continue
-            copy = {name: f"stale/{name}" for name in (v.handle, v.placeholder, v.load, v.read)}
+            copy = {name: f"stale/{name}" for name in v.access}
             for name, own in copy.items():
                 node = step.graph.by_name[name]
                 inputs = tuple(copy[ref] for ref in node.inputs)

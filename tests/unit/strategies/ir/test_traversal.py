@@ -4,15 +4,7 @@ from hypothesis import strategies as st
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, producer
-from strategies.ir.traversal import (
-    ancestors,
-    called_functions,
-    copy_nodes,
-    descendants,
-    drop_unreachable_functions,
-    prune,
-    topological_order,
-)
+from strategies.ir.traversal import ancestors, copy_nodes, descendants, prune, topological_order
 from strategies.ir.verify import verify
 
 
@@ -157,22 +149,6 @@ def test_prune_keeps_what_roots_need():
     assert pruned.functions == {}
     verify(pruned)
     assert prune(DIAMOND, ["d"]) is DIAMOND
-
-
-def test_functions_are_found_through_lists_attributes_and_bodies():
-    ref = FunctionRef("outer", {"f": (FunctionRef("bound"),)})
-    assert called_functions({"branches": (ref, FunctionRef("other")), "T": DType("float")}) == {
-        "outer",
-        "bound",
-        "other",
-    }
-    library = {name: function(name) for name in ("outer", "bound", "other", "as_op", "deep", "unused")}
-    library["outer"] = function("outer", node("n", op="as_op"))
-    library["as_op"] = function("as_op", node("n", f=FunctionRef("deep")))
-    graph = Graph(nodes=(node("call", branches=(ref, FunctionRef("other"))),), functions=library)
-    kept = drop_unreachable_functions(graph)
-    assert set(kept.functions) == {"outer", "bound", "other", "as_op", "deep"}
-    assert drop_unreachable_functions(kept) is kept
 
 
 def test_function_references_with_outputs_are_renamed_too():

@@ -1,0 +1,120 @@
+"""What becomes of a step's nodes when variables are cut: which have a copy for each part, and its name."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from strategies.ir.cut import Cut
+from strategies.ir.graph import Node, output_index, producer, tensor
+from strategies.ir.part_facts import Outcome, PartUse
+from strategies.ir.train_graph import TrainGraph
+
+
+class PartNames:
+    """What each node of a step becomes.
+
+    Args:
+        cuts: trainable or slot → its ranges.
+        outcomes: node of the update → how it is carried over to the parts.
+    Attributes:
+        boundaries: node of a cut variable's gradient (of its values, where it is sparse) → that gradient.
+        indices: nodes of the ids of sparse ones.
+        reads: nodes outside of the update that read a cut variable, and go on giving the whole.
+        prefix: what no node's name starts with.
+    """
+
+    def __init__(self, graph: TrainGraph, cuts: Mapping[str, Cut], outcomes: Mapping[str, Outcome]) -> None:
+        self.cuts = cuts
+        self.variables = {v.name: v for v in graph.variables if v.name in cuts}
+        self.handles = {v.handle: v for v in self.variables.values()}
+        self.boundaries = {b.values: b for b in graph.gradients() if b.variable in cuts}
+        indices = {b.indices: b for b in self.boundaries.values() if b.indices is not None}
+        self.indices = frozenset(indices)
+        self.prefix = _free_prefix(graph)
+        self._outcomes = outcomes
+        # Node → the variable for each of whose parts it has a copy, in its place or (reads) beside it.
+        self._owners: dict[str, str] = {name: o.variable for name, o in outcomes.items()}
+        self._owners |= {n: b.variable for n, b in (self.boundaries | indices).items()}
+        self._owners |= {n: name for name, v in self.variables.items() for n in v.access}
+        reads = [(n, h) for n, h in _readers(graph, self.handles) if n.name not in self._owners]
+        self.reads = frozenset(node.name for node, _ in reads)
+        # The shape of the whole is a constant, and no part's.
+        self._owners |= {n.name: self.handles[h].name for n, h in reads if n.op != "VariableShape"}
+
+    def n_parts(self, variable: str) -> int:
+        """How many parts a variable has."""
+        return self.cuts[variable].n
+
+    def part_shape(self, variable: str, index: int) -> tuple[int, ...]:
+        """The shape of a variable's part."""
+        return self.cuts[variable].shape(self.variables[variable].shape.dims or (), index)
+
+    def part(self, index: int, node: str) -> str:
+        """The name of a node's copy for a part."""
+        return f"{self.prefix}{index}/{node}"
+
+    def owner(self, node: str) -> str | None:
+        """The variable for each of whose parts a node has a copy."""
+        return self._owners.get(node)
+
+    def is_apart(self, node: str) -> bool:
+        """Whether only copies of a node give its result, each a part of it."""
+        return self._is_copied(node) and (node not in self._outcomes or self._outcomes[node].combine is None)
+
+    def ref(self, ref: str, index: int) -> str:
+        """A reference as a part's copy has it."""
+        name = producer(ref)
+        return tensor(self.part(index, name), output_index(ref)) if self.is_apart(name) else ref
+
+    def waits(self, node: Node, variable: str | None, index: int) -> tuple[str, ...]:
+        """What a part's copy waits for: copies of its own part, all copies of others."""
+        names: dict[str, None] = {}
+        for name in node.control_inputs:
+            owner = self._owners.get(name)
+            if owner is None:
+                names[name] = None
+            elif variable is not None and self._family(owner) == self._family(variable):
+                names[self.part(index, name)] = None
+            else:
+                names |= dict.fromkeys(self.part(other, name) for other in range(self.n_parts(owner)))
+        return tuple(f"^{name}" for name in names)
+
+    def measure(self, index: int, node: str, k: int) -> str:
+        """The name of the constant that a part's copy has for a data input."""
+        return f"{self.part(index, node)}/input_{k}"
+
+    def copy(self, index: int, node: str) -> tuple[str, ...]:
+        """A part's copy of a node, after the constants of its own."""
+        swaps = self._outcomes[node].swaps if node in self._outcomes else {}
+        measured = sorted(k for k, swap in swaps.items() if swap.use is not PartUse.SLICE)
+        return (*(self.measure(index, node, k) for k in measured), self.part(index, node))
+
+    def now(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Nodes by their names after the rewriting, all copies in place of those that exist per part."""
+        found: list[str] = []
+        for node in nodes:
+            if self._is_copied(node):
+                for index in range(self.n_parts(self._owners[node])):
+                    found += self.copy(index, node)
+            else:
+                found.append(node)
+        return tuple(found)
+
+    def _is_copied(self, node: str) -> bool:
+        """Whether a node's copies stand in its place, rather than beside it."""
+        return node in self._owners and node not in self.reads
+
+    def _family(self, name: str) -> str:
+        return self.variables[name].slot_of or name
+
+
+def _readers(graph: TrainGraph, handles: Container[str]) -> Iterator[tuple[Node, str]]:
+    """Nodes with the handle that they take first."""
+    for node in graph.graph.nodes:
+        if node.data_inputs and producer(node.data_inputs[0]) in handles:
+            yield node, producer(node.data_inputs[0])
+
+
+def _free_prefix(graph: TrainGraph) -> str:
+    prefix = "part_"
+    while any(name.startswith(prefix) for name in graph.graph.by_name):
+        prefix += "_"
+    return prefix
