@@ -50,9 +50,11 @@ def run_slots(
         recorder=recorder,
         deadline_s=deadline_s,
     )
+    groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.site)]
+    for later in groups[1:]:
+        sites.require(later)
     n_done = 0
-    for _, group in itertools.groupby(slots, lambda slot: slot.case.site):
-        of_site = list(group)
+    for of_site in groups:
         n_done += sites.run(of_site)
         reason = sites.reason_to_stop()
         if reason is not None and n_done < len(slots):
@@ -74,6 +76,15 @@ class _Sites:
     recorder: RunRecorder
     deadline_s: float
     has_failed: bool = False
+
+    def require(self, slots: Sequence[Slot]) -> None:
+        """Look whether the workers of one site can be had, before the time of others is spent.
+
+        Raises:
+            ProvisionError: they cannot.
+        """
+        site = slots[0].case.site
+        PROVIDERS[site.provider].open(self.options.exposure).require(self._shape(slots))
 
     def run(self, slots: Sequence[Slot]) -> int:
         """Run the repeats of one site until there is a reason to stop; return how many were run."""
@@ -107,8 +118,18 @@ class _Sites:
         return None
 
     def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
+        provider = PROVIDERS[slots[0].case.site.provider].open(self.options.exposure)
+        return provider.start(
+            self._shape(slots),
+            self.folder.run,
+            self.folder.path / "logs",
+            reads=_folders_of_users(slots, self.spec),
+            writes=(self.folder.cases,),
+        )
+
+    def _shape(self, slots: Sequence[Slot]) -> ClusterShape:
         site = slots[0].case.site
-        shape = ClusterShape(
+        return ClusterShape(
             workers=max(slot.case.workers for slot in slots),
             replicas_per_worker=max(slot.case.replicas for slot in slots),
             device=site.device,
@@ -116,14 +137,6 @@ class _Sites:
             memory_bytes=site.memory_bytes,
             image=site.image,
             connection=self.spec.connection,
-        )
-        provider = PROVIDERS[site.provider].open(self.options.exposure)
-        return provider.start(
-            shape,
-            self.folder.run,
-            self.folder.path / "logs",
-            reads=_folders_of_users(slots, self.spec),
-            writes=(self.folder.cases,),
         )
 
     def _runner(self, cluster: Cluster) -> SlotRunner:

@@ -130,6 +130,13 @@ class Provider(Protocol):
 
     name: str
 
+    def require(self, shape: ClusterShape) -> None:
+        """Look whether such workers can be had here, as far as that shows before any is started.
+
+        Raises:
+            ProvisionError: they cannot.
+        """
+
     def start(
         self,
         shape: ClusterShape,

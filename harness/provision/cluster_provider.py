@@ -39,6 +39,9 @@ class ClusterProvider:
         self._imports = tuple(imports)
         self._preload_s = preload_s
 
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: only the cluster knows, and it is asked when workers are placed on it."""
+
     @contextmanager
     def start(
         self,

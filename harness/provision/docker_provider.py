@@ -44,6 +44,11 @@ class DockerProvider:
         self._imports = tuple(imports)
         self._preload_s = preload_s
 
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: an engine answers, has the image, and room and devices for the workers."""
+        with engine() as client:
+            _found(client, shape)
+
     @contextmanager
     def start(
         self,

@@ -80,6 +80,11 @@ class LocalProvider:
         self._preload_s = preload_s
         self._exposure = exposure
 
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: there is memory for so many workers, and they have their devices."""
+        _refuse_too_many(shape.workers)
+        _devices(shape)
+
     @contextmanager
     def start(
         self,

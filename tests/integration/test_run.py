@@ -344,3 +344,15 @@ def test_a_folder_in_use_is_refused(finished: Finished) -> None:
 
 def test_the_home_of_the_user_is_left_alone(finished: Finished) -> None:
     assert not Path("/nonexistent").exists()
+
+
+def test_workers_that_cannot_be_had_are_told_of_before_others_are_measured(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sweep = ["--set", "cluster.device=[cpu,tpu]"]
+    with watched(["run", "quickstart", *sweep, "--out", str(out)], tmp_path) as run:
+        status, output, errors = run.finish()
+        assert run.leftovers() == []
+    (line,) = errors.splitlines()
+    assert (status, output) == (3, "")
+    assert line.startswith("stratbench: cluster.device: device tpu needs TPU chips, got ")
+    assert records(out) == []
