@@ -20,6 +20,8 @@ hypothesis.settings.load_profile("patient")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A server has 64 queues of messages unless told, with a thread for each, and ends with its process only.
 os.environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
+# Ray reads it once, when it is first imported, which a test may do before another starts an instance.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 # In the background of a shell this process ignores Ctrl-C, under nohup hang-ups; so would what tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
