@@ -59,14 +59,17 @@ class Progress:
 def _outcome(record: Record) -> str:
     if record.error is not None:
         return f"{record.status}: {record.error.message}"
-    if record.examples_per_s is None or record.step_s is None or record.step_s.p50 is None:
+    rate = record.median_examples_per_s
+    if rate is None or record.step_s is None or record.step_s.p50 is None:
         return record.status
-    # The median step makes the report's rate; that of the whole window also holds its slow steps.
-    text = (
-        f"median step {record.step_s.p50 * 1e3:.2f} ms, whole window {record.examples_per_s:,.0f} examples/s"
-    )
+    # The same figures as in the tables that follow.
+    text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
         text += ", equivalent" if record.equivalence.equivalent else ", not equivalent"
         if record.control:
             text += " (control)"
     return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

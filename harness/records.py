@@ -228,3 +228,14 @@ class Record:
     machine: Machine | None = None
     provenance: Provenance | None = None
     comparison_key: str | None = None
+
+    @property
+    def median_examples_per_s(self) -> float | None:
+        """Examples per second of the median step, which is what a person is shown as the rate.
+
+        `examples_per_s` is that of the whole window, in which one stall weighs as much as it took.
+        """
+        median_s = self.step_s.p50 if self.step_s else None
+        if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:
+            return None
+        return self.batch_size / median_s

@@ -10,14 +10,6 @@ from reports.rows import Mean, TimeSplit
 from reports.statistics import Estimate, estimate
 
 
-def repeat_rate(record: Record) -> float | None:
-    """Examples per second of one repeat's median step, or None when its line does not tell."""
-    median = record.step_s.p50 if record.step_s else None
-    if not median or not record.batch_size or median < 0 or record.batch_size < 0:
-        return None
-    return record.batch_size / median
-
-
 def estimate_of(values: Sequence[float | None]) -> Estimate | None:
     """Geometric mean with interval of the repeats that have the figure, or None when none has."""
     present = [value for value in values if value is not None and value > 0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records import Record
-from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, repeat_rate, time_split_of
+from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of
 from reports.load import Run
 from reports.marks import mark_of
 from reports.notes import batch_notes, link_notes, record_notes, row_notes
@@ -53,7 +53,9 @@ def _comparison(
 ) -> Comparison:
     """Rows, ranks, verdict and notes of one shape."""
     usable = {name: [r for r in records if _usable(r)] for name, records in cases.items()}
-    rates = {name: [rate for r in records if (rate := repeat_rate(r))] for name, records in usable.items()}
+    rates = {
+        name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
+    }
     notes: list[str] = []
     baseline = _baseline(run, cases, rates, notes)
     rows = []
@@ -90,7 +92,7 @@ def _comparison(
 
 
 def _usable(record: Record) -> bool:
-    return record.status == "ok" and repeat_rate(record) is not None
+    return record.status == "ok" and record.median_examples_per_s is not None
 
 
 def _baseline(
@@ -124,7 +126,7 @@ def _row(
     baseline_rates: Sequence[float],
 ) -> Row:
     """One strategy's figures over its usable repeats."""
-    rates = [rate for r in usable if (rate := repeat_rate(r))]
+    rates = [rate for r in usable if (rate := r.median_examples_per_s)]
     payload = mean_of([r.payload_bytes_per_step for r in usable])
     tcp = mean_of([r.tcp_bytes_per_step for r in usable])
     steps = [r.step_s for r in usable if r.step_s]

@@ -47,7 +47,7 @@ def terminal_table(comparison: Comparison) -> TerminalTable:
         "#",
         "strategy",
         "mark",
-        "ex/s",
+        "ex/s at p50",
         against,
         "95 % interval",
         "p50",

@@ -1,0 +1,61 @@
+"""What a person is told while a command works."""
+
+import pytest
+
+from harness.matrix import Slot, expand
+from harness.progress import Progress
+from harness.records import Equivalence, Record, StepSeconds
+from harness.resolve import resolve
+from reports.quantities import plain, seconds
+
+SLOT = Slot(
+    order=0,
+    repeat=0,
+    case=expand(resolve({"name": "test", "workloads": ["wide-mlp"], "strategies": ["ps"]}))[0],
+)
+
+
+def record(p50_s: float | None) -> Record:
+    return Record(
+        run="r",
+        case="c",
+        repeat=0,
+        order=0,
+        workload="wide-mlp",
+        strategy="ps",
+        strategy_class="exact",
+        provider="local",
+        device="cpu",
+        workers=2,
+        replicas=1,
+        status="ok",
+        batch_size=64,
+        # A window with a stall in it.
+        examples_per_s=17.0,
+        step_s=StepSeconds(n=5, p50=p50_s),
+        equivalence=Equivalence(checked=True, equivalent=True, checked_in_repeat=0),
+    )
+
+
+@pytest.mark.parametrize("p50_s", [0.0125, 0.08566, 0.725])
+def test_a_line_tells_the_rate_that_the_table_will_show(
+    capsys: pytest.CaptureFixture[str], p50_s: float
+) -> None:
+    ended = record(p50_s)
+    Progress(1, live=False, quiet=False).ended(SLOT, ended)
+    told = capsys.readouterr().err
+    rate = plain(ended.median_examples_per_s)
+    assert told.endswith(f": {rate} examples/s, median step {seconds(p50_s)}, equivalent\n")
+    assert told.startswith("[1/1] 0:00 wide-mlp ps 2x1 repeat 0")
+
+
+def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(1, live=False, quiet=False).ended(SLOT, record(None))
+    assert capsys.readouterr().err.endswith(": ok\n")
+
+
+def test_quiet_progress_says_notes_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(1, live=False, quiet=True)
+    progress.ended(SLOT, record(0.01))
+    progress.note("nobody limits the link")
+    assert capsys.readouterr().err == "nobody limits the link\n"
