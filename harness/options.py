@@ -101,6 +101,7 @@ class VerifyRequest:
         last_batch: examples in the last of the batches; None for as many as in the others.
         dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
         restore: checkpoint that both begin with.
+        live: say what is going on to a terminal; the same below.
     """
 
     target: Target
@@ -109,6 +110,7 @@ class VerifyRequest:
     restore: Path | None = None
     dtype: Dtype | None = None
     shrink: bool = False
+    live: bool = False
     debug: bool = False
 
 
@@ -117,6 +119,7 @@ class PlanRequest:
     """Show where a strategy puts each variable and what it will send."""
 
     target: Target
+    live: bool = False
     debug: bool = False
 
 
@@ -134,4 +137,5 @@ class TransformRequest:
     rank: int = 0
     graphdef: Path | None = None
     text: bool = False
+    live: bool = False
     debug: bool = False

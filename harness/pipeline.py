@@ -22,7 +22,8 @@ from harness.site_runner import run_slots
 from harness.slot_runner import Ended, storing
 from harness.spec import ExperimentSpec
 from harness.spec_document import spec_document
-from harness.target_study import study
+from harness.status_line import StatusLine
+from harness.target_study import TargetStudy, study
 from strategies.plan import Plan
 
 
@@ -80,21 +81,25 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     dtype = request.dtype or ("model" if on_workers else "float64")
     if request.restore is not None:
         require(request.restore)
-    with study(request.target, n_batches=request.steps, restore=request.restore) as opened:
-        if on_workers:
-            answer = verify_baseline(opened, request.steps)
-        else:
-            if request.last_batch is not None:
-                facts = opened.capture.facts
-                require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
-            folders = (str(opened.capture.folder), str(opened.batches))
-            asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
-            args = (*folders, opened.plan, *asked)
-            answer = opened.call("verify", args)
+    status = StatusLine(request.live)
+    with study(request.target, n_batches=request.steps, restore=request.restore, status=status) as opened:
+        strategy, n_steps = request.target.strategy, request.steps
+        with status.doing(f"making {n_steps} steps of {strategy} and of one device in {dtype}"):
+            answer = verify_baseline(opened, n_steps) if on_workers else _verified(opened, request, dtype)
         restored = opened.capture.restored
         origin = None if restored is None else {"path": str(restored.path), "step": restored.step}
         heading = {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, "restored": origin}
         return {**heading, "last_batch": request.last_batch, **answer}
+
+
+def _verified(opened: TargetStudy, request: VerifyRequest, dtype: str) -> dict[str, Any]:
+    """Check a rewritten graph."""
+    if request.last_batch is not None:
+        facts = opened.capture.facts
+        require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
+    folders = (str(opened.capture.folder), str(opened.batches))
+    asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
+    return opened.call("verify", (*folders, opened.plan, *asked))
 
 
 def plan(request: PlanRequest) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def plan(request: PlanRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured.
     """
-    with study(request.target, n_batches=1) as opened:
+    with study(request.target, n_batches=1, status=StatusLine(request.live)) as opened:
         document = opened.plan.model_dump(mode="json")
         return {**document, "class": document.pop("strategy_class")}
 
@@ -120,10 +125,12 @@ def transform(request: TransformRequest) -> dict[str, Any]:
             "workload's own code under TensorFlow; `verify` and `run` take it",
             field="strategy",
         )
-    with study(request.target, n_batches=1) as opened:
+    status = StatusLine(request.live)
+    with study(request.target, n_batches=1, status=status) as opened:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
         args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)
-        return opened.call("transform", args)
+        with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):
+            return opened.call("transform", args)
 
 
 @contextlib.contextmanager

@@ -2,14 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from rich.console import Console
 from rich.markup import escape
 
 from harness.matrix import Slot
 from harness.records import Record
+from harness.status_line import StatusLine
 
 
 class Progress:
@@ -23,20 +23,15 @@ class Progress:
 
     def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
-        self._live = live
+        self._status = StatusLine(live and not quiet)
         # Off a terminal a line is a line, however long.
         self._console = Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
         self._quiet = quiet
         self._started_s = time.monotonic()
 
-    @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
+    def doing(self, what: str) -> AbstractContextManager[None]:
         """Say what is going on until the context ends."""
-        if not self._live or self._quiet:
-            yield
-            return
-        with self._console.status(escape(what)):
-            yield
+        return self._status.doing(what)
 
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""

@@ -14,6 +14,7 @@ from harness.provision.failures import USER_ERROR
 from harness.provision.reaper import reap, run_folder
 from harness.provision.solo import SoloProcess, solo_process
 from harness.reference import Reference
+from harness.status_line import UNWATCHED, StatusLine
 from strategies.plan import Plan
 
 JOB_S = 900.0
@@ -59,11 +60,14 @@ class TargetStudy:
 
 
 @contextmanager
-def study(target: Target, *, n_batches: int, restore: Path | None = None) -> Iterator[TargetStudy]:
+def study(
+    target: Target, *, n_batches: int, restore: Path | None = None, status: StatusLine = UNWATCHED
+) -> Iterator[TargetStudy]:
     """Capture and plan a target; nothing of it is left when the context ends.
 
     Args:
         restore: checkpoint to begin with.
+        status: where to say what is going on.
     Raises:
         UsageError: the target cannot be used. CaseError: anything else went wrong.
     """
@@ -90,8 +94,9 @@ def study(target: Target, *, n_batches: int, restore: Path | None = None) -> Ite
             folder, process.call, seed=SEED, n_batches=n_batches, n_least=n_batches, restore=restore
         )
         try:
-            capture, plan = planned(captures, case)
-            batches = captures.batches(case, capture)
+            with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
+                capture, plan = planned(captures, case)
+                batches = captures.batches(case, capture)
             yield TargetStudy(
                 case=case,
                 capture=capture,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -68,6 +69,11 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
 
     check_target(found)
     return found
+
+
+def is_watched(*, json: bool) -> bool:
+    """Whether a person at a terminal waits for the command, and may be told what it does."""
+    return not json and sys.stderr.isatty()
 
 
 def plan_reference(path: str) -> str:

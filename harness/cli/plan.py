@@ -19,11 +19,15 @@ def plan(
     edited: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
-    json: options.Json = False,  # noqa: ARG001 - read by main
+    json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
-    request = PlanRequest(target=options.target(workload, strategy, edited, workers, replicas), debug=debug)
+    request = PlanRequest(
+        target=options.target(workload, strategy, edited, workers, replicas),
+        live=options.is_watched(json=json),
+        debug=debug,
+    )
     from harness import pipeline
 
     document = pipeline.plan(request)

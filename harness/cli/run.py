@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -135,7 +134,7 @@ def run(
         time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
         debug=debug,
         quiet=json,
-        live=not json and sys.stdout.isatty(),
+        live=options.is_watched(json=json),
         metrics=metrics,
         exposure=exposure,
         environ=allowed(os.environ),

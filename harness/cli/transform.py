@@ -29,7 +29,7 @@ def transform(
         Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
-    json: options.Json = False,  # noqa: ARG001 - read by main
+    json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
     """Apply a strategy's passes for one worker; show nodes and seconds of each pass."""
@@ -44,6 +44,7 @@ def transform(
         rank=rank,
         graphdef=graphdef,
         text=text,
+        live=options.is_watched(json=json),
         debug=debug,
     )
     from harness import pipeline

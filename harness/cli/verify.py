@@ -56,7 +56,7 @@ def verify(
     ] = False,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
-    json: options.Json = False,  # noqa: ARG001 - read by main
+    json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
@@ -68,6 +68,7 @@ def verify(
         dtype=None if dtype is None else dtype.value,
         restore=restore,
         shrink=shrink,
+        live=options.is_watched(json=json),
         debug=debug,
     )
     from harness import pipeline

@@ -403,6 +403,21 @@ def test_a_dry_run_shows_its_cases(capsys: pytest.CaptureFixture[str], pipeline:
     assert pipeline.asked[0][1].dry_run
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["run quickstart", "verify wide-mlp -s ps", "plan wide-mlp -s ps", "transform wide-mlp -s ps"],
+)
+def test_only_who_waits_at_a_terminal_is_told_what_goes_on(
+    capsys: pytest.CaptureFixture[str], pipeline: _Pipeline, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    _call(capsys, *command.split())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _call(capsys, *command.split())
+    _call(capsys, *command.split(), "--json")
+    asked = [item[1] if isinstance(item, tuple) else item for item in pipeline.asked]
+    assert [request.live for request in asked] == [False, True, False]
+
+
 def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
     status, captured = _call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     target = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))

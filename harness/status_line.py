@@ -1,0 +1,32 @@
+"""What goes on now, in one line that is redrawn in place; for a person who waits at a terminal."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLine:
+    """Shown on standard error, and gone when the work is done.
+
+    Args:
+        live: whether anybody watches; False says nothing.
+    """
+
+    live: bool
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Say what is going on until the context ends; one at a time."""
+        if not self.live:
+            yield
+            return
+        with Console(file=sys.stderr, highlight=False).status(escape(what)):
+            yield
+
+
+UNWATCHED = StatusLine(live=False)
