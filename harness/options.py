@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from harness.canonical import JsonValue
 from harness.errors import EXIT_OK
 from harness.provision.isolation import NOT_ASKED
 from harness.refs import StrategyRef, WorkloadRef
+
+if TYPE_CHECKING:
+    from harness.matrix import Case
 
 Dtype = Literal["model", "float64"]
 
@@ -49,7 +52,8 @@ class RunOutcome:
 
     Args:
         run_dir: None for a dry run, which makes no folder.
-        cases: the ids a dry run would have run, in matrix order; else empty.
+        cases: those that a dry run would have run, in matrix order; else empty.
+        n_repeats: of each of these.
         notes: one line each, for the person.
     """
 
@@ -60,7 +64,8 @@ class RunOutcome:
     n_skipped: int = 0
     n_implausible: int = 0
     exit_status: int = EXIT_OK
-    cases: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+    n_repeats: int = 0
     notes: tuple[str, ...] = ()
 
     def to_document(self) -> dict[str, JsonValue]:
@@ -77,7 +82,7 @@ class RunOutcome:
             "exit_status": self.exit_status,
         }
         if self.cases:
-            document["planned"] = list(self.cases)
+            document["planned"] = [case.id for case in self.cases]
         if self.notes:
             document["notes"] = list(self.notes)
         return document

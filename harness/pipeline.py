@@ -38,7 +38,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
-        return RunOutcome(run_dir=None, cases=tuple(case.id for case in cases))
+        return RunOutcome(run_dir=None, cases=cases, n_repeats=spec.measure.repeats)
     with open_run(
         options.out,
         experiment=spec_document(spec),

@@ -13,6 +13,7 @@ from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.cli.options import Debug, Json, duration_s, plan_reference
+from harness.cli.planned import planned_table
 from harness.errors import UsageError
 from harness.options import RunOptions, RunOutcome
 from harness.refs import parse_scalar, split_list
@@ -153,8 +154,11 @@ def run(
 def _show(outcome: RunOutcome) -> None:
     for note in outcome.notes:
         output.say(note)
-    for case in outcome.cases:
-        output.say(case)
+    if outcome.cases:
+        planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats)
+        output.table(planned.columns, planned.rows, n_keys=2)
+        output.say()
+        output.say(planned.count)
     if outcome.run_dir is None:
         return
     _show_comparison(outcome.run_dir)

@@ -16,10 +16,13 @@ import reports
 import strategies
 from harness.cli import main
 from harness.cli.app import _COMMANDS
+from harness.cli.planned import planned_table
 from harness.errors import CaseError, MissingError
+from harness.matrix import expand
 from harness.options import PlanRequest, RunOptions, RunOutcome, Target, TransformRequest, VerifyRequest
 from harness.provision import doctor
 from harness.refs import StrategyRef, WorkloadRef
+from harness.resolve import resolve
 from harness.spec import ExperimentSpec
 from strategies.errors import StrategyError
 from strategies.registry import KNOBS, STRATEGIES
@@ -395,12 +398,53 @@ def test_a_failed_case_is_status_1(capsys: pytest.CaptureFixture[str], pipeline:
     assert "wide-mlp\nstrategy  ms\nps        4\nv\nn\n\nrepeats: 1 ok, 2 failed\n" in captured.out
 
 
-def test_a_dry_run_shows_its_cases(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
-    pipeline.outcome = RunOutcome(run_dir=None, cases=("wide-mlp-ps-2x1-0badcafe",))
+def test_a_dry_run_says_what_it_would_run(capsys: pytest.CaptureFixture[str], pipeline: _Pipeline) -> None:
+    cases = expand(
+        resolve(
+            {
+                "name": "x",
+                "workloads": ["wide-mlp"],
+                "strategies": ["single", "ps:staleness=2"],
+                "cluster": {"workers": [2, 4]},
+            }
+        )
+    )
+    pipeline.outcome = RunOutcome(run_dir=None, cases=cases, n_repeats=3)
     status, captured = _call(capsys, "run", "quickstart", "--dry-run")
     assert status == 0
-    assert "wide-mlp-ps-2x1-0badcafe" in captured.out
+    assert captured.out.splitlines()[1:] == [
+        "workload  strategy        workers x replicas  repeats",
+        "wide-mlp  single          1 x 1               3",
+        "wide-mlp  ps:staleness=2  2 x 1               3",
+        "wide-mlp  ps:staleness=2  4 x 1               3",
+        "",
+        "3 cases, 3 repeats of each: 9 to run",
+    ]
     assert pipeline.asked[0][1].dry_run
+    status, captured = _call(capsys, "run", "quickstart", "--dry-run", "--json")
+    assert json.loads(captured.out)["planned"] == [case.id for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "column", "cells"),
+    [
+        ({"cores_per_worker": [1, 2]}, "cores per worker", {"1", "2"}),
+        ({"memory_per_worker": ["512MiB", "4GiB"]}, "memory per worker", {"0.5 GiB", "4 GiB"}),
+        ({"link": {"rate_mbit": [100, None]}}, "links", {"100 Mbit/s", "no limit"}),
+        (
+            {"link": {"rate_mbit": [100, None], "burst_kb": 32, "workers": {1: {"rate_mbit": 10}}}},
+            "links",
+            {"100 Mbit/s, 10 Mbit/s, burst 32 kB", "no limit, 10 Mbit/s, burst 32 kB"},
+        ),
+    ],
+)
+def test_a_dry_run_tells_apart_what_is_swept(cluster: dict[str, Any], column: str, cells: set[str]) -> None:
+    document = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps"]}
+    cases = expand(resolve({**document, "cluster": {"provider": "docker", **cluster}}))
+    planned = planned_table(cases, n_repeats=1)
+    assert planned.columns[-2] == column
+    assert {row[-2] for row in planned.rows} == cells
+    assert planned.count == "2 cases, 1 repeat of each: 2 to run"
 
 
 @pytest.mark.parametrize(
