@@ -149,7 +149,7 @@ def _describe(error: Exception) -> _Failure:
     if isinstance(error, _CLICK_ERROR):
         return _Failure(
             type="UsageError",
-            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `stratbench --help`",
+            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_command(error)} --help`",
             field=None,
             exit_status=EXIT_USAGE,
         )
@@ -180,6 +180,12 @@ def _describe(error: Exception) -> _Failure:
         field=None,
         exit_status=EXIT_CASE,
     )
+
+
+def _command(error: Exception) -> str:
+    """The command whose help tells what a wrong command line should have been."""
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context is not None else "stratbench"
 
 
 def _is_ours(error: Exception) -> bool:

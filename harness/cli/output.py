@@ -13,6 +13,7 @@ from harness.canonical import json_value
 
 Row = Sequence[str]
 _GAP = 2
+_INDENT = "    "
 
 
 def plain(text: str) -> str:
@@ -62,6 +63,28 @@ def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
         _rich_table([headers[c] for c in part], [[row[c] for c in part] for row in safe])
 
 
+def described(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
+    """Print a table whose last columns are sentences and lists.
+
+    Off a terminal a row is a line, however long. A terminal too narrow for that has each row's keys on a line
+    of their own, and the rest below, broken between words.
+
+    Args:
+        n_keys: columns that stand in front.
+    """
+    safe = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in (headers, *safe)) for column in range(len(headers))]
+    if not sys.stdout.isatty() or sum(widths) + _GAP * (len(widths) - 1) <= _columns():
+        table(headers, rows)
+        return
+    for row in safe:
+        keys = (cell.ljust(width) for cell, width in zip(row, widths[:n_keys], strict=False))
+        say_text((" " * _GAP).join(keys).rstrip())
+        for cell in row[n_keys:]:
+            if cell:
+                say_text(_indented(cell))
+
+
 def fitting_parts(widths: Sequence[int], *, n_keys: int, width: int) -> list[list[int]]:
     """Share a table's columns out over as few parts as fit, each led by the key columns.
 
@@ -100,6 +123,17 @@ def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
         # Text, not str: brackets in a name would be read as markup.
         drawn.add_row(*(Text(cell) for cell in row))
     Console().print(drawn)
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(
+        text,
+        max(_columns(), len(_INDENT) + 1),
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _columns() -> int:

@@ -297,6 +297,26 @@ def test_a_mistake_costs_one_line_and_status_2(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["list"],
+            "strategies, workloads, providers, compressors, experiments; see `stratbench list --help`",
+        ),
+        (["list", "mice"], "see `stratbench list --help`"),
+        (["run", "quickstart", "--fast"], "see `stratbench run --help`"),
+        (["mice"], "see `stratbench --help`"),
+    ],
+)
+def test_a_mistake_on_the_command_line_names_the_help_that_tells_more(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    status, captured = _call(capsys, *arguments)
+    assert (status, captured.err.count("\n")) == (2, 1)
+    assert captured.err.endswith(f"{told}\n")
+
+
 def test_run_hands_over_the_spec_and_the_options(
     capsys: pytest.CaptureFixture[str], pipeline: _Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,37 @@ def test_a_narrow_terminal_shows_the_key_again(
     ]
 
 
+@pytest.mark.parametrize("width", [3, 30, 50])
+def test_a_list_too_wide_for_a_terminal_breaks_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    rows = [
+        ["ps", "exact", "all variables on one task", "sync=true staleness=0"],
+        ["a", "exact", "x" * 20, ""],
+    ]
+    output.described(["name", "class", "summary", "parameters"], rows, n_keys=2)
+    assert capsys.readouterr().out.splitlines()[1] == "ps    exact  " + "  ".join(rows[0][2:])
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output.described(["name", "class", "summary", "parameters"], rows, n_keys=2)
+    shown = capsys.readouterr().out
+    assert shown.split() == [word for row in rows for cell in row for word in cell.split()]
+    lines = shown.splitlines()
+    keys = [line for line in lines if not line.startswith(" ")]
+    assert keys == ["ps    exact", "a     exact"]
+    assert all(len(line) <= width or len(line.split()) == 1 for line in lines if line not in keys)
+
+
+def test_a_list_that_fits_is_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "19")
+    output.described(["name", "summary"], [["ps", "one server"]])
+    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert [line.split() for line in shown.splitlines()] == [["name", "summary"], ["ps", "one", "server"]]
+
+
 def test_a_long_line_breaks_between_words_and_never_in_a_path(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
