@@ -67,4 +67,5 @@ def _outcome(record: Record) -> str:
 
 
 def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits, or all before the point, as in reports."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"

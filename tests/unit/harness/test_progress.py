@@ -37,7 +37,7 @@ def record(p50_s: float | None) -> Record:
     )
 
 
-@pytest.mark.parametrize("p50_s", [0.0125, 0.08566, 0.725])
+@pytest.mark.parametrize("p50_s", [0.0125, 0.068, 0.09996, 0.725])
 def test_a_line_tells_the_rate_that_the_table_will_show(
     capsys: pytest.CaptureFixture[str], p50_s: float
 ) -> None:
