@@ -9,7 +9,7 @@ from harness.records import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of
 from reports.load import Run
 from reports.marks import mark_of
-from reports.notes import batch_notes, link_notes, record_notes, row_notes
+from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
@@ -70,6 +70,7 @@ def _comparison(
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))
+    notes.extend(small_payload_notes(rows))
     notes.extend(record_notes(cases))
     return Comparison(
         run=run.name,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from harness.records import Record
-from reports.quantities import digits, times
+from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
 from reports.shapes import Shape
 
 ALARM_APART = 0.10
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
 ALARM_FLOOR_BYTES = 20_000
+_PLAIN_WORD = re.compile(r"[a-z-]+(?![^\s,])")
 
 
 def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
@@ -22,7 +24,7 @@ def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
         if (records[0].batch_size or 0) != shape.batch_size
     }
     return [
-        f"{name} ran with a batch of {batch}, the others with {shape.batch_size}; "
+        f"Strategy {name} ran with a batch of {batch}, the others with {shape.batch_size}; "
         "rates compare, step times do not."
         for name, batch in others.items()
     ]
@@ -47,14 +49,15 @@ def row_notes(row: Row) -> list[str]:
     """What a reader should doubt about a row's figures."""
     notes = []
     if row.mark.blind:
-        notes.append(f"{row.strategy}: {row.mark.explanation}")
+        notes.append(f"For {row.strategy}: {row.mark.explanation[0].lower()}{row.mark.explanation[1:]}")
     if row.n and row.n < row.n_repeats:
         notes.append(
-            f"{row.strategy}: {row.n} of {row.n_repeats} repeats count; the others are listed under failures."
+            f"For {row.strategy}: {row.n} of {row.n_repeats} repeats count; the others are listed under "
+            "failures."
         )
     if row.payload_is_bound:
         notes.append(
-            f"{row.strategy}: its payload is an upper bound, since how many rows of sparse gradients "
+            f"For {row.strategy}: its payload is an upper bound, since how many rows of sparse gradients "
             "differ is known only in the step."
         )
     else:
@@ -63,10 +66,28 @@ def row_notes(row: Row) -> list[str]:
     if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - ALARM_APART):
         lost = digits(100 * (1 - row.window_rate.value / row.rate.value), significant=2)
         notes.append(
-            f"{row.strategy}: over the whole window the rate is {lost} % below that of the median step; "
+            f"For {row.strategy}: over the whole window the rate is {lost} % below that of the median step; "
             "a few slow steps cost that much."
         )
     return notes
+
+
+def small_payload_notes(rows: Sequence[Row]) -> list[str]:
+    """Why TCP shows more than the payload where that is small, and raises no alarm."""
+    sent = [
+        f"{row.strategy} sends {byte_count(row.tcp_bytes.value)} for {byte_count(row.payload_bytes.value)} "
+        f"({times(row.tcp_over_payload)})"
+        for row in rows
+        if row.tcp_bytes
+        and row.payload_bytes
+        and row.tcp_over_payload
+        and row.tcp_over_payload > 1 + ALARM_APART
+        and not _is_far_above(row.tcp_bytes, row.payload_bytes)
+    ]
+    if not sent:
+        return []
+    why = "A step's messages have headers and requests of some kB, which weigh much beside a small payload"
+    return [f"{why}: over TCP {', '.join(sent)}."]
 
 
 def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
@@ -80,12 +101,12 @@ def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     own, shared = [], []
     for text, by_name in counts.items():
         if len(speaking) > 1 and all(by_name.get(name) == len(said) for name, said in speaking.items()):
-            shared.append(f"{text}.")
+            shared.append(f"{_capital(text)}.")
             continue
         for name, n in by_name.items():
             n_all = len(cases[name])
             part = f" ({n} of {n_all} repeats)" if n < n_all else ""
-            own.append(f"{name}: {text}{part}.")
+            own.append(f"For {name}: {text}{part}.")
     return own + shared
 
 
@@ -95,8 +116,21 @@ def _apart(strategy: str, outer: tuple[str, Mean | None], inner: tuple[str, Mean
     if more is None or less is None or (more.value == 0 and less.value == 0):
         return []
     if more.value < less.value:
-        return [f"{strategy}: {outer_name} bytes are below {inner_name} bytes; one of the two must be wrong."]
-    if more.value <= less.value * (1 + ALARM_APART) + ALARM_FLOOR_BYTES:
+        return [
+            f"For {strategy}: {outer_name} bytes are below {inner_name} bytes; one of the two must be wrong."
+        ]
+    if not _is_far_above(more, less):
         return []
     share = f"{times(more.value / less.value)} the" if less.value else "not zero, unlike the"
-    return [f"{strategy}: {outer_name} bytes are {share} {inner_name} bytes, more than 10 % apart."]
+    return [f"For {strategy}: {outer_name} bytes are {share} {inner_name} bytes, more than 10 % apart."]
+
+
+def _is_far_above(more: Mean, less: Mean) -> bool:
+    return more.value > less.value * (1 + ALARM_APART) + ALARM_FLOOR_BYTES
+
+
+def _capital(text: str) -> str:
+    """A sentence that begins with a capital; a name that it began with stays as it is written."""
+    if text[:1].isupper():
+        return text
+    return text[0].upper() + text[1:] if _PLAIN_WORD.match(text) else f"For all: {text}"

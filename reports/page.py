@@ -7,6 +7,7 @@ import yaml
 from markupsafe import Markup
 
 from reports import charts
+from reports.code_spans import code_spans
 from reports.exports import document
 from reports.marks import WORDS
 from reports.quantities import byte_count
@@ -32,6 +33,7 @@ def to_html(report: Report) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["byte_count"] = byte_count
+    environment.filters["code_spans"] = code_spans
     return environment.get_template("report.html.j2").render(
         report=report,
         sections=[_section(comparison, i) for i, comparison in enumerate(report.comparisons)],

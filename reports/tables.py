@@ -32,10 +32,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading; numeric columns are set flush right."""
+    """A heading; numeric columns are set flush right, and code in sentences in type of its own."""
 
     name: str
     numeric: bool = True
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,11 @@ def problem_table(problems: Sequence[Problem]) -> Table:
         return (Cell(text=item.strategy), where, *(Cell(text=word) for word in words))
 
     return _table(
-        "Failed, skipped and implausible repeats", names, [cells(item) for item in problems], words=names
+        "Failed, skipped and implausible repeats",
+        names,
+        [cells(item) for item in problems],
+        words=names,
+        prose=("message",),
     )
 
 
@@ -213,9 +218,17 @@ def _check_cells(row: Row) -> tuple[Cell, ...]:
 
 
 def _table(
-    caption: str, names: tuple[str, ...], rows: list[tuple[Cell, ...]], *, words: tuple[str, ...] = ()
+    caption: str,
+    names: tuple[str, ...],
+    rows: list[tuple[Cell, ...]],
+    *,
+    words: tuple[str, ...] = (),
+    prose: tuple[str, ...] = (),
 ) -> Table:
-    columns = tuple(Column(name=name, numeric=i > 0 and name not in words) for i, name in enumerate(names))
+    columns = tuple(
+        Column(name=name, numeric=i > 0 and name not in words, prose=name in prose)
+        for i, name in enumerate(names)
+    )
     return Table(caption=caption, columns=columns, rows=tuple(rows))
 
 

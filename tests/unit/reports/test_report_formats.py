@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
+from harness.records import Failure
+from reports.code_spans import code_spans
 from reports.exports import csv_cell, markdown_text
 from reports.terminal import literal
 
@@ -146,9 +150,29 @@ def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", notes=(note,))])
     (line,) = csv.DictReader(io.StringIO(reports.render([path], "csv")))
     assert line["notes"] == note
-    assert f"ps: {note}" in reports.render([path], "html")
-    assert markdown_text(f"ps: {note}.") in reports.render([path], "md")
+    assert f"For ps: {note}" in reports.render([path], "html")
+    assert markdown_text(f"For ps: {note}.") in reports.render([path], "md")
     assert note in reports.render([path], "json")
+
+
+def test_code_in_notes_and_messages_is_set_as_code_and_escaped(tmp_path: Path) -> None:
+    failure = Failure(type="user-error", message=f"run `make {SCRIPT}` first", stage="capture")
+    case = Case(workload="w`x`", strategy="ps", notes=(f"`verify` tells {SCRIPT}, a ` too",))
+    path = write_run(tmp_path / "run", [dataclasses.replace(case, problems={1: ("failed", failure)})])
+    html = reports.render([path], "html")
+    shown = html.partition("stratbench-data")[0]
+    assert f"For ps: <code>verify</code> tells {escape(SCRIPT)}, a ` too." in shown
+    assert f"run <code>make {escape(SCRIPT)}</code> first" in shown
+    # A name is no sentence.
+    assert "<code>x</code>" not in shown
+    assert SCRIPT not in html
+
+
+@given(st.text(alphabet="`a <"))
+def test_code_spans_lose_nothing_but_their_backticks(text: str) -> None:
+    spans = code_spans(text)
+    assert "".join(f"`{span.text}`" if span.is_code else span.text for span in spans) == text
+    assert all("`" not in span.text for span in spans if span.is_code)
 
 
 def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> None:

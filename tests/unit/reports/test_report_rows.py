@@ -60,9 +60,9 @@ def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> Non
 def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare) -> None:
     shared, own = "workers share cores", "one variable stays whole"
     found = compare([change(ALONE, notes=(shared,)), change(REDUCE, notes=(shared, own))])
-    assert [note for note in found.notes if shared in note or own in note] == [
-        f"all-reduce: {own}.",
-        f"{shared}.",
+    assert [note for note in found.notes if shared[1:] in note or own in note] == [
+        f"For all-reduce: {own}.",
+        "Workers share cores.",
     ]
     assert row(found, "all-reduce").notes == (shared, own)
 
@@ -70,7 +70,23 @@ def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare)
 def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
     slow, *rest = load(write_run(tmp_path / "run", [PS])).records
     slow = dataclasses.replace(slow, notes=("warm-up did not settle",))
-    assert record_notes({"ps": [slow, *rest]}) == ["ps: warm-up did not settle (1 of 3 repeats)."]
+    assert record_notes({"ps": [slow, *rest]}) == ["For ps: warm-up did not settle (1 of 3 repeats)."]
+
+
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [
+        ("Worker 1 is slow", "Worker 1 is slow."),
+        ("warm-up, long as it was, did not settle", "Warm-up, long as it was, did not settle."),
+        ("sync_batch_norm: nothing to synchronise", "For all: sync_batch_norm: nothing to synchronise."),
+        ("topk: makes no gradient smaller", "For all: topk: makes no gradient smaller."),
+        ("`verify` tells more", "For all: `verify` tells more."),
+    ],
+)
+def test_a_note_begins_with_a_capital_and_no_name_is_changed(tmp_path: Path, said: str, note: str) -> None:
+    first, second, *_ = load(write_run(tmp_path / "run", [PS])).records
+    records = [dataclasses.replace(record, notes=(said,)) for record in (first, second)]
+    assert record_notes({"ps": records[:1], "all-reduce": records[1:]}) == [note]
 
 
 def test_a_baseline_ahead_without_interval_still_tells_what_the_next_one_sends(compare: Compare) -> None:
@@ -218,6 +234,23 @@ def test_an_ok_record_without_a_figure_is_a_problem(compare: Compare) -> None:
 def test_bytes_out_of_order_are_noted(compare: Compare, fields: dict[str, object], words: str | None) -> None:
     notes = [note for note in compare([ALONE, change(REDUCE, **fields)]).notes if "bytes" in note]
     assert [words in note for note in notes] == ([] if words is None else [True])
+
+
+def test_what_messages_cost_beside_a_small_payload_is_said_once(compare: Compare) -> None:
+    small = change(REDUCE, payload=1_000.0, overhead=3.0)
+    smaller = change(PS, payload=500.0, overhead=2.0)
+    found = compare([ALONE, small, smaller])
+    (note,) = [note for note in found.notes if "headers" in note]
+    assert "small payload: over TCP " in note
+    times = "\N{MULTIPLICATION SIGN}"
+    assert f"all-reduce sends 3.00 kB for 1.00 kB (3.00{times})" in note
+    assert f"ps sends 1.00 kB for 500 B (2.00{times})" in note
+
+
+@pytest.mark.parametrize("overhead", [1.05, 1.2])
+def test_messages_explain_nothing_beside_a_large_payload(compare: Compare, overhead: float) -> None:
+    found = compare([ALONE, change(REDUCE, payload=1e6, overhead=overhead)])
+    assert not [note for note in found.notes if "headers" in note]
 
 
 def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
