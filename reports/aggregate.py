@@ -22,6 +22,13 @@ def mean_of(values: Sequence[float | None]) -> Mean | None:
     return _mean(present) if present else None
 
 
+def timed_span(record: Record) -> tuple[int, int] | None:
+    """Numbers of the first and the last timed step, from 1 and after the warm-up's; None where not stored."""
+    if record.warmup_steps is None or record.step_s is None or not record.step_s.n:
+        return None
+    return record.warmup_steps + 1, record.warmup_steps + record.step_s.n
+
+
 def time_split_of(traced: Sequence[TracedStep | None]) -> TimeSplit | None:
     """Where traced steps' time went, or None when no repeat has a trace that can be used."""
     steps = [step for step in traced if step is not None and _is_whole(step)]

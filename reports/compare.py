@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records import Record
-from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of
+from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
 from reports.load import Run
 from reports.marks import mark_of
 from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes
@@ -131,6 +131,7 @@ def _row(
     payload = mean_of([r.payload_bytes_per_step for r in usable])
     tcp = mean_of([r.tcp_bytes_per_step for r in usable])
     steps = [r.step_s for r in usable if r.step_s]
+    timed = [span for r in usable if r.loss and (span := timed_span(r))]
     return Row(
         strategy=name,
         class_=records[0].strategy_class,
@@ -164,6 +165,8 @@ def _row(
         warmup_steps=mean_of([r.warmup_steps for r in usable]),
         loss_first=mean_of([r.loss[0] for r in usable if r.loss]),
         loss_last=mean_of([r.loss[-1] for r in usable if r.loss]),
+        loss_first_step=mean_of([first for first, _ in timed]),
+        loss_last_step=mean_of([last for _, last in timed]),
         mark=mark_of(records),
         tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
         steps=(),

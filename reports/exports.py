@@ -165,6 +165,8 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "tolerance": row.mark.tolerance,
         "loss_first": _value(row.loss_first),
         "loss_last": _value(row.loss_last),
+        "loss_first_step": _value(row.loss_first_step),
+        "loss_last_step": _value(row.loss_last_step),
         "error_type": problem.type if problem else None,
         "error_stage": problem.stage if problem else None,
         "error_message": problem.message if problem else None,

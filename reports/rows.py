@@ -104,7 +104,8 @@ class Row:
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of the whole timed window. `notes` are
     what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
-    take, where links are limited and measured.
+    take, where links are limited and measured. Losses are those of the first and the last timed step, whose
+    numbers, from 1, count the warm-up.
     """
 
     strategy: str
@@ -135,6 +136,8 @@ class Row:
     warmup_steps: Mean | None
     loss_first: Mean | None
     loss_last: Mean | None
+    loss_first_step: Mean | None
+    loss_last_step: Mean | None
     mark: Mark
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None
     steps: tuple[Steps, ...]

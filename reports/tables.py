@@ -10,6 +10,7 @@ from reports.quantities import (
     MISSING,
     UNITS,
     byte_count,
+    count,
     digits,
     error,
     interval_of,
@@ -121,8 +122,8 @@ def check_table(comparison: Comparison) -> Table:
     """Equivalence with the one-device reference, and the loss."""
     return _table(
         "Update error against the one-device reference, relative to the update; "
-        "loss: mean and range over repeats",
-        ("strategy", "class", "mark", "max update error", "tolerance", "loss first", "loss last"),
+        "loss before the update of the numbered step, which counts the warm-up: mean and range over repeats",
+        ("strategy", "class", "mark", "max update error", "tolerance", "first timed loss", "last timed loss"),
         [_check_cells(row) for row in comparison.rows],
         words=("class", "mark"),
     )
@@ -212,8 +213,8 @@ def _check_cells(row: Row) -> tuple[Cell, ...]:
         Cell(text=WORDS[row.mark.kind], note=row.mark.explanation),
         Cell(text=error(row.mark.max_update_error)),
         Cell(text=error(row.mark.tolerance), note=noise),
-        _mean(row.loss_first),
-        _mean(row.loss_last),
+        _loss(row.loss_first, row.loss_first_step),
+        _loss(row.loss_last, row.loss_last_step),
     )
 
 
@@ -263,3 +264,16 @@ def _mean(mean: Mean | None, *, unit: str = "number") -> Cell:
     if mean is None:
         return Cell(text=MISSING)
     return Cell(text=UNITS.get(unit, plain)(mean.value), note=spread_of(mean, unit=unit))
+
+
+def _loss(mean: Mean | None, step: Mean | None) -> Cell:
+    """A loss with the number of its step, for a longer warm-up has trained for longer."""
+    cell = _mean(mean)
+    if mean is None or step is None:
+        return cell
+    steps = (
+        f"step {count(step.low)}"
+        if step.low == step.high
+        else f"steps {count(step.low)} to {count(step.high)}"
+    )
+    return Cell(text=cell.text, note=f"{steps}, {cell.note}")

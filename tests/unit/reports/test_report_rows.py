@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
-from reports.aggregate import time_split_of
+from harness.records import StepSeconds
+from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import load, read_steps
 from reports.notes import record_notes
+from reports.quantities import plain
 from reports.rows import Comparison, Report, Row, Steps
-from reports.tables import step_table, trace_table
+from reports.tables import check_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -300,6 +303,27 @@ def test_steps_are_the_slowest_workers_with_warm_up_first(tmp_path: Path) -> Non
     assert isinstance(steps, Steps)
     assert (len(steps.seconds), steps.n_warmup) == (58, 8)
     assert steps.seconds[0] > 3 * steps.seconds[-1]
+
+
+def test_a_loss_stands_with_the_number_of_its_step(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "run", [REDUCE]))
+    # The warm-up of one repeat took longer.
+    first, *rest = run.records
+    records = (dataclasses.replace(first, warmup_steps=20), *rest)
+    run = dataclasses.replace(run, stored=dataclasses.replace(run.stored, records=records))
+    (comparison,) = build([run]).comparisons
+    (cells,) = check_table(comparison).rows
+    assert [cell.note.partition(", ")[0] for cell in cells[-2:]] == ["steps 9 to 21", "steps 58 to 70"]
+    alike = comparison.rows[0].loss_first
+    assert alike is not None
+    assert cells[-2].note.endswith(f"n=3, all {plain(alike.low)}")
+
+
+@pytest.mark.parametrize("missing", [{"warmup_steps": None}, {"step_s": None}, {"step_s": StepSeconds(n=0)}])
+def test_a_loss_whose_step_is_not_stored_has_no_number(tmp_path: Path, missing: dict[str, Any]) -> None:
+    record, *_ = load(write_run(tmp_path / "run", [REDUCE])).records
+    assert timed_span(record) == (9, 58)
+    assert timed_span(dataclasses.replace(record, **missing)) is None
 
 
 def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
