@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
         if "--debug" in given:
             traceback.print_exc()
-        failure = _describe(error)
+        failure = _describe(error, given)
     if as_json:
         error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
         output.emit_json({"error": error_document})
@@ -138,7 +138,7 @@ def _interrupted(message: str = "") -> _Failure:
     )
 
 
-def _describe(error: Exception) -> _Failure:
+def _describe(error: Exception, given: Sequence[str]) -> _Failure:
     if isinstance(error, HarnessError):
         return _Failure(
             type=getattr(error, "kind", type(error).__name__),
@@ -149,7 +149,7 @@ def _describe(error: Exception) -> _Failure:
     if isinstance(error, _CLICK_ERROR):
         return _Failure(
             type="UsageError",
-            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_command(error)} --help`",
+            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_command(given)} --help`",
             field=None,
             exit_status=EXIT_USAGE,
         )
@@ -182,10 +182,10 @@ def _describe(error: Exception) -> _Failure:
     )
 
 
-def _command(error: Exception) -> str:
+def _command(given: Sequence[str]) -> str:
     """The command whose help tells what a wrong command line should have been."""
-    context = getattr(error, "ctx", None)
-    return str(context.command_path) if context is not None else "stratbench"
+    # Not every error of the parser knows its command.
+    return f"stratbench {given[0]}" if given[0] in {name for name, *_ in _COMMANDS} else "stratbench"
 
 
 def _is_ours(error: Exception) -> bool:

@@ -45,9 +45,10 @@ def doctor(
 
 
 def _show(found: Sequence[Check]) -> None:
-    output.table(
+    output.described(
         ["check", "", "found", "way out"],
         [[item.name, _mark(item), item.detail, item.way_out] for item in found],
+        n_keys=2,
     )
 
 

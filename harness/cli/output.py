@@ -13,7 +13,8 @@ from harness.canonical import json_value
 
 Row = Sequence[str]
 _GAP = 2
-_INDENT = "    "
+_INDENT = 4
+_LEAST_BESIDE = 40
 
 
 def plain(text: str) -> str:
@@ -66,8 +67,8 @@ def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
 def described(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
     """Print a table whose last columns are sentences and lists.
 
-    Off a terminal a row is a line, however long. A terminal too narrow for that has each row's keys on a line
-    of their own, and the rest below, broken between words.
+    Off a terminal a row is a line, however long. On a terminal too narrow for that the sentences stand one
+    below the other beside the keys, or where there is no room either below them, broken between words.
 
     Args:
         n_keys: columns that stand in front.
@@ -77,12 +78,20 @@ def described(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
     if not sys.stdout.isatty() or sum(widths) + _GAP * (len(widths) - 1) <= _columns():
         table(headers, rows)
         return
+    beside = sum(widths[:n_keys]) + _GAP * n_keys
+    has_room = _columns() - beside >= _LEAST_BESIDE
+    indent = " " * (beside if has_room else _INDENT)
     for row in safe:
-        keys = (cell.ljust(width) for cell, width in zip(row, widths[:n_keys], strict=False))
-        say_text((" " * _GAP).join(keys).rstrip())
-        for cell in row[n_keys:]:
-            if cell:
-                say_text(_indented(cell))
+        keys = "".join(
+            cell.ljust(width + _GAP) for cell, width in zip(row, widths[:n_keys], strict=False)
+        ).rstrip()
+        told = [_indented(cell, indent) for cell in row[n_keys:] if cell]
+        if has_room and told:
+            told[0] = keys.ljust(beside) + told[0][beside:]
+        else:
+            told.insert(0, keys)
+        for text in told:
+            say_text(text)
 
 
 def fitting_parts(widths: Sequence[int], *, n_keys: int, width: int) -> list[list[int]]:
@@ -125,12 +134,12 @@ def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
     Console().print(drawn)
 
 
-def _indented(text: str) -> str:
+def _indented(text: str, indent: str) -> str:
     return textwrap.fill(
         text,
-        max(_columns(), len(_INDENT) + 1),
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
+        max(_columns(), len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

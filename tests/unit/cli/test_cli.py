@@ -306,6 +306,7 @@ def test_a_mistake_costs_one_line_and_status_2(
         ),
         (["list", "mice"], "see `stratbench list --help`"),
         (["run", "quickstart", "--fast"], "see `stratbench run --help`"),
+        (["clean", "--keep"], "see `stratbench clean --help`"),
         (["mice"], "see `stratbench --help`"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_narrow_terminal_shows_the_key_again(
     ]
 
 
-@pytest.mark.parametrize("width", [3, 30, 50])
+@pytest.mark.parametrize("width", [3, 30, 52])
 def test_a_list_too_wide_for_a_terminal_breaks_between_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -78,6 +78,24 @@ def test_a_list_too_wide_for_a_terminal_breaks_between_words(
     keys = [line for line in lines if not line.startswith(" ")]
     assert keys == ["ps    exact", "a     exact"]
     assert all(len(line) <= width or len(line.split()) == 1 for line in lines if line not in keys)
+
+
+def test_sentences_stand_beside_their_keys_where_there_is_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "57")
+    rows = [
+        ["docker", "missing", "nothing answers at the usual place for it", "start it"],
+        ["x", "ok", "", ""],
+    ]
+    output.described(["check", "", "found", "way out"], rows, n_keys=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "docker  missing  nothing answers at the usual place for",
+        "                 it",
+        "                 start it",
+        "x       ok",
+    ]
 
 
 def test_a_list_that_fits_is_a_table(
