@@ -26,8 +26,10 @@ _NAMES = {
     "provenance.lock_hash": "lock file hash",
     "provenance.image_digest": "worker image",
     "method.cores_per_worker": "cores per worker",
+    "method.memory_per_worker_bytes": "memory per worker",
     "method.pinned": "workers pinned to cores",
     "method.warmup_rule": "warm-up rule",
+    "method.steps": "timed steps",
     "method.interleave": "repeats interleaved",
     "method.batch_rule": "batch rule",
     "method.seed": "seed",
@@ -94,4 +96,8 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, "yes" if value else "no"
     elif value is not None:
         is_bytes = name.endswith("_bytes") and isinstance(value, int | float)
-        yield name, byte_count(float(value)) if is_bytes and isinstance(value, int | float) else str(value)
+        if is_bytes and isinstance(value, int | float):
+            yield name, byte_count(float(value))
+        else:
+            # Records store cores as any number: 1.0 of them is one.
+            yield name, f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)

@@ -15,6 +15,7 @@ from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import load, read_steps
 from reports.notes import record_notes
+from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, Report, Row, Steps
 from reports.tables import check_table, step_table, trace_table
@@ -324,6 +325,17 @@ def test_a_loss_whose_step_is_not_stored_has_no_number(tmp_path: Path, missing: 
     record, *_ = load(write_run(tmp_path / "run", [REDUCE])).records
     assert timed_span(record) == (9, 58)
     assert timed_span(dataclasses.replace(record, **missing)) is None
+
+
+def test_facts_of_a_run_are_named_and_counts_are_whole(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "run", [REDUCE]))
+    first, *_ = run.records
+    assert first.method is not None
+    method = dataclasses.replace(first.method, cores_per_worker=1.0, memory_per_worker_bytes=4 * 10**9)
+    stored = dataclasses.replace(run.stored, records=(dataclasses.replace(first, method=method),))
+    facts = dict(origin_of(dataclasses.replace(run, stored=stored)).facts)
+    assert (facts["cores per worker"], facts["memory per worker"]) == ("1", "4.00 GB")
+    assert facts["timed steps"] == "50"
 
 
 def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
