@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -149,7 +150,7 @@ def _describe(error: Exception, given: Sequence[str]) -> _Failure:
     if isinstance(error, _CLICK_ERROR):
         return _Failure(
             type="UsageError",
-            message=f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_command(given)} --help`",
+            message=f"{_parser_message(error, given)}; see `{_command(given)} --help`",
             field=None,
             exit_status=EXIT_USAGE,
         )
@@ -180,6 +181,18 @@ def _describe(error: Exception, given: Sequence[str]) -> _Failure:
         field=None,
         exit_status=EXIT_CASE,
     )
+
+
+def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
+    """What is wrong with a command line, on one line and with what was received."""
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    names = tuple(getattr(getattr(error, "param", None), "opts", ()))
+    for argument, following in itertools.pairwise([*given, ""]):
+        name, separator, joined = argument.partition("=")
+        got = joined if separator else following
+        if name in names and got and repr(got) not in message:
+            return f"{message}, got {got!r}"
+    return message
 
 
 def _command(given: Sequence[str]) -> str:

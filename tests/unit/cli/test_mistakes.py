@@ -1,0 +1,200 @@
+"""What a mistake, or what goes wrong below, costs on the command line."""
+
+import pytest
+from called import Pipeline, call, document
+
+from harness.errors import CaseError, MissingError
+from strategies.errors import StrategyError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["frob"], "stratbench: No such command 'frob'"),
+        (["list", "foo"], "stratbench: Invalid value for"),
+        (["list"], "stratbench: Missing argument"),
+        (["run", "quickstart", "--wokers", "3"], "stratbench: No such option: --wokers"),
+        (["run", "quickstart", "--workers", "x"], "stratbench: Invalid value for '--workers'"),
+        (
+            ["run", "quickstart", "--workers", "0"],
+            "stratbench: cluster.workers: must be greater than or equal to 1",
+        ),
+        (
+            ["run", "quickstrat"],
+            "stratbench: experiment: must be a file or a shipped experiment, got 'quickstrat'",
+        ),
+        (
+            ["run", "quickstart", "--strategies", "ps,,"],
+            "stratbench: strategies: a comma list must have a name",
+        ),
+        (
+            ["run", "quickstart", "--strategies", "ps,pss"],
+            "stratbench: strategies[1]: strategy 'pss' is not known",
+        ),
+        (
+            ["run", "quickstart", "--workloads", "mlp"],
+            "stratbench: workloads[0]: workload 'mlp' is not known",
+        ),
+        (["run", "quickstart", "--workloads", "no.py:f"], "stratbench: workloads[0]: workload file no.py"),
+        (
+            ["run", "quickstart", "--provider", "dockr"],
+            "stratbench: cluster.provider: must be 'local' or 'docker' or 'cluster', got 'dockr'",
+        ),
+        (
+            ["run", "quickstart", "--warmup", "soon"],
+            "stratbench: measure.warmup_steps: must be 'auto' or a valid",
+        ),
+        (["run", "quickstart", "--set", "x"], "stratbench: set: must be dotted.path=value"),
+        (["run", "quickstart", "--resume"], "stratbench: resume: must be used with --out"),
+        *(
+            (
+                [*command, "--no-isolation", "--require-isolation"],
+                "stratbench: no-isolation: must not be given",
+            )
+            for command in (["run", "quickstart"], ["verify", "wide-mlp", "-s", "ps"])
+        ),
+        (
+            ["run", "quickstart", "--time-budget", "soon"],
+            "stratbench: time-budget: must be a time such as 90s",
+        ),
+        (["run", "quickstart", "--time-budget", "0s"], "stratbench: time-budget: must be a time such as 90s"),
+        (
+            ["verify", "wide-mlp"],
+            "stratbench: strategy: must be given, or --plan FILE in its place, got neither",
+        ),
+        (
+            ["transform", "wide-mlp", "-s", "ps", "--plan", "x.json"],
+            "stratbench: strategy: must be given, or --plan FILE in its place, got both",
+        ),
+        (["plan", "wide-mlp", "--plan", "x.txt"], "stratbench: plan: must be a path that ends in .json"),
+        (
+            ["plan", "wide-mlp", "--plan", "no.json"],
+            "stratbench: plan no.json: must be a file that can be read",
+        ),
+        (["run", "quickstart", "--plan", "no.json"], "stratbench: plan no.json: must be a file that can be"),
+        (["verify", "wide-mlp", "-s", "no.py:B"], "stratbench: strategy: strategy file no.py does not exist"),
+        (
+            ["verify", "wide-mlp", "-s", "no.py"],
+            "stratbench: strategy: a file must be given as path.py:Builder",
+        ),
+        (
+            ["verify", "wide-mlp", "--strategy", "ps,none"],
+            "stratbench: strategy: must be one strategy, got 'ps,none'",
+        ),
+        (["verify", "wide-mlp", "--strategy", "pss"], "stratbench: strategy: strategy 'pss' is not known"),
+        (["verify", "mlp", "--strategy", "ps"], "stratbench: workload: workload 'mlp' is not known"),
+        (
+            ["verify", "wide-mlp", "--strategy", "ps", "--dtype", "half"],
+            "stratbench: Invalid value for '--dtype'",
+        ),
+        (
+            ["transform", "wide-mlp", "--strategy", "ps", "--rank", "2"],
+            "stratbench: rank: must be below the number",
+        ),
+        (
+            ["transform", "wide-mlp", "-s", "ps", "--text", "--graphdef", "x"],
+            "stratbench: graphdef: must not be given",
+        ),
+        (
+            ["transform", "wide-mlp", "-s", "ps", "--graphdef", "no/x.pb"],
+            "stratbench: graphdef: must lie in a folder",
+        ),
+        (["report", "nowhere"], "stratbench: run_dir: must be a run folder"),
+        (["report", "a", "b"], "stratbench: out: must be given for an HTML report of several runs"),
+        (["report", "a", "--format", "md", "--open"], "stratbench: open: must be used with --format html"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_status_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    status, captured = call(capsys, *arguments)
+    assert status == 2
+    assert captured.out == ""
+    assert captured.err.startswith(expected)
+    assert captured.err.count("\n") == 1
+
+    status, captured = call(capsys, *arguments, "--json")
+    error = document(captured)["error"]
+    assert status == 2
+    assert set(error) == {"type", "message", "field"}
+    assert error["message"] in captured.err.replace("\n", " ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["list"],
+            "strategies, workloads, providers, compressors, experiments; see `stratbench list --help`",
+        ),
+        (
+            ["list", "mice"],
+            "'workloads', 'providers', 'compressors', 'experiments'; see `stratbench list --help`",
+        ),
+        (["run", "quickstart", "--workers", "two"], ", got 'two'; see `stratbench run --help`"),
+        (["run", "quickstart", "--workers=two"], ", got 'two'; see `stratbench run --help`"),
+        (["run", "quickstart", "--fast"], "see `stratbench run --help`"),
+        (["clean", "--keep"], "see `stratbench clean --help`"),
+        (["mice"], "see `stratbench --help`"),
+    ],
+)
+def test_a_mistake_on_the_command_line_names_the_help_that_tells_more(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    status, captured = call(capsys, *arguments)
+    assert (status, captured.err.count("\n")) == (2, 1)
+    assert captured.err.endswith(f"{told}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (MissingError("no namespaces here; run as root"), 3, "stratbench: no namespaces here; run as root\n"),
+        (
+            CaseError("nan-loss", "loss was NaN at step 3", stage="run"),
+            1,
+            "stratbench: loss was NaN at step 3\n",
+        ),
+        (StrategyError("no\ngood"), 2, "stratbench: no good\n"),
+        (
+            ModuleNotFoundError("No module named 'ray'", name="ray"),
+            3,
+            "stratbench: the Python module 'ray' is not",
+        ),
+        (
+            ValueError("oops\x1b[2J"),
+            1,
+            "stratbench: unexpected ValueError: oops\\x1b[2J; report the traceback",
+        ),
+        (
+            PermissionError(13, "Permission denied", "/x"),
+            2,
+            "stratbench: /x must be usable, got: Permission denied",
+        ),
+        (KeyboardInterrupt(), 130, "stratbench: interrupted\n"),
+        (SystemExit(15), 130, "stratbench: interrupted\n"),
+    ],
+)
+def test_what_goes_wrong_below_costs_one_line_and_its_status(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, error: BaseException, status: int, line: str
+) -> None:
+    pipeline.raises = error
+    got, captured = call(capsys, "run", "quickstart")
+    assert got == status
+    assert captured.err.startswith(line)
+    assert captured.err.count("\n") == 1
+    got, captured = call(capsys, "run", "quickstart", "--json")
+    assert got == status
+    assert "error" in document(captured)
+
+
+def test_debug_shows_the_traceback_and_its_notes(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    pipeline.raises = CaseError("worker-died", "worker 1 died", stage="run")
+    pipeline.raises.add_note("last lines of its log")
+    _, captured = call(capsys, "run", "quickstart", "--debug")
+    assert "Traceback" in captured.err
+    assert "last lines of its log" in captured.err
+    assert captured.err.endswith("stratbench: worker 1 died\n")
