@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from processes import of_process, process_ids
 from waiting import eventually
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
@@ -38,13 +39,13 @@ class WatchedRun:
         """What runs in its name."""
         return tuple(
             pid
-            for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-            if f"{RUN_FOLDER_VARIABLE}={self.temporary}/".encode() in _read(pid, "environ")
+            for pid in process_ids()
+            if f"{RUN_FOLDER_VARIABLE}={self.temporary}/".encode() in of_process(pid, "environ")
         )
 
     def workers(self, *, least_cpu_s: float = 0.0) -> list[int]:
         """Worker processes of the case that runs now, if all have worked as long as that."""
-        zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in _read(pid, "cmdline")}
+        zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in of_process(pid, "cmdline")}
         workers = [pid for pid in zygotes if _parent(pid) in zygotes]
         return workers if all(_cpu_s(pid) >= least_cpu_s for pid in workers) else []
 
@@ -85,28 +86,30 @@ def watched(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
-            eventually(lambda: not run.leftovers(), 10.0, f"{run.leftovers()} go")
+            eventually(lambda: not run.leftovers(), 60.0, "what runs or lies there in its name goes")
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:
     """The lines of a run's results, none of which may hold a number that JSON has not."""
-    text = (run_dir / "results.jsonl").read_text()
-    return [json.loads(line, parse_constant=_no_constant) for line in text.splitlines()]
+    return _parsed((run_dir / "results.jsonl").read_text())
+
+
+def records_so_far(run_dir: Path) -> list[dict[str, Any]]:
+    """Those of a run that goes on, and may be writing the next."""
+    results = run_dir / "results.jsonl"
+    return _parsed(results.read_text().rpartition("\n")[0]) if results.exists() else []
+
+
+def _parsed(lines: str) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=_no_constant) for line in lines.splitlines()]
 
 
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} in a record")
 
 
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
 def _stat(pid: int) -> list[str]:
-    return _read(pid, "stat").decode().rpartition(")")[2].split()
+    return of_process(pid, "stat").decode().rpartition(")")[2].split()
 
 
 def _parent(pid: int) -> int:

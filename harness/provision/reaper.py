@@ -24,6 +24,7 @@ RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 PREFIX = "stratbench-"
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
+_BEGINNING_S = 1.0
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
 
@@ -92,12 +93,28 @@ def processes_of(folder: Path) -> tuple[int, ...]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            environment = (entry / "environ").read_bytes()
+            environment = _environment(entry)
         except OSError:
             continue  # ended meanwhile, or somebody else's
         if wanted in environment.split(b"\0"):
             found.append(int(entry.name))
     return tuple(found)
+
+
+def _environment(process: Path) -> bytes:
+    """Variables of a process; of one that has just begun to run a program, as soon as it has any."""
+    variables = process / "environ"
+    limit_s = time.monotonic() + _BEGINNING_S
+    while not (found := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
+        time.sleep(0.001)
+    return found or variables.read_bytes()  # which may have come between the two looks
+
+
+def _is_beginning(process: Path) -> bool:
+    """Whether a process has its variables still to come; the kernel's threads and the dead have no memory."""
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    memory_bytes, environment_end = fields[20], fields[48]
+    return memory_bytes != "0" and environment_end == "0"
 
 
 def main(argv: Sequence[str]) -> None:

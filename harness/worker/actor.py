@@ -5,6 +5,7 @@ nor Ray; providers make a Ray actor of it. Ray calls its
 methods from several threads, so that a process can be killed while a job of it is awaited.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -29,7 +30,8 @@ _CHECK_S = 0.5
 STOPPED_S = 10.0
 """For so long a process may be halted by a signal before it is given up."""
 _NO_PIDFD = -1  # the process was gone before one could be opened
-_STACKS_S = 0.3  # for a silent process to write its stacks into its log
+_STACKS_S = 0.3  # for a silent process to write all of its stacks into its log, once it has begun
+_FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,7 @@ class _Child:
     pidfd: int
     jobs: socket.socket
     kills: int
+    log_path: str
     exited: threading.Event = field(default_factory=threading.Event)
     exit_code: int | None = None
 
@@ -63,6 +66,7 @@ class _Child:
 @dataclass(slots=True)
 class _Fork:
     jobs: socket.socket
+    log_path: str
     done: threading.Event = field(default_factory=threading.Event)
     child: _Child | None = None
 
@@ -142,7 +146,7 @@ class Worker:
         if not isinstance(facts, WorkerFacts):
             return facts
         ours, theirs = socket.socketpair()
-        fork = _Fork(ours)
+        fork = _Fork(ours, log_path)
         with self._lock:
             token = ours.fileno()
             self._forks[token] = fork
@@ -172,12 +176,13 @@ class Worker:
             _wait_for_answer(child, deadline_s)
             return Answer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
         except TimeoutError:
-            is_stopped = linux.is_stopped(pid)
-            self._signal(child, signal.SIGUSR1)
-            child.exited.wait(_STACKS_S)
             waited_s = min(timeout_s, time.monotonic() - started_s)
+            is_stopped = linux.is_stopped(pid)
+            if not is_stopped:
+                self._have_stacks_written(child)
             return Silent(waited_s=waited_s, is_stopped=is_stopped)
-        except (channel.ChannelClosedError, OSError):
+        except (channel.ChannelClosedError, OSError, ValueError):
+            # The last is what `select` says of a socket that `kill` has closed meanwhile.
             child.exited.wait(_EXIT_NEWS_S)
             if self._zygote_gone.is_set():
                 return self._zygote_died()
@@ -272,7 +277,7 @@ class Worker:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
                 pidfd = _NO_PIDFD
-            fork.child = _Child(pid, pidfd, fork.jobs, linux.n_memory_kills())
+            fork.child = _Child(pid, pidfd, fork.jobs, linux.n_memory_kills(), fork.log_path)
             self._children[pid] = fork.child
         fork.done.set()
 
@@ -281,12 +286,20 @@ class Worker:
         if child is None:
             return
         child.exit_code = exit_code
-        child.exited.set()
-        try:
-            # A grandchild may hold the other end open; the answer to wait for will not come all the same.
+        # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
+        # kills closes the socket as soon as the process has ended, which would wake nobody.
+        with contextlib.suppress(OSError):
             child.jobs.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
+        child.exited.set()
+
+    def _have_stacks_written(self, child: _Child) -> None:
+        n_bytes = _size(child.log_path)
+        self._signal(child, signal.SIGUSR1)
+        limit_s = time.monotonic() + _FIRST_STACK_S
+        while _size(child.log_path) == n_bytes and time.monotonic() < limit_s:
+            if child.exited.wait(0.02):
+                return
+        child.exited.wait(_STACKS_S)
 
     def _signal(self, child: _Child, number: signal.Signals) -> None:
         if child.exited.is_set() or child.pidfd == _NO_PIDFD:
@@ -299,6 +312,13 @@ class Worker:
     def _zygote_died(self) -> Died:
         self._zygote_gone.wait(_EXIT_NEWS_S)
         return Died(what="zygote", exit_code=self._zygote_exit)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def _wait_for_answer(child: _Child, deadline_s: float) -> None:

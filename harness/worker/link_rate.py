@@ -89,7 +89,8 @@ def _mbit(incoming: socket.socket, lead_bytes: int, window_s: float) -> float:
     while _received_bytes(incoming) < lead_bytes or time.monotonic() < lead_end_s:
         _drain(incoming)
     first_bytes, first_s = _received_bytes(incoming), time.monotonic()
-    while time.monotonic() < first_s + window_s:
+    # A machine that stands still for that long says nothing about the link.
+    while time.monotonic() < first_s + window_s or _received_bytes(incoming) == first_bytes:
         _drain(incoming)
     n_bytes, last_s = _received_bytes(incoming) - first_bytes, time.monotonic()
     return n_bytes * 8 / 1e6 / (last_s - first_s)

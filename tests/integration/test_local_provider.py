@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import of_process, program
 from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
@@ -118,8 +119,8 @@ class TestJobs:
         assert isinstance(seen, dict)
         assert not [name for name in seen if name.startswith("RAY_")]
         for pid in processes_of(token.parent):
-            assert token.read_bytes() not in Path(f"/proc/{pid}/environ").read_bytes()
-            assert token.read_bytes() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            for name in ("environ", "cmdline"):
+                assert token.read_bytes() not in of_process(pid, name)
 
 
 class TestFailures:
@@ -261,7 +262,3 @@ class TestDeadDriver:
         assert "WorkerDied: worker 0: its Ray node ended" in output
         assert "Raylet is terminated" not in output
         assert not folder.exists()
-
-
-def program(pid: int) -> str:
-    return Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import program
 from waiting import eventually
-from watched_run import WatchedRun, records, watched
+from watched_run import WatchedRun, records, records_so_far, watched
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
@@ -23,7 +24,7 @@ def slow_case_is_timed(run: WatchedRun, out: Path, strategy: str) -> Callable[[]
     def is_timed() -> bool:
         if not any(out.glob(f"cases/{SLOW}-{strategy}-*/0/plan.json")):
             return False
-        ended = {(record["workload"], record["strategy"]) for record in records(out)}
+        ended = {(record["workload"], record["strategy"]) for record in records_so_far(out)}
         assert (SLOW, strategy) not in ended, "the moment was missed"
         return len(run.workers(least_cpu_s=1.2)) == 2
 
@@ -35,7 +36,7 @@ def starts(run: WatchedRun, out: Path) -> bool:
 
 
 def starts_ray(run: WatchedRun, out: Path) -> bool:
-    return any(b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in run.processes())
+    return any(program(pid) == "gcs_server" for pid in run.processes())
 
 
 def captures(run: WatchedRun, out: Path) -> bool:
@@ -71,7 +72,7 @@ def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out)], tmp_path) as run:
         eventually(slow_case_is_timed(run, out, "none"), 2 * START_S, "the window of the slow case runs")
-        n_before = len(records(out))
+        n_before = len(records_so_far(out))
         os.killpg(run.process.pid, signal.SIGINT)
         status, output, errors = run.finish(15.0)
         assert run.leftovers() == []
@@ -114,9 +115,9 @@ def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out), "--json"], tmp_path) as run:
         eventually(slow_case_is_timed(run, out, "none"), 2 * START_S, "the window of the slow case runs")
-        n_before = len(records(out))
+        n_before = len(records_so_far(out))
         os.kill(run.workers()[0], signal.SIGKILL)
-        eventually(lambda: len(records(out)) > n_before, 15.0, "the case is recorded")
+        eventually(lambda: len(records_so_far(out)) > n_before, 15.0, "the case is recorded")
         status, _, _ = run.finish()
         assert run.leftovers() == []
     assert status == 1

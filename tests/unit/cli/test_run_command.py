@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from called import Pipeline, call, document
+from ports import kept_port
 
 from harness.cli.planned import planned_table
 from harness.matrix import expand
@@ -86,15 +87,16 @@ def test_a_run_is_told_why_it_can_be_reached(capsys: pytest.CaptureFixture[str],
 
 
 def test_metrics_have_a_port_on_loopback(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        status, captured = call(capsys, "run", "quickstart", "--metrics-port", port)
-        assert (status, captured.err.count("\n")) == (2, 1)
-        assert captured.err.startswith("stratbench: metrics_port: must be a free port of 127.0.0.1, got ")
-    assert call(capsys, "run", "quickstart", "--metrics-port", port)[0] == 0
-    ((_, options),) = pipeline.asked
-    with options.metrics as listener:
-        assert listener.getsockname() == ("127.0.0.1", int(port))
+    with kept_port() as port:
+        command = ["run", "quickstart", "--metrics-port", str(port)]
+        with socket.create_server(("127.0.0.1", port)):
+            status, captured = call(capsys, *command)
+            assert (status, captured.err.count("\n")) == (2, 1)
+            assert captured.err.startswith("stratbench: metrics_port: must be a free port of 127.0.0.1, got ")
+        assert call(capsys, *command)[0] == 0
+        ((_, options),) = pipeline.asked
+        with options.metrics as listener:
+            assert listener.getsockname() == ("127.0.0.1", port)
 
 
 def test_json_is_one_document_whatever_a_workload_prints(capsys: pytest.CaptureFixture[str]) -> None:

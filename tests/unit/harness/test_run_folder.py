@@ -179,7 +179,7 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(run: RunFolder) ->
 def _hold(path: str, held: Any, release: Any) -> None:
     with open_run(Path(path), experiment=EXPERIMENT, environment={}):
         held.set()
-        release.wait(30)
+        release.wait(120)
 
 
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
@@ -188,12 +188,12 @@ def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     other = context.Process(target=_hold, args=(str(tmp_path / "run"), held, release))
     other.start()
     try:
-        assert held.wait(30)
+        assert held.wait(120)
         with pytest.raises(UsageError, match="in use by another run"):
             opened(tmp_path / "run", resume=True)
     finally:
         release.set()
-        other.join(30)
+        other.join(120)
     opened(tmp_path / "run", resume=True).close()
 
 

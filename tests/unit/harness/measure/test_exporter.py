@@ -4,6 +4,7 @@ import urllib.request
 
 import numpy as np
 import pytest
+from ports import kept_port
 
 from harness.errors import UsageError
 from harness.measure.exporter import serve_metrics
@@ -39,13 +40,15 @@ STEPS = Steps(
 
 
 def test_serves_what_was_observed_without_run_ids() -> None:
-    listener = listen(0)
-    port = listener.getsockname()[1]
-    with serve_metrics(listener) as exporter:
-        exporter.observe(RECORD, STEPS)
-        exporter.observe(dataclasses.replace(RECORD, status="failed", examples_per_s=None))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-            text = response.read().decode()
+    with kept_port() as port:
+        page = f"http://127.0.0.1:{port}/metrics"
+        with serve_metrics(listen(port)) as exporter:
+            exporter.observe(RECORD, STEPS)
+            exporter.observe(dataclasses.replace(RECORD, status="failed", examples_per_s=None))
+            with urllib.request.urlopen(page, timeout=60) as response:
+                text = response.read().decode()
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(page, timeout=60)
     labels = 'experiment="quickstart",provider="local",strategy="ps",workload="wide-mlp"'
     assert "stratbench_throughput_examples_per_second{" + labels + "} 123.5" in text
     assert "stratbench_step_seconds_count{" + labels + "} 2.0" in text
@@ -54,8 +57,6 @@ def test_serves_what_was_observed_without_run_ids() -> None:
     assert 'status="ok"' in text
     assert "stratbench_payload_bytes_per_step{" not in text
     assert "r-1" not in text
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
 
 
 def test_a_taken_port_is_one_line() -> None:

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import kept_port
+from processes import of_process, process_ids
+from waiting import eventually
 
 from harness.provision import isolation
 
+WAIT_S = 60.0
 NOBODY = 65534
 MOVES = """
 import json, os, socket, subprocess, sys
@@ -37,20 +41,19 @@ def told_of(address, port):
     except UsageError as error:
         return JobError.of(error).message
 
-outside, base = int(sys.argv[1]), Path(sys.argv[2])
+outside, own, base = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 before = listen(0)
 told = [told_of("127.0.0.1", outside), told_of("127.0.0.1", 1)]
 refused = isolate()
 told += [told_of("127.0.0.1", outside), told_of("192.0.2.1", outside)]
 with run_folder(base) as folder:
-    child = subprocess.Popen(["sleep", "60"], env={**os.environ, RUN_FOLDER_VARIABLE: str(folder)})
-    inside = socket.create_server(("0.0.0.0", 0))
-    told.append(told_of("127.0.0.1", inside.getsockname()[1]))
+    child = subprocess.Popen(["sleep", "3600"], env={**os.environ, RUN_FOLDER_VARIABLE: str(folder)})
+    inside = socket.create_server(("0.0.0.0", own))
+    told.append(told_of("127.0.0.1", own))
     answer = {
         "refused": refused,
         "ids": [os.getuid(), os.getgid()],
         "before": before.getsockname()[1],
-        "inside": inside.getsockname()[1],
         "child": child.pid,
         "told": told,
     }
@@ -77,9 +80,15 @@ class User:
         self.identity = {} if uid == os.getuid() else other
 
     @contextmanager
-    def moves(self, outside: int = 1) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
-        """Start the process and read what it says of itself; `outside` is a port of this namespace."""
-        command = [sys.executable, "-c", MOVES, str(outside), str(self.base)]
+    def moves(
+        self, outside: int = 1, inside: int = 0
+    ) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
+        """Start the process and read what it says of itself.
+
+        Args:
+            outside: a port of this namespace that it tries. inside: where it listens in its own, 0 for any.
+        """
+        command = [sys.executable, "-c", MOVES, str(outside), str(inside), str(self.base)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, **pipes, **self.identity) as process:
             try:
@@ -108,7 +117,11 @@ def user(request: pytest.FixtureRequest) -> Iterator[User]:
     base.mkdir()
     os.chown(base, uid, -1)
     yield found
-    shutil.rmtree(base)
+    try:
+        # Not before whoever cleans up after a process that was killed has done so.
+        eventually(lambda: not any(base.iterdir()), WAIT_S, "nothing is left")
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
 
 
 def is_reached(port: int) -> bool:
@@ -120,24 +133,27 @@ def is_reached(port: int) -> bool:
 
 
 def has_ended(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 10.0)[0])
+    return bool(select.select([pidfd], [], [], WAIT_S)[0])
 
 
 def guard_of(base: Path) -> int:
     """The process that cleans up after whoever owns the one folder in `base`."""
     (folder,) = base.iterdir()
     wanted = f"harness.provision.reaper\0{folder}\0".encode()
-    commands = {path.parent: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")}
-    (guard,) = (int(process.name) for process, command in commands.items() if command.endswith(wanted))
+    (guard,) = (pid for pid in process_ids() if of_process(pid, "cmdline").endswith(wanted))
     return guard
 
 
 def test_nothing_crosses_but_through_what_listened_before(user: User) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as ours, user.moves(ours.getsockname()[1]) as (_, answer):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as ours,
+        kept_port() as inside_port,  # where nobody listens out here
+        user.moves(ours.getsockname()[1], inside_port) as (_, answer),
+    ):
         assert answer["refused"] is None
         assert answer["ids"][0] == user.uid
         assert is_reached(answer["before"])
-        assert not is_reached(answer["inside"])
+        assert not is_reached(inside_port)
         before, refused, after, unreachable, inside = answer["told"]
         assert (before, inside) == (None, None)
         # A port that nobody listens on is no lack of a network.
@@ -154,6 +170,7 @@ def test_a_killed_driver_leaves_nothing_for_longer_than_until_the_next_command(
         if not guarded:
             signal.pidfd_send_signal(guard, signal.SIGKILL)
         process.kill()
+        process.wait()
         assert has_ended(guard)
         if not guarded:
             assert user.runs(REAPS, user.base)

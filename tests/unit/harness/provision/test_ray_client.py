@@ -2,6 +2,7 @@ import socket
 import threading
 
 import pytest
+from ports import kept_port
 
 from harness.provision import ray_client
 from harness.provision.ray_client import Head, while_up
@@ -27,13 +28,12 @@ def test_a_head_that_lets_nobody_in_is_given_up_after_a_while_and_for_good(
 ) -> None:
     monkeypatch.setattr(ray_client, "_BUSY_S", 0.2)
     monkeypatch.setattr(ray_client.ray, "is_initialized", lambda: True)
-    server = socket.create_server(("127.0.0.1", 0))
-    address = server.getsockname()
-    head = Head(f"127.0.0.1:{address[1]}")
-    assert head.is_up()
-    server.close()
-    assert not head.is_up()
-    with socket.create_server(address):
-        assert not head.is_up()  # another head, which knows nothing of this run
+    with kept_port() as port:
+        head = Head(f"127.0.0.1:{port}")
+        with socket.create_server(("127.0.0.1", port)):
+            assert head.is_up()
+        assert not head.is_up()
+        with socket.create_server(("127.0.0.1", port)):
+            assert not head.is_up()  # another head, which knows nothing of this run
     with pytest.raises(ConnectionError, match="Ray has ended"):
         head.call(lambda: 3)

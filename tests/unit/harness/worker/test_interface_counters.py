@@ -54,7 +54,7 @@ def test_what_goes_through_the_interface_of_an_address_is_counted(
         pytest.skip(f"no interface with {address}, or no counters")
     with (
         socket.create_server((address, 0), family=family) as server,
-        socket.create_connection(server.getsockname()[:2], timeout=5) as ours,
+        socket.create_connection(server.getsockname()[:2], timeout=60) as ours,
         server.accept()[0] as theirs,
     ):
         ours.sendall(b"x" * N_BYTES)

@@ -18,7 +18,7 @@ def test_what_one_sends_the_other_measures_and_both_end() -> None:
             rate = link_rate.transfer(receiver, None, (1_000_000, 0.05))
             assert rate is not None
             assert rate > 0
-            assert sent.result(timeout=30) is None
+            assert sent.result(timeout=60) is None
     link_rate.await_no_more(receiver)
     with pytest.raises(ConnectionRefusedError):
         link_rate.socket.create_connection(place)
@@ -29,12 +29,15 @@ def test_who_neither_sends_nor_measures_is_done() -> None:
 
 
 def test_a_sender_that_does_not_come_or_leaves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_rate, "_WAIT_S", 0.05)
     receiver = JobState()
-    place = link_rate.await_sender(receiver, HOST)
-    with pytest.raises(CaseError, match="must carry bytes") as caught:
-        link_rate.transfer(receiver, None, (0, 0.1))
+    with monkeypatch.context() as patch:
+        patch.setattr(link_rate, "_WAIT_S", 0.05)
+        link_rate.await_sender(receiver, HOST)
+        with pytest.raises(CaseError, match="must carry bytes") as caught:
+            link_rate.transfer(receiver, None, (0, 0.1))
     assert caught.value.kind == "unreachable"
+    link_rate.await_no_more(receiver)
+    place = link_rate.await_sender(receiver, HOST)
     link_rate.socket.create_connection(place).close()
     with pytest.raises(CaseError, match="the sender has left"):
         link_rate.transfer(receiver, None, (1, 0.1))

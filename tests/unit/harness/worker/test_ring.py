@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from ports import kept_port
 
 from harness.worker.ring import Ring, RingError, address_of, listen
 
@@ -14,12 +15,18 @@ TIMEOUT_S = 30
 
 
 @contextmanager
-def rings(n, before_joining=lambda addresses: None):
+def rings(n, before_any=lambda addresses: None, before_first=lambda: None):
     listeners = [listen(HOST) for _ in range(n)]
     addresses = [address_of(listener) for listener in listeners]
-    before_joining(addresses)
+    before_any(addresses)
+
+    def joined(rank):
+        if rank == 0:
+            before_first()
+        return Ring(rank, addresses, listeners[rank])
+
     with ThreadPoolExecutor(n) as threads:
-        made = list(threads.map(lambda k: Ring(k, addresses, listeners[k]), range(n), timeout=TIMEOUT_S))
+        made = list(threads.map(joined, range(n), timeout=TIMEOUT_S))
         try:
             yield made, threads
         finally:
@@ -106,17 +113,23 @@ def test_a_stranger_does_not_get_in(monkeypatch, behave):
         stranger.connect((host, int(port)))
         behave(stranger)
 
-    with stranger, rings(2, knock) as (made, threads):
+    def see_it_sent_away():
+        if stranger.fileno() >= 0:
+            assert stranger.recv(1) == b""
+        # Who belongs there has all the time that there is.
+        monkeypatch.undo()
+
+    with stranger, rings(2, knock, see_it_sent_away) as (made, threads):
         totals = summed(made, threads, [np.ones(3), np.ones(3)])
     np.testing.assert_array_equal(totals[0], [2, 2, 2])
 
 
 def test_a_neighbour_that_does_not_listen():
-    listener, other = listen(HOST), listen(HOST)
-    addresses = [address_of(listener), address_of(other)]
-    other.close()
-    with pytest.raises(RingError, match=f"the worker at {addresses[1]} must listen, got "):
-        Ring(0, addresses, listener)
+    listener = listen(HOST)
+    with kept_port() as port:
+        addresses = [address_of(listener), f"{HOST}:{port}"]
+        with pytest.raises(RingError, match=f"the worker at {addresses[1]} must listen, got "):
+            Ring(0, addresses, listener)
     assert listener.fileno() == -1
 
 
