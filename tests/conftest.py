@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HEAD_IMAGE = "stratbench-head:dev"
-_PROBE_TIMEOUT_S = 10.0
+_PROBE_TIMEOUT_S = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -49,7 +49,7 @@ class WatchedRun:
         workers = [pid for pid in zygotes if _parent(pid) in zygotes]
         return workers if all(_cpu_s(pid) >= least_cpu_s for pid in workers) else []
 
-    def finish(self, timeout_s: float = 90.0) -> tuple[int, str, str]:
+    def finish(self, timeout_s: float = 600.0) -> tuple[int, str, str]:
         """Wait for its end; exit status, output, errors."""
         out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, err

@@ -87,6 +87,8 @@ class RayProcessSet:
                 for worker, arguments in args.items()
             }
             results, failed = self._gather(pending, timeout_s)
+            if failed and not self._hosts.is_up():
+                failed = _without_ray(args)  # whatever else failed did so for that
         except Exception:  # Ray's client raises no other when its head has gone
             if self._hosts.is_up():
                 raise

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED, TOPOLOGIES  # noqa: E402

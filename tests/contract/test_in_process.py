@@ -1,8 +1,10 @@
 """Workers of one process: the first failure ends the waits of all others."""
 
+import itertools
+
 import pytest
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from cases import Cases  # noqa: E402
@@ -26,3 +28,13 @@ def test_the_first_failure_is_raised_while_others_wait(cases: Cases, strategy: s
     raised = pytest.raises(tf.errors.InvalidArgumentError, match=f"task:{failing}")
     with InProcessCluster(programs, case.initial) as cluster, raised:
         cluster.each(step)
+
+
+_runs = itertools.count()
+
+
+@pytest.mark.filterwarnings("ignore:.* runs again")
+def test_what_tensorflow_refuses_by_mistake_is_asked_again() -> None:
+    if next(_runs) == 0:
+        told = "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. 7"
+        raise tf.errors.AbortedError(None, None, told)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED  # noqa: E402

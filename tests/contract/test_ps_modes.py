@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from cases import Case, case_of  # noqa: E402
@@ -41,12 +41,17 @@ HELD_S = 0.5
 
 
 class Workers:
-    """Workers that make steps in threads of their own, each when it is told to."""
+    """Workers that make steps in threads of their own, each when it is told to.
+
+    Attributes:
+        hurried: once set, nobody pauses any more.
+    """
 
     def __init__(self, case: Case, cluster: InProcessCluster) -> None:
         self.case, self.cluster = case, cluster
         self.done = [0] * len(cluster.sessions)
         self.failures: list[Exception] = []
+        self.hurried = threading.Event()
         self._changed = threading.Condition()
 
     def programs(self, *tasks: int):
@@ -70,7 +75,7 @@ class Workers:
                 feeds = [part[program.start : program.stop] for part in batch]
                 for _ in range(n_forward):
                     session.run(losses, dict(zip(names, feeds, strict=True)))
-                threading.Event().wait(pause_s)
+                self.hurried.wait(pause_s)
                 session.step(feeds)
                 with self._changed:
                     self.done[task] += 1
@@ -340,14 +345,18 @@ def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
 # Bounded staleness.
 
 
-def step_gaps(case: Case, plan, staleness: int, n_rounds: int = 3) -> list[int]:
-    """How far the first worker gets ahead of the second while that stands still after each of its steps."""
+def step_gaps(case: Case, plan, staleness: int, n_rounds: int = 3, wait_s: float = HELD_S) -> list[int]:
+    """How far the first worker gets ahead of the second while that stands still after each of its steps.
+
+    Args:
+        wait_s: for a step more than the staleness allows.
+    """
     gaps = []
     with workers_of(case, plan) as workers:
         workers.start(0, staleness + n_rounds)
         for slow in range(n_rounds):
             workers.reach(0, slow + staleness)
-            workers.reach(0, slow + staleness + 1, HELD_S)
+            workers.reach(0, slow + staleness + 1, wait_s)
             gaps.append(workers.done[0] - slow)
             workers.start(1, 1)
             workers.reach(1, slow + 1)
@@ -386,7 +395,7 @@ def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
         ),
     )
     plan = case.plan("ps", (1, 1), staleness=1)
-    assert step_gaps(case, plan, staleness=1, n_rounds=1) == [2]
+    assert step_gaps(case, plan, staleness=1, n_rounds=1, wait_s=DEADLINE_S) == [2]
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -467,6 +476,7 @@ def test_throughput_with_a_slow_backup_worker(case):
                 workers.start(task, n_steps)
             assert all(workers.reach(task, 2 + n_steps) for task in (0, 1))
             took_s.append(time.monotonic() - began_s)
+            workers.hurried.set()
             assert workers.reach(2, 2 + n_steps)
             updates = workers.cluster.sessions[0].updates.taken
             assert sum(updates.values()) >= n_steps

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 # Where a mistake leaves workers waiting for each other, the test must not wait long.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 import numpy as np  # noqa: E402

@@ -40,7 +40,7 @@ def run(command: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

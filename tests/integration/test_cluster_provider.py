@@ -28,8 +28,10 @@ from harness.provision.shared_folders import share_secret
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
+# Longer than a job takes to begin, and after that until a loss is noticed.
+NOTICED_S = 180.0
 ROOT = Path(__file__).parents[2]
-RUN = "test-cluster"
+RUN = f"test-cluster-{os.getpid()}"
 SIBLING = "from workloads.registry import resolve\n"
 WORKLOAD = """
 from sibling import resolve
@@ -103,7 +105,7 @@ class Losses:
         seen = f"/tmp/waiting-{n_workers}"
 
         def harm() -> None:
-            eventually(lambda: self.n_with(seen) == n_workers, 60.0, "the job runs")
+            eventually(lambda: self.n_with(seen) == n_workers, NOTICED_S, "the job runs")
             lost.kill()
 
         failed = CaseError("none", "no case has failed", stage="run")
@@ -115,7 +117,7 @@ class Losses:
                     with cluster.open_session(n_workers, logs) as processes:
                         thread.start()
                         # Where nobody notices, the case fails as unresponsive when its time is up.
-                        processes.call("waiting:wait", [(seen,)] * n_workers, timeout_s=40)
+                        processes.call("waiting:wait", [(seen,)] * n_workers, timeout_s=NOTICED_S)
                 except CaseError as error:
                     failed = error
                 thread.join()
@@ -187,7 +189,7 @@ def test_a_run_is_checked_and_its_files_travel(nodes: Nodes, tmp_path: Path) -> 
     command = ["run", "quickstart", "--workloads", "models/mine.py:made", "--strategies", "none,all-reduce"]
     size = ["--steps", "5", "--warmup", "2", "--repeats", "1", "--checkpoint", "--json"]
     with watched([*command, *size, "--provider", "cluster", "--out", "out", *nodes.settings()], user) as run:
-        status, _, errors = run.finish(240.0)
+        status, _, errors = run.finish()
     assert status == 0, errors
     found = {record["strategy"]: record for record in records(user / "out")}
     # The marks that they have with any provider.

@@ -1,11 +1,11 @@
-"""Seconds of encoding and decoding, which grow with what there is to encode."""
+"""What is made while encoding and decoding are timed, which grows with what there is to encode."""
 
 import pytest
 
 pytestmark = pytest.mark.tensorflow
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 
-from harness.worker.codec_time import codec_seconds  # noqa: E402
+from harness.worker.codec_time import N_TIMED, N_WARM, codec_seconds  # noqa: E402
 from harness.worker.process import JobState  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.plan import StepSummary, VariableSummary  # noqa: E402
@@ -13,7 +13,7 @@ from strategies.registry import make_plan  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
 
 
-def seconds(strategy: str, compressor: str, n_rows: int) -> float:
+def timed(strategy: str, compressor: str, n_rows: int) -> float:
     kernel = VariableSummary(
         name="kernel",
         kind="trainable",
@@ -31,8 +31,37 @@ def seconds(strategy: str, compressor: str, n_rows: int) -> float:
     return codec_seconds(JobState(), plan.model_dump_json())
 
 
+@pytest.fixture
+def made_bytes(monkeypatch):
+    """Bytes of all tensors that each run of a session makes, as they come."""
+    v1, made = tf.compat.v1, []
+    run = v1.Session.run
+
+    def traced(session, fetches):
+        seen = v1.RunMetadata()
+        fetched = run(
+            session, fetches, options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=seen
+        )
+        nodes = [node for device in seen.step_stats.dev_stats for node in device.node_stats]
+        tensors = [output.tensor_description for node in nodes for output in node.output]
+        made.append(sum(tensor.allocation_description.requested_bytes for tensor in tensors))
+        return fetched
+
+    monkeypatch.setattr(v1.Session, "run", traced)
+    return made
+
+
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
 @pytest.mark.parametrize("compressor", BY_NAME)
-def test_many_more_values_take_longer(strategy, compressor):
-    """256 times as many, which no other load hides; a codec that was optimised away would take no time."""
-    assert seconds(strategy, compressor, 4096) > 3 * seconds(strategy, compressor, 16)
+def test_all_that_there_is_to_encode_is_encoded_in_every_run(strategy, compressor, made_bytes):
+    """256 times as many values; of a codec that was optimised away nothing would be made."""
+    found = []
+    for n_rows in (4096, 16):
+        made_bytes.clear()
+        assert timed(strategy, compressor, n_rows) > 0
+        _initialised, *runs = made_bytes
+        assert len(runs) == N_WARM + N_TIMED
+        found.append(runs)
+    many, few = found
+    assert min(few) > 2 * 4 * 512 * 16  # as read, and as decoded
+    assert min(many) > 100 * max(few)

@@ -13,7 +13,8 @@ from watched_run import records
 pytestmark = [pytest.mark.docker, pytest.mark.compose]
 
 ROOT = Path(__file__).parents[2]
-PROJECT = "stratbenchtest"
+PROJECT = f"stratbenchtest{os.getpid()}"
+DATA_NETWORK = f"10.213.{os.getpid() % 256}.0/24"
 SERVICES = {"head", "worker", "bench", "prometheus", "grafana"}
 LABEL = f"com.docker.compose.project={PROJECT}"
 
@@ -22,11 +23,11 @@ def compose(folder: Path, *arguments: str, check: bool = True) -> str:
     done = subprocess.run(
         ["docker-compose", "-p", PROJECT, *arguments],
         cwd=folder,
-        env={**os.environ, "STRATBENCH_DATA_NETWORK": "10.213.65.0/24"},
+        env={**os.environ, "STRATBENCH_DATA_NETWORK": DATA_NETWORK},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert not check or done.returncode == 0, done.stderr
@@ -39,7 +40,10 @@ def left() -> Sequence[str]:
     try:
         filters: dict[str, str | list[str] | bool] = {"label": LABEL}
         return [
-            *(str(each.name) for each in client.containers.list(all=True, filters=filters)),
+            *(
+                str(each.name)
+                for each in client.containers.list(all=True, filters=filters, ignore_removed=True)
+            ),
             *(str(each.name) for each in client.networks.list(filters=filters)),
             *(str(each.name) for each in client.volumes.list(filters=filters)),
         ]

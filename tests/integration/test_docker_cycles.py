@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from container_cycles import assert_nothing_is_left_of_cycles
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 
 def test_nothing_is_left_of_a_few_cycles(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ from harness.provision.failures import ProvisionError
 from harness.provision.leftovers import RUN_LABEL
 from harness.provision.owner import Owner
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 HERE = Path(__file__).parent
 JOBS = "probe_jobs"
-RUN = "test-docker"
+RUN = f"test-docker-{os.getpid()}"
+REFUSED, LEFT = f"test-refused-{os.getpid()}", f"test-left-{os.getpid()}"
 MEMORY_BYTES = 1 << 30
 SHAPE = ClusterShape(workers=2, memory_bytes=MEMORY_BYTES)
 
@@ -85,16 +86,16 @@ def container(client: docker.DockerClient, role: str) -> Container:
 
 class TestContainers:
     def test_jobs_run_in_hosts_of_their_own_and_reach_each_other(self, processes: ProcessSet) -> None:
-        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30) == [3, 7]
+        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         assert len(set(processes.hosts)) == 2
-        processes.call("harness.worker.links:listen", [(host,) for host in processes.hosts], timeout_s=30)
-        first, second = processes.call(f"{JOBS}:host_name", [(), ()], timeout_s=30)
+        processes.call("harness.worker.links:listen", [(host,) for host in processes.hosts], timeout_s=120)
+        first, second = processes.call(f"{JOBS}:host_name", [(), ()], timeout_s=120)
         assert first != second
 
     def test_each_has_a_core_of_its_own_and_a_limit_of_memory(
         self, client: docker.DockerClient, processes: ProcessSet
     ) -> None:
-        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=30)
+        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=120)
         assert isinstance(first, set)
         assert isinstance(second, set)
         assert len(first) == len(second) == 1
@@ -122,7 +123,7 @@ class TestContainers:
             assert not [path for path in writable if path.endswith("token")]
 
     def test_inside_a_worker_no_privilege_is_left(self, processes: ProcessSet) -> None:
-        (seen, _) = processes.call(f"{JOBS}:privileges", [(), ()], timeout_s=30)
+        (seen, _) = processes.call(f"{JOBS}:privileges", [(), ()], timeout_s=120)
         assert seen == {"uid": 10001, "capabilities": 0, "no_new_privileges": 1, "root_is_writable": False}
 
     def test_the_head_is_on_the_control_network_only(
@@ -143,7 +144,7 @@ class TestContainers:
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
         assert not stat.S_IMODE(token.stat().st_mode) & 0o337
         assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=30)
+        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=120)
         assert isinstance(seen, dict)
         assert not [name for name in seen if name.startswith("RAY_")]
         secret = token.read_text()
@@ -153,7 +154,7 @@ class TestContainers:
             assert secret.encode() not in found.logs()
 
     def test_output_goes_to_the_run_folder(self, processes: ProcessSet, logs: list[Path]) -> None:
-        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=30)
+        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=120)
         assert logs[1].read_text().split() == ["second", "second"]
 
     def test_a_stranger_on_another_network_finds_no_port(
@@ -211,7 +212,7 @@ class TestRefusals:
     """Each costs one line and leaves nothing running."""
 
     def refusal(self, client: docker.DockerClient, shape: ClusterShape, place: Path) -> str:
-        run = "test-refused"
+        run = REFUSED
         with (
             pytest.raises(ProvisionError) as caught,
             DockerProvider(imports=("json",)).start(shape, run, place / "logs"),
@@ -250,12 +251,12 @@ class TestRefusals:
 
     def test_a_name_that_is_taken(self, client: docker.DockerClient, tmp_path: Path) -> None:
         image = client.images.get(IMAGE)
-        taken = client.containers.create(str(image.id), name="stratbench-test-refused-head")
+        taken = client.containers.create(str(image.id), name=f"stratbench-{REFUSED}-head")
         try:
             told = self.refusal(client, ClusterShape(workers=1), tmp_path)
         finally:
             taken.remove()
-        assert "making the container stratbench-test-refused-head must work, got: Conflict" in told
+        assert f"making the container stratbench-{REFUSED}-head must work, got: Conflict" in told
         assert told.endswith("remove it or end its run")
 
 
@@ -263,12 +264,14 @@ class TestRefusals:
 def test_cleaning_takes_what_dead_runs_left_and_nothing_of_a_living_one(client: docker.DockerClient) -> None:
     owner = Owner.this_process()
     dead = dataclasses.replace(owner, started=(owner.started or 0) - 1)
-    labels = leftovers.labels_of("test-left", "worker-0") | {leftovers.OWNER_LABEL: dead.to_text()}
-    client.networks.create("stratbench-test-left-data", labels=labels)
+    labels = leftovers.labels_of(LEFT, "worker-0") | {leftovers.OWNER_LABEL: dead.to_text()}
+    client.networks.create(f"stratbench-{LEFT}-data", labels=labels)
     image = client.images.get(IMAGE)
-    left = client.containers.create(str(image.id), name="stratbench-test-left-worker-0", labels=labels)
-    assert leftovers.reap(client) == [left.name, "stratbench-test-left-data"]
-    assert of_run(client, "test-left") == ([], [])
+    left = client.containers.create(str(image.id), name=f"stratbench-{LEFT}-worker-0", labels=labels)
+    # Others on this host may have left something, too.
+    reaped = [name for name in leftovers.reap(client) if LEFT in name]
+    assert reaped == [left.name, f"stratbench-{LEFT}-data"]
+    assert of_run(client, LEFT) == ([], [])
     containers, networks = of_run(client, RUN)
     assert len(containers) == 3
     assert len(networks) == 2
@@ -283,16 +286,16 @@ class TestFailures:
 
             def when_it_runs() -> None:
                 for log in logs:
-                    eventually(functools.partial(is_waiting, log), 30.0, "the job runs")
+                    eventually(functools.partial(is_waiting, log), 120.0, "the job runs")
                 harm()
 
             thread = threading.Thread(target=when_it_runs)
             thread.start()
             with pytest.raises(CaseError) as caught:
-                opened.call(f"{JOBS}:{job}", [(), ()], timeout_s=120)
+                opened.call(f"{JOBS}:{job}", [(), ()], timeout_s=300)
             thread.join()
         with cluster.open_session(2, logs) as opened:
-            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30) == [3, 7]
+            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         return caught.value
 
     def test_a_killed_container(
@@ -362,7 +365,7 @@ DRIVER = """
 def test_nothing_is_left_of_a_driver_that_ends(
     client: docker.DockerClient, tmp_path: Path, number: signal.Signals
 ) -> None:
-    run = f"test-dead-{number}"
+    run = f"test-dead-{number}-{os.getpid()}"
     with ExitStack() as stack:
         temporary = tmp_path / "t"
         temporary.mkdir()
@@ -380,4 +383,4 @@ def test_nothing_is_left_of_a_driver_that_ends(
         assert process.poll() is None, (tmp_path / "output").read_text()
         process.send_signal(number)
         process.wait(timeout=60.0)
-        eventually(lambda: of_run(client, run) == ([], []), 30.0, "containers and networks are gone")
+        eventually(lambda: of_run(client, run) == ([], []), 120.0, "containers and networks are gone")

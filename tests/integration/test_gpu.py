@@ -11,7 +11,7 @@ from harness.provision.base import ClusterShape
 from harness.provision.devices import host_devices
 from harness.provision.local import LocalProvider
 
-pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 
 HERE = Path(__file__).parent
 JOBS = gpu_jobs.__name__

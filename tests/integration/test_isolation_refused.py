@@ -48,7 +48,7 @@ def test_any_other_runs_exposed_and_says_so(refused: list[str], tmp_path: Path) 
     out = tmp_path / "out"
     options = ["--warmup", "1", "--repeats", "1", "--out", str(out), "--json"]
     with watched([*RUN, *options], tmp_path, by=refused) as run:
-        status, output, errors = run.finish(240.0)
+        status, output, errors = run.finish()
     assert (status, json.loads(output)["cases"]["ok"]) == (0, 1), errors
     (line,) = errors.splitlines()
     assert line.startswith("exposed: others on the network can reach this command's servers")

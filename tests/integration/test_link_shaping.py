@@ -1,5 +1,6 @@
 """Limits of links between containers: both directions, the slower of two, and none again."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,9 +14,9 @@ from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.docker_provider import DockerProvider
 from harness.provision.leftovers import RUN_LABEL
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
-RUN = "test-links"
+RUN = f"test-links-{os.getpid()}"
 JOBS = "harness.worker.link_rate"
 
 
@@ -50,10 +51,10 @@ def limits(first: float | None, second: float | None) -> Limits:
 def carried_mbit(processes: ProcessSet) -> tuple[float, float]:
     """What the links carry from the first worker to the second, and back."""
     hosts = [(host,) for host in processes.hosts]
-    first, second = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=30)
+    first, second = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=120)
     window = (200_000, 0.3)
-    _, there = processes.call(f"{JOBS}:transfer", [(second, None), (None, window)], timeout_s=60)
-    back, _ = processes.call(f"{JOBS}:transfer", [(None, window), (first, None)], timeout_s=60)
+    _, there = processes.call(f"{JOBS}:transfer", [(second, None), (None, window)], timeout_s=120)
+    back, _ = processes.call(f"{JOBS}:transfer", [(None, window), (first, None)], timeout_s=120)
     assert isinstance(there, float)
     assert isinstance(back, float)
     return there, back
@@ -73,9 +74,18 @@ def test_links_carry_what_was_asked_in_both_directions(cluster: Cluster, client:
     assert left == {f"stratbench-{RUN}-{role}" for role in ("head", "worker-0", "worker-1")}
 
 
+def assert_the_second_is_limited(cluster: Cluster, mbit: float) -> None:
+    """In both directions, by a measurement that does without a machine's bad moments."""
+    asked = limits(None, mbit)
+    with session(cluster, asked) as processes:
+        found = measured_links(processes, asked)
+    assert found is not None
+    for each in found:
+        assert (each.sent_mbit, each.received_mbit) == pytest.approx((mbit, mbit), rel=MOST_OFF)
+
+
 def test_the_limit_of_one_worker_holds_for_what_it_sends_and_for_what_it_receives(cluster: Cluster) -> None:
-    with session(cluster, limits(None, 20.0)) as processes:
-        assert carried_mbit(processes) == pytest.approx((20.0, 20.0), rel=MOST_OFF)
+    assert_the_second_is_limited(cluster, 20.0)
 
 
 def test_a_link_that_is_not_as_it_should_be_fails_the_case(cluster: Cluster) -> None:
@@ -89,8 +99,7 @@ def test_a_container_in_place_of_a_dead_one_has_the_limit_of_its_worker(
     cluster: Cluster, client: docker.DockerClient
 ) -> None:
     client.containers.get(f"stratbench-{RUN}-worker-1").kill()
-    with session(cluster, limits(None, 20.0)) as processes:
-        assert carried_mbit(processes) == pytest.approx((20.0, 20.0), rel=MOST_OFF)
+    assert_the_second_is_limited(cluster, 20.0)
 
 
 def test_a_link_without_a_limit_is_free_again(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.ray
 
 HERE = Path(__file__).parent
 JOBS = "probe_jobs"
+LONG_S = 120.0  # no job takes so long that ends at all, on whatever machine
 NEVER_S = 3600.0  # longer than a test may take: what a call returns within it, it did not wait for
 
 
@@ -56,7 +58,7 @@ def processes(cluster: Cluster, tmp_path: Path) -> Iterator[ProcessSet]:
 
 def kill_when_waiting(pid: int, log: Path) -> threading.Thread:
     def wait_and_kill() -> None:
-        eventually(lambda: is_waiting(log), 60.0, "the job runs")
+        eventually(lambda: is_waiting(log), LONG_S, "the job runs")
         os.kill(pid, signal.SIGKILL)
 
     thread = threading.Thread(target=wait_and_kill)
@@ -70,27 +72,27 @@ def is_dead(pid: int) -> bool:
 
 class TestJobs:
     def test_results_come_in_worker_order(self, processes: ProcessSet) -> None:
-        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
-        assert processes.call_one(1, f"{JOBS}:add", (5, 6), timeout_s=10) == 11
+        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
+        assert processes.call_one(1, f"{JOBS}:add", (5, 6), timeout_s=LONG_S) == 11
 
     def test_a_process_keeps_what_jobs_leave_and_the_next_one_has_none_of_it(
         self, cluster: Cluster, tmp_path: Path
     ) -> None:
         for _ in range(2):
             with cluster.open_session(1, [tmp_path / "worker-0.log"]) as opened:
-                assert opened.call(f"{JOBS}:remember", [(1,)], timeout_s=10) == [None]
-                assert opened.call(f"{JOBS}:remember", [(2,)], timeout_s=10) == [1]
+                assert opened.call(f"{JOBS}:remember", [(1,)], timeout_s=LONG_S) == [None]
+                assert opened.call(f"{JOBS}:remember", [(2,)], timeout_s=LONG_S) == [1]
 
     def test_large_values_travel_both_ways(self, processes: ProcessSet) -> None:
         value = os.urandom(30_000_000)
-        assert processes.call_one(0, f"{JOBS}:echo", (value,), timeout_s=30) == value
+        assert processes.call_one(0, f"{JOBS}:echo", (value,), timeout_s=LONG_S) == value
 
     def test_processes_are_pinned_to_cores_of_their_own(
         self, cluster: Cluster, processes: ProcessSet
     ) -> None:
         if not cluster.pinned:
             pytest.skip("fewer than two cores")
-        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=10)
+        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=LONG_S)
         assert isinstance(first, set)
         assert isinstance(second, set)
         assert len(first) == len(second) == 1
@@ -99,12 +101,12 @@ class TestJobs:
     def test_output_goes_to_the_log_only(
         self, processes: ProcessSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=10)
+        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=LONG_S)
         assert (tmp_path / "worker-1.log").read_text().split() == ["second", "second"]
         assert capfd.readouterr() == ("", "")
 
     def test_a_process_inherits_no_descriptor(self, processes: ProcessSet) -> None:
-        (held, _) = processes.call(f"{JOBS}:descriptors", [(), ()], timeout_s=10)
+        (held, _) = processes.call(f"{JOBS}:descriptors", [(), ()], timeout_s=LONG_S)
         assert isinstance(held, list)
         sockets = [name for name in held if name.startswith("socket:")]
         others = [name for name in held if not name.startswith("socket:")]
@@ -115,7 +117,7 @@ class TestJobs:
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
         assert stat.S_IMODE(token.stat().st_mode) == 0o400
         assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=10)
+        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=LONG_S)
         assert isinstance(seen, dict)
         assert not [name for name in seen if name.startswith("RAY_")]
         for pid in processes_of(token.parent):
@@ -126,19 +128,19 @@ class TestJobs:
 class TestFailures:
     def test_an_exception_crosses_as_text(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed) as caught:
-            processes.call(f"{JOBS}:fail", [(), ()], timeout_s=10)
+            processes.call(f"{JOBS}:fail", [(), ()], timeout_s=LONG_S)
         assert str(caught.value) == "worker 0: fail raised LinAlgError: singular"
         assert caught.value.kind == "worker-error"
         assert "probe_jobs.py" in caught.value.__notes__[0]
 
     def test_a_case_error_keeps_its_kind_and_stage(self, processes: ProcessSet) -> None:
         with pytest.raises(CaseError) as caught:
-            processes.call(f"{JOBS}:fail_as_case", [(), ()], timeout_s=10)
+            processes.call(f"{JOBS}:fail_as_case", [(), ()], timeout_s=LONG_S)
         assert (caught.value.kind, caught.value.stage) == ("non-finite-loss", "collect")
 
     def test_a_result_that_cannot_travel_is_an_error(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed, match="return_unpicklable raised"):
-            processes.call_one(0, f"{JOBS}:return_unpicklable", (), timeout_s=10)
+            processes.call_one(0, f"{JOBS}:return_unpicklable", (), timeout_s=LONG_S)
 
     @pytest.mark.parametrize("job", ["wait_for_ever", "wait_beside_a_grandchild"])
     def test_a_killed_process_is_noticed_and_its_peer_is_killed(
@@ -155,14 +157,14 @@ class TestFailures:
 
     def test_an_exit_status_is_told(self, processes: ProcessSet) -> None:
         with pytest.raises(WorkerDied, match="worker 0: its process ended with exit status 7"):
-            processes.call_one(0, f"{JOBS}:exit_with", (7,), timeout_s=10)
+            processes.call_one(0, f"{JOBS}:exit_with", (7,), timeout_s=LONG_S)
 
     def test_a_peer_that_fails_ends_the_wait_for_the_others(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed, match="worker 1: fail_unless_first raised RuntimeError"):
             processes.call(f"{JOBS}:fail_unless_first", [(0,), (1,)], timeout_s=NEVER_S)
 
     def test_silence_ends_with_the_stacks_in_a_note(self, processes: ProcessSet) -> None:
-        processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=30)  # has imported the jobs by then
+        processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S)  # has imported the jobs by then
         with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 2\.0 s") as caught:
             processes.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=2.0)
         assert caught.value.kind == "unresponsive"
@@ -182,9 +184,9 @@ class TestFailures:
                 opened.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=NEVER_S)
             thread.join()
             for left in (facts.zygote_pid, *opened.pids):
-                eventually(functools.partial(is_dead, left), 30.0, f"{left} ends")
+                eventually(functools.partial(is_dead, left), LONG_S, f"{left} ends")
         with cluster.open_session(2, logs) as opened:
-            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=10) == [3, 7]
+            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
         assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
 
 
@@ -204,10 +206,7 @@ DRIVER = """
 class TestDeadDriver:
     @pytest.fixture
     def driver(self, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-        base = tmp_path / "t"
-        base.mkdir()
-        temporary = Path("/tmp") / f"sb{os.getpid()}"
-        temporary.symlink_to(base)  # sockets need a short name
+        temporary = Path(tempfile.mkdtemp(prefix="sb", dir="/tmp"))  # sockets need a short name
         environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(temporary), "HOME": str(tmp_path)}
         with (tmp_path / "output").open("wb") as output:
             process = subprocess.Popen(
@@ -220,13 +219,14 @@ class TestDeadDriver:
         try:
             for worker in range(2):
                 log = tmp_path / "logs" / f"worker-{worker}.log"
-                eventually(functools.partial(is_waiting, log), 60.0, "the jobs run")
+                eventually(functools.partial(is_waiting, log), LONG_S, "the jobs run")
             (folder,) = temporary.glob("stratbench-*")
             yield process, folder
         finally:
             process.kill()
             process.wait()
-            temporary.unlink()
+            eventually(lambda: not any(temporary.iterdir()), LONG_S, "the folder is removed")
+            temporary.rmdir()
 
     def test_a_killed_driver_leaves_no_process_and_no_folder(
         self, driver: tuple["subprocess.Popen[bytes]", Path]

@@ -258,11 +258,11 @@ def processes_of(opened: TargetStudy, break_it: str | None) -> Iterator[ProcessS
         n_ports=3 if coordinated else 1,
     ) as processes:
         if break_it is not None:
-            processes.call(f"probe_jobs:{break_it}", [()] * n_workers, timeout_s=60)
+            processes.call(f"probe_jobs:{break_it}", [()] * n_workers, timeout_s=120)
         args = [(opened.case, SEED, str(opened.capture.folder), document, task) for task in range(n_workers)]
         job = f"{COORDINATED}:open_coordinated" if coordinated else f"{BASELINE}:open_baseline"
         answers = [a for a in processes.call(job, args, timeout_s=120) if isinstance(a, Opened)]
         shares = [(str(opened.batches), answer.start, answer.stop) for answer in answers]
-        processes.call(f"{STUDY}:stage_batches", shares, timeout_s=60)
-        processes.call(f"{JOBS}:load", [()] * n_workers, timeout_s=60)
+        processes.call(f"{STUDY}:stage_batches", shares, timeout_s=120)
+        processes.call(f"{JOBS}:load", [()] * n_workers, timeout_s=120)
         yield processes

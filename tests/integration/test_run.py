@@ -5,7 +5,7 @@ import math
 import os
 import re
 import shutil
-import socket
+import signal
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import kept_port
 from reach import Address, answering, listening
 from waiting import eventually
-from watched_run import WatchedRun, records, watched
+from watched_run import WatchedRun, records, records_so_far, watched
 
 from harness.provision import isolation
 from harness.store import load_run
@@ -86,18 +87,29 @@ class Reach:
     @staticmethod
     def of(run: WatchedRun) -> "Reach":
         driver = run.process.pid
-        inside: set[Address] = set()
+        found: list[Reach] = []
+
+        def listens(*, seen_by: int) -> set[Address]:
+            return listening({driver, *run.processes()}, seen_by=seen_by)
 
         def is_everywhere() -> bool:
-            inside.update(listening({driver, *run.processes()}, seen_by=driver))
-            return any(host in {"0.0.0.0", "::"} for host, _ in inside)
+            return any(host in {"0.0.0.0", "::"} for host, _ in listens(seen_by=driver))
 
-        eventually(is_everywhere, 60.0, "a server of TensorFlow's listens on every address")
-        return Reach(
-            inside=inside,
-            outside=listening({driver, *run.processes()}, seen_by=os.getpid()),
-            answering=answering({port for _, port in inside}),
-        )
+        def is_seen() -> bool:
+            if not is_everywhere():
+                return False
+            os.kill(driver, signal.SIGSTOP)  # so that it ends no case, and with it the server
+            try:
+                if is_everywhere():
+                    inside, outside = listens(seen_by=driver), listens(seen_by=os.getpid())
+                    answers = answering({port for _, port in inside})
+                    found.append(Reach(inside=inside, outside=outside, answering=answers))
+            finally:
+                os.kill(driver, signal.SIGCONT)
+            return bool(found)
+
+        eventually(is_seen, 120.0, "a server of TensorFlow's listens on every address")
+        return found[0]
 
 
 @dataclass
@@ -129,22 +141,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     command = (
         f"run quickstart --workloads {workloads} --strategies single,none,ps,all-reduce --steps {N_STEPS}"
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = f"--warmup 2 --repeats {N_REPEATS} --checkpoint --metrics-port {port} --out runs/out"
+    options = f"--warmup 2 --repeats {N_REPEATS} --checkpoint --out runs/out"
     arguments = [*command.split(), *options.split()]
     mapped: set[str] = set()
-    with watched(arguments, elsewhere, RAY_ADDRESS="203.0.113.1:6379") as run:
-        eventually(
-            lambda: (out / "results.jsonl").exists() and len(records(out)) >= 2, 120.0, "two repeats end"
-        )
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with (
+        kept_port() as port,
+        watched([*arguments, "--metrics-port", str(port)], elsewhere, RAY_ADDRESS="203.0.113.1:6379") as run,
+    ):
+        eventually(lambda: len(records_so_far(out)) >= 2, 240.0, "two repeats end")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             metrics = answer.read().decode()
-        with watched([*arguments, "--resume", "--metrics-port", "0"], elsewhere) as second:
-            in_use = second.finish()[2].splitlines()[-1]
         reach = Reach.of(run)
         maps = Path(f"/proc/{run.process.pid}/maps")
         mapped |= {Path(line.split()[-1]).name for line in maps.read_text().splitlines() if "/" in line}
+        with watched([*arguments, "--resume"], elsewhere) as second:
+            in_use = second.finish()[2].splitlines()[-1]
         status, output, errors = run.finish()
         yield Finished(
             out=out,

@@ -57,7 +57,7 @@ class Capture:
         self.folder = folder
         with cluster.open_session(1, [folder.parent / "capture.log"]) as processes:
             answer = processes.call_one(
-                0, "probe_jobs:capture_workload", ("wide-mlp", str(folder), 2), timeout_s=60
+                0, "probe_jobs:capture_workload", ("wide-mlp", str(folder), 2), timeout_s=120
             )
         assert isinstance(answer, tuple)
         self.batch_size: int = answer[0]
@@ -91,13 +91,13 @@ def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Ite
             join_ring(processes)
         document = plan.model_dump_json()
         args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
-        opened = processes.call(f"{JOBS}:open_program", args, timeout_s=60)
+        opened = processes.call(f"{JOBS}:open_program", args, timeout_s=120)
         for job in ("load", "setup"):
-            processes.call(f"{JOBS}:{job}", [()] * N_WORKERS, timeout_s=60)
+            processes.call(f"{JOBS}:{job}", [()] * N_WORKERS, timeout_s=120)
         shares = [
             [[part[o.start : o.stop] for part in b] for b in captured.batches] for o in opened if is_opened(o)
         ]
-        processes.call(f"{JOBS}:stage", [(share,) for share in shares], timeout_s=60)
+        processes.call(f"{JOBS}:stage", [(share,) for share in shares], timeout_s=120)
         yield processes
 
 
@@ -153,7 +153,7 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
-        processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=10)
+        processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=120)
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
         ):
@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
-        processes.call_one(1, "probe_jobs:lose_in_step", (3,), timeout_s=10)
+        processes.call_one(1, "probe_jobs:lose_in_step", (3,), timeout_s=120)
         with pytest.raises(
             CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
         ):
@@ -173,10 +173,10 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
-        processes.call_one(0, "harness.worker.links:reserve_ports", (1, "127.0.0.1"), timeout_s=10)
+        processes.call_one(0, "harness.worker.links:reserve_ports", (1, "127.0.0.1"), timeout_s=120)
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(CaseError, match=f"worker 0: a free port is needed, got {address}") as caught:
-            processes.call_one(0, "harness.worker.links:start_server", (0, [address], 1), timeout_s=30)
+            processes.call_one(0, "harness.worker.links:start_server", (0, [address], 1), timeout_s=120)
     assert caught.value.kind == "port-in-use"
