@@ -1,7 +1,10 @@
 """What a person is told while a command works."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from harness import progress
 from harness.matrix import Slot, expand
 from harness.progress import Progress
 from harness.records import Equivalence, Record, StepSeconds
@@ -39,8 +42,9 @@ def record(p50_s: float | None) -> Record:
 
 @pytest.mark.parametrize("p50_s", [0.0125, 0.068, 0.09996, 0.725])
 def test_a_line_tells_the_rate_that_the_table_will_show(
-    capsys: pytest.CaptureFixture[str], p50_s: float
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, p50_s: float
 ) -> None:
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 7.0))
     ended = record(p50_s)
     Progress(1, live=False, quiet=False).ended(SLOT, ended)
     told = capsys.readouterr().err
@@ -55,7 +59,7 @@ def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixtur
 
 
 def test_quiet_progress_says_notes_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(1, live=False, quiet=True)
-    progress.ended(SLOT, record(0.01))
-    progress.note("nobody limits the link")
+    quiet = Progress(1, live=False, quiet=True)
+    quiet.ended(SLOT, record(0.01))
+    quiet.note("nobody limits the link")
     assert capsys.readouterr().err == "nobody limits the link\n"
