@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.compose]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = f"stratbenchtest{os.getpid()}"
-DATA_NETWORK = f"10.213.{os.getpid() % 256}.0/24"
+DATA_NETWORK = f"10.214.{os.getpid() % 256}.0/24"  # none that compose.yaml gives by itself
 SERVICES = {"head", "worker", "bench", "prometheus", "grafana"}
 LABEL = f"com.docker.compose.project={PROJECT}"
 
