@@ -41,7 +41,7 @@ class CaseRun:
 
     Attributes:
         opened: what each worker's program cost.
-        update_notes: what updates took and dropped, where not all wait for all.
+        notes: what updates took and dropped, where not all wait for all; why the case was run again.
         variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
         codec_s: see `harness.worker.codec_time`, of the slowest worker; None without a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
@@ -53,7 +53,7 @@ class CaseRun:
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
     variable_bytes: tuple[int, ...] | None = None
-    update_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     codec_s: float | None = None
     saved_step: int | None = None
     traced: Traced | None = None
@@ -128,7 +128,7 @@ def run_case(
         equivalence=equivalence,
         variable_bytes=held,
         codec_s=codec_s,
-        update_notes=notes,
+        notes=notes,
         saved_step=saved_step,
         traced=last,
         links=links,

@@ -109,6 +109,12 @@ class Slot:
     repeat: int
     case: Case
 
+    @property
+    def title(self) -> str:
+        """As a person is told of it."""
+        case = self.case
+        return f"{case.workload_name} {case.strategy} {case.workers}x{case.replicas} repeat {self.repeat}"
+
 
 def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     """Make the cases of an experiment: every combination, filtered, each once.

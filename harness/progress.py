@@ -38,9 +38,7 @@ class Progress:
         if self._quiet:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
-        case = slot.case
-        what = f"{case.workload_name} {case.strategy} {case.workers}x{case.replicas} repeat {slot.repeat}"
-        self._console.print(escape(f"{place} {self._clock()} {what}: {_outcome(record)}"))
+        self._console.print(escape(f"{place} {self._clock()} {slot.title}: {_outcome(record)}"))
 
     def note(self, text: str) -> None:
         """Say one line about the run, whether it is watched or not."""

@@ -118,7 +118,7 @@ class RunRecorder:
                 *plan.notes,
                 *(() if capture.restored is None else (capture.restored.note,)),
                 *run.opened[0].notes,
-                *run.update_notes,
+                *run.notes,
                 *(() if run.traced is None or run.traced.note is None else (run.traced.note,)),
                 *_notes(measured),
             ),

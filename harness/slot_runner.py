@@ -1,20 +1,22 @@
 """One repeat of one case, whatever happens to it: captured, planned, run, recorded."""
 
 import contextlib
+import functools
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from harness.captures import Capture, Captures, planned, topology_of_case
-from harness.case_runner import CHECK_STEPS, Origin, run_case
+from harness.case_runner import CHECK_STEPS, CaseRun, Origin, run_case
 from harness.chosen import choose
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
 from harness.matrix import Case, Slot
 from harness.progress import Progress
 from harness.provision.base import Cluster
+from harness.provision.failures import REFUSED_STEP
 from harness.records import Record
 from harness.reference import Reference
 from harness.run_folder import RunFolder
@@ -79,13 +81,14 @@ class SlotRunner:
         made: Plan | None = None
         case = slot.case
         try:
-            with self.progress.doing(f"{case.workload_name} {case.strategy} repeat {slot.repeat}"):
+            with self.progress.doing(slot.title):
                 capture, made = planned(self.captures, case)
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
                 self.cluster.limit_links(case.links)
-                ran = run_case(
+                attempt = functools.partial(
+                    run_case,
                     self.cluster,
                     Origin(case=case, seed=self.spec.measure.seed),
                     capture,
@@ -99,6 +102,7 @@ class SlotRunner:
                     checkpoint=self._checkpoint(slot),
                     trace=self.spec.measure.trace,
                 )
+                ran = with_second_chance(attempt, lambda note: self.progress.note(f"{slot.title}: {note}"))
         except CaseError as error:
             if error.kind == UNSUPPORTED:
                 return Ended(record=self.recorder.skipped(slot, error.kind, str(error), error.stage))
@@ -133,6 +137,25 @@ class SlotRunner:
                 path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
                 path.write_text(f"{error}\n\n{notes}\n")
         return Ended(record=self.recorder.failed(slot, error, wall_s, made))
+
+
+def with_second_chance(attempt: Callable[[], CaseRun], tell: Callable[[str], None]) -> CaseRun:
+    """Run a case; where TensorFlow refused a step by chance, run it once more, on fresh processes.
+
+    Args:
+        tell: hears why it is run again, before that.
+    Raises:
+        CaseError: it failed otherwise, or was refused twice.
+    """
+    try:
+        return attempt()
+    except CaseError as error:
+        if error.kind != REFUSED_STEP:
+            raise
+    note = "run again on fresh processes, since TensorFlow by chance took a step for one before"
+    tell(note)
+    ran = attempt()
+    return replace(ran, notes=(*ran.notes, note))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """How workers fail a case, each with its own type, and how a run fails before it has workers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,17 @@ from harness.worker.replies import CutOff, Died, JobError, Silent
 N_LOG_LINES = 60
 USER_ERROR = "user-error"
 """Kind of a failure that the user's own file or option caused."""
+REFUSED_STEP = "refused-step"
+"""Kind of a failure by chance: TensorFlow took a step for one that it had seen before."""
+# Its master numbers a step by a generator that it seeds with 32 random bits for each, and a server refuses
+# a number that is among the last 100,000: of n steps two are alike with a chance of about n² / 2³³.
+SEEN_TWICE = "The same RunGraph (Worker) request was received twice"
 HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
 HOST_LOG = "output.log"
 """Name of what is kept of a worker's host, in a folder of its own."""
 _LOG_TAIL_BYTES = 16384
+# The line before what TensorFlow says of another task's error.
+_FROM_TASK = re.compile(r"\A(From /job:\S+:\n)+")
 
 
 class ProvisionError(HarnessError):
@@ -129,12 +137,20 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
         error: CaseError = CaseError(
             failed.kind, failed.message, stage=failed.stage or awaited.stage, field=failed.field
         )
+    elif SEEN_TWICE in failed.message:
+        error = JobFailed(
+            REFUSED_STEP,
+            f"worker {awaited.worker}: TensorFlow must take every step for a new one, and by chance took one "
+            f"in {awaited.what} for one before; repeat the case with --resume",
+            stage=awaited.stage,
+        )
     elif failed.usage:
         error = CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
     else:
         error = JobFailed(
             "worker-error",
-            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {first_line(failed.message)}",
+            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: "
+            f"{first_line(_FROM_TASK.sub('', failed.message))}",
             stage=awaited.stage,
         )
     error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")

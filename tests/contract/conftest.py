@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-# TensorFlow's master gives each request a number of its own, the first of a generator that it seeds with 32
-# random bits for every step, and a server refuses a number that is among the last 100000 it has seen: of
-# 10000 requests to one server, two are alike in one case of a hundred (pytorch/xla#4084 is the same).
-_MISTAKEN = "The same RunGraph (Worker) request was received twice"
+from harness.provision.failures import SEEN_TWICE
+
 _AGAIN = pytest.StashKey[bool]()
 
 
@@ -29,8 +27,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     try:
         return (yield)
     except Exception as error:
-        if _MISTAKEN not in str(error) or _AGAIN in pyfuncitem.stash:
+        if SEEN_TWICE not in str(error) or _AGAIN in pyfuncitem.stash:
             raise
     pyfuncitem.stash[_AGAIN] = True
-    warnings.warn(pytest.PytestWarning(f"{pyfuncitem.nodeid} runs again: {_MISTAKEN}"), stacklevel=1)
+    warnings.warn(pytest.PytestWarning(f"{pyfuncitem.nodeid} runs again: {SEEN_TWICE}"), stacklevel=1)
     return pyfuncitem.ihook.pytest_pyfunc_call(pyfuncitem=pyfuncitem)
