@@ -1,4 +1,4 @@
-"""What becomes of a step's nodes when variables are cut: which have a copy for each part, and its name."""
+"""Which nodes of a step are copied for each part of a variable that is cut, and the names of the copies."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
@@ -9,16 +9,18 @@ from strategies.ir.train_graph import TrainGraph
 
 
 class PartNames:
-    """What each node of a step becomes.
+    """Finds for each node of a step whether it is copied for parts, and names the copies.
 
     Args:
         cuts: trainable or slot → its ranges.
         outcomes: node of the update → how it is carried over to the parts.
     Attributes:
+        variables: those that are cut, by name.
+        handles: the same, by handle.
         boundaries: node of a cut variable's gradient (of its values, where it is sparse) → that gradient.
         indices: nodes of the ids of sparse ones.
-        reads: nodes outside of the update that read a cut variable, and go on giving the whole.
-        prefix: what no node's name starts with.
+        reads: nodes outside of the update that read a cut variable; they go on giving the whole.
+        prefix: of all new names; no node of the step has it.
     """
 
     def __init__(self, graph: TrainGraph, cuts: Mapping[str, Cut], outcomes: Mapping[str, Outcome]) -> None:
@@ -47,62 +49,68 @@ class PartNames:
         """The shape of a variable's part."""
         return self.cuts[variable].shape(self.variables[variable].shape.dims or (), index)
 
-    def part(self, index: int, node: str) -> str:
+    def copy(self, node: str, index: int) -> str:
         """The name of a node's copy for a part."""
         return f"{self.prefix}{index}/{node}"
 
     def owner(self, node: str) -> str | None:
-        """The variable for each of whose parts a node has a copy."""
+        """The variable for whose parts a node is copied; None for a node that is not."""
         return self._owners.get(node)
 
-    def is_apart(self, node: str) -> bool:
-        """Whether only copies of a node give its result, each a part of it."""
+    def has_copies_only(self, node: str) -> bool:
+        """Whether copies take a node's place, and nothing by its own name has its result."""
         return self._is_copied(node) and (node not in self._outcomes or self._outcomes[node].combine is None)
 
     def ref(self, ref: str, index: int) -> str:
-        """A reference as a part's copy has it."""
+        """What a part's copy takes where the node takes this reference."""
         name = producer(ref)
-        return tensor(self.part(index, name), output_index(ref)) if self.is_apart(name) else ref
+        return tensor(self.copy(name, index), output_index(ref)) if self.has_copies_only(name) else ref
 
     def waits(self, node: Node, variable: str | None, index: int) -> tuple[str, ...]:
-        """What a part's copy waits for: copies of its own part, all copies of others."""
+        """The control inputs that a node, or its copy for a part, has in the new graph.
+
+        Args:
+            variable: of its nodes and its slots' only the same part's copies are waited for, of others all
+                copies; None waits for all copies of all.
+        """
         names: dict[str, None] = {}
         for name in node.control_inputs:
             owner = self._owners.get(name)
             if owner is None:
                 names[name] = None
             elif variable is not None and self._family(owner) == self._family(variable):
-                names[self.part(index, name)] = None
+                names[self.copy(name, index)] = None
             else:
-                names |= dict.fromkeys(self.part(other, name) for other in range(self.n_parts(owner)))
+                names |= dict.fromkeys(self.copy(name, other) for other in range(self.n_parts(owner)))
         return tuple(f"^{name}" for name in names)
 
-    def measure(self, index: int, node: str, k: int) -> str:
-        """The name of the constant that a part's copy has for a data input."""
-        return f"{self.part(index, node)}/input_{k}"
+    def constant(self, node: str, k: int, index: int) -> str:
+        """The name of the constant that stands for a node's k-th data input in its copy for a part."""
+        return f"{self.copy(node, index)}/input_{k}"
 
-    def copy(self, index: int, node: str) -> tuple[str, ...]:
-        """A part's copy of a node, after the constants of its own."""
+    def copy_with_constants(self, node: str, index: int) -> tuple[str, ...]:
+        """Names of all that a part has for a node: constants that stand for its inputs, then its copy."""
         swaps = self._outcomes[node].swaps if node in self._outcomes else {}
-        measured = sorted(k for k, swap in swaps.items() if swap.use is not PartUse.SLICE)
-        return (*(self.measure(index, node, k) for k in measured), self.part(index, node))
+        known = sorted(k for k, swap in swaps.items() if swap.use is not PartUse.SLICE)
+        return (*(self.constant(node, k, index) for k in known), self.copy(node, index))
 
-    def now(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Nodes by their names after the rewriting, all copies in place of those that exist per part."""
+    def rewritten(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Names of what stands for these nodes in the new graph: all copies of those that are copied."""
         found: list[str] = []
         for node in nodes:
             if self._is_copied(node):
                 for index in range(self.n_parts(self._owners[node])):
-                    found += self.copy(index, node)
+                    found += self.copy_with_constants(node, index)
             else:
                 found.append(node)
         return tuple(found)
 
     def _is_copied(self, node: str) -> bool:
-        """Whether a node's copies stand in its place, rather than beside it."""
+        """Whether a node's copies stand in its place; those of `reads` stand beside it."""
         return node in self._owners and node not in self.reads
 
     def _family(self, name: str) -> str:
+        """A slot goes with its variable."""
         return self.variables[name].slot_of or name
 
 

@@ -1,11 +1,11 @@
-"""Where the whole of a cut variable meets its parts: reads and lookups are joined, gradients are split."""
+"""Nodes that read a variable that is cut, or take what only its parts have: they get all parts, joined."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.part_facts import Fact, Kind
 from strategies.ir.train_graph import Variable
-from strategies.numerics.parts import join_parts, split_ids, split_parts, split_rows, stitch_rows
+from strategies.numerics.parts import join_parts, split_ids, stitch_rows
 from strategies.passes.part_names import PartNames
 from strategies.passes.part_snippets import PartSnippets
 from strategies.tf_bridge.constants import constant
@@ -15,7 +15,7 @@ _INT32 = DType("int32")
 
 
 class PartReads:
-    """Makes what stands between the step and the parts.
+    """Makes nodes that read all parts and join what they have.
 
     Args:
         facts: tensor reference → what it is to the parts.
@@ -31,7 +31,7 @@ class PartReads:
         self._joined: dict[str, str] = {}
 
     def read(self, node: Node) -> Iterator[Node]:
-        """A node outside of the update that reads a cut variable, as reads of all parts."""
+        """The parts read and joined under the name of a node that reads a cut variable outside of updates."""
         names = self._names
         variable = names.handles[producer(node.data_inputs[0])]
         if node.op == "VariableShape":
@@ -66,23 +66,27 @@ class PartReads:
             node, trace(stitch_rows, specs), f"stitch/{node.name}/", found, variable.dtype
         )
 
-    def _part_reads(self, node: Node, variable: Variable, of: Sequence[tuple[str, ...]]) -> list[Node]:
-        """A node that reads a variable, of each part; it takes these tensors beside the part's handle."""
+    def _part_reads(self, node: Node, variable: Variable, beside: Sequence[tuple[str, ...]]) -> list[Node]:
+        """Copies of a node that reads a variable, one for each part.
+
+        Args:
+            beside: what each copy takes beside its part's handle.
+        """
         names = self._names
         return [
             node.changed(
-                name=names.part(index, node.name),
+                name=names.copy(node.name, index),
                 inputs=(
-                    names.part(index, variable.handle),
+                    names.copy(variable.handle, index),
                     *taken,
                     *names.waits(node, variable.name, index),
                 ),
             )
-            for index, taken in enumerate(of)
+            for index, taken in enumerate(beside)
         ]
 
-    def outside(self, node: Node) -> Iterator[Node]:
-        """A node that exists once; ranges that it takes are joined for it."""
+    def single(self, node: Node) -> Iterator[Node]:
+        """A node that is not copied, after nodes that join what it takes and only copies have."""
         names = self._names
         if not any(names.owner(producer(ref)) for ref in node.inputs):
             yield node
@@ -90,18 +94,18 @@ class PartReads:
         data = []
         for ref in node.data_inputs:
             whole = ref
-            if names.is_apart(producer(ref)):
+            if names.has_copies_only(producer(ref)):
                 made, whole = self._whole(ref)
                 yield from made
             data.append(whole)
         yield node.changed(inputs=(*data, *names.waits(node, None, 0)))
 
     def _whole(self, ref: str) -> tuple[Sequence[Node], str]:
-        """What a tensor of which each part has a range is in all, with the nodes that join it."""
+        """Nodes that join a tensor which only copies have, none where each has the whole; and the whole."""
         names, name = self._names, producer(ref)
         fact = self._facts.get(ref)
         if fact is None or fact.kind is Kind.WHOLE:
-            return (), names.ref(ref, 0)  # every copy has computed it
+            return (), names.ref(ref, 0)
         if ref in self._joined:
             return (), self._joined[ref]
         owner = names.owner(name)
@@ -114,31 +118,3 @@ class PartReads:
         made, (joined,) = self._snippets.splice(snippet, f"join/{name}/", ranges)
         self._joined[ref] = joined
         return made, joined
-
-    def gradient(self, node: Node) -> Iterator[Node]:
-        """A boundary of each part, for the node of a gradient's values; with it that of its ids."""
-        b = self._names.boundaries[node.name]
-        cut = self._names.cuts[b.variable]
-        whole = node.data_inputs[0]
-        if b.indices is None:
-            snippet = trace(split_parts, (TensorSpec(dtype=b.dtype),), axis=cut.axis, sizes=cut.sizes)
-            made, refs = self._snippets.splice(snippet, f"split/{b.values}/", [whole])
-            yield from made
-            yield from self._boundaries(node, refs)
-            return
-        assert b.index_dtype is not None
-        ids = self._graph.by_name[b.indices]
-        rows = TensorSpec(dtype=b.dtype, shape=Shape((-1, *(b.shape.dims or ())[1:])))
-        specs = (rows, TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))))
-        snippet = trace(split_rows, specs, starts=cut.starts)
-        made, refs = self._snippets.splice(snippet, f"split/{b.values}/", [whole, ids.data_inputs[0]])
-        yield from made
-        yield from self._boundaries(node, refs[: cut.n])
-        yield from self._boundaries(ids, refs[cut.n :])
-
-    def _boundaries(self, node: Node, refs: Sequence[str]) -> Iterator[Node]:
-        names = self._names
-        for index, ref in enumerate(refs):
-            yield node.changed(
-                name=names.part(index, node.name), inputs=(ref, *names.waits(node, None, index))
-            )

@@ -7,6 +7,7 @@ from strategies.ir.cut import Cut, part_name
 from strategies.ir.graph import Node, Shape
 from strategies.ir.part_spread import Spread
 from strategies.ir.train_graph import Boundary, Part, TrainGraph, UpdateRegion, Variable
+from strategies.passes.part_gradients import PartGradients
 from strategies.passes.part_names import PartNames
 from strategies.passes.part_reads import PartReads
 from strategies.passes.part_snippets import PartSnippets
@@ -18,17 +19,18 @@ def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> Tra
 
     Args:
         cuts: trainable or slot → its ranges.
-        found: how the update follows them.
+        found: how the nodes of the update follow the cuts.
     """
     names = PartNames(step, cuts, found.outcomes)
     snippets = PartSnippets(names.prefix)
     updates = PartUpdates(names, found.outcomes, snippets)
     reads = PartReads(step.graph, names, found.facts, snippets)
+    gradients = PartGradients(step.graph, names, snippets)
     accesses = {node: v for v in names.variables.values() for node in v.access}
     nodes: list[Node] = []
     for node in step.graph.nodes:
         if node.name in names.boundaries:
-            nodes += reads.gradient(node)
+            nodes += gradients.split(node)
         elif node.name in names.indices:
             pass  # made with the values
         elif node.name in found.outcomes:
@@ -38,14 +40,14 @@ def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> Tra
         elif node.name in accesses:
             nodes += _accesses(names, accesses[node.name], node)
         else:
-            nodes += reads.outside(node)
+            nodes += reads.single(node)
     return _described(replace(step, graph=step.graph.with_nodes(nodes)), names, updates.shared)
 
 
 def _accesses(names: PartNames, variable: Variable, node: Node) -> Iterator[Node]:
     """The handle, initial value or load of each part."""
     for index in range(names.n_parts(variable.name)):
-        name = names.part(index, node.name)
+        name = names.copy(node.name, index)
         attrs = dict(node.attrs)
         if "shape" in attrs:
             attrs["shape"] = Shape(names.part_shape(variable.name, index))
@@ -55,25 +57,25 @@ def _accesses(names: PartNames, variable: Variable, node: Node) -> Iterator[Node
         yield node.changed(name=name, inputs=inputs, attrs=attrs)
 
 
-def _described(step: TrainGraph, names: PartNames, made_for_all: Iterable[str]) -> TrainGraph:
-    """The step with what it knows of its nodes brought up to its graph.
+def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> TrainGraph:
+    """The step, whose graph is in parts already, with its variables, boundaries, regions and targets so too.
 
     Args:
-        made_for_all: nodes of the update that no part has for itself.
+        shared: nodes that the pass has added to the update for all parts together.
     """
     order = {node.name: i for i, node in enumerate(step.graph.nodes)}
-    shared = [*names.now(step.shared_update), *made_for_all]
-    # What all parts need is nobody's own any more.
     cut_regions = [region for region in step.regions if region.variable in names.cuts]
-    shared += [n for region in cut_regions for n in region.nodes if names.owner(n) is None]
+    # What all parts need is nobody's own any more.
+    needed = [n for region in cut_regions for n in region.nodes if names.owner(n) is None]
+    shared_update = dict.fromkeys([*names.rewritten(step.shared_update), *shared, *needed])
     return replace(
         step,
         variables=tuple(made for v in step.variables for made in _parts_of(names, v)),
         boundaries=tuple(made for b in step.boundaries for made in _boundaries(names, b)),
         regions=tuple(made for region in step.regions for made in _regions(names, region)),
-        shared_update=tuple(sorted(dict.fromkeys(shared), key=order.__getitem__)),
-        state_targets=names.now(step.state_targets),
-        effects=names.now(step.effects),
+        shared_update=tuple(sorted(shared_update, key=order.__getitem__)),
+        state_targets=names.rewritten(step.state_targets),
+        effects=names.rewritten(step.effects),
         readiness=_readiness(names, step.readiness),
     )
 
@@ -91,10 +93,10 @@ def _parts_of(names: PartNames, v: Variable) -> Iterator[Variable]:
             name=part_name(v.name, index),
             slot_of=None if v.slot_of is None else part_name(v.slot_of, index),
             shape=Shape(names.part_shape(v.name, index)),
-            handle=names.part(index, v.handle),
-            placeholder=names.part(index, v.placeholder),
-            load=names.part(index, v.load),
-            read=names.part(index, v.read),
+            handle=names.copy(v.handle, index),
+            placeholder=names.copy(v.placeholder, index),
+            load=names.copy(v.load, index),
+            read=names.copy(v.read, index),
             part=Part(
                 variable=v.name, index=index, axis=cut.axis, start=start, stop=start + cut.sizes[index]
             ),
@@ -110,14 +112,14 @@ def _boundaries(names: PartNames, b: Boundary) -> Iterator[Boundary]:
             b,
             variable=part_name(b.variable, index),
             shape=Shape(names.cuts[b.variable].shape(b.shape.dims or (), index)),
-            values=names.part(index, b.values),
-            indices=None if b.indices is None else names.part(index, b.indices),
+            values=names.copy(b.values, index),
+            indices=None if b.indices is None else names.copy(b.indices, index),
         )
 
 
 def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
     if region.variable not in names.cuts:
-        yield replace(region, nodes=names.now(region.nodes), targets=names.now(region.targets))
+        yield replace(region, nodes=names.rewritten(region.nodes), targets=names.rewritten(region.targets))
         return
     own = [node for node in region.nodes if names.owner(node) is not None]
     once = [target for target in region.targets if names.owner(target) is None]
@@ -125,8 +127,8 @@ def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
     for index in range(names.n_parts(region.variable)):
         yield UpdateRegion(
             variable=part_name(region.variable, index),
-            nodes=tuple(made for node in own for made in names.copy(index, node)),
-            targets=(*(names.part(index, t) for t in targets), *(once if index == 0 else ())),
+            nodes=tuple(made for node in own for made in names.copy_with_constants(node, index)),
+            targets=(*(names.copy(t, index) for t in targets), *(once if index == 0 else ())),
         )
 
 

@@ -17,7 +17,7 @@ from matrix import PARTITIONED  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import parts  # noqa: E402
-from strategies.passes import part_reads, part_updates  # noqa: E402
+from strategies.passes import part_gradients, part_reads, part_updates  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.plan import Partition  # noqa: E402
 from strategies.planning import topology_of  # noqa: E402
@@ -198,7 +198,7 @@ def test_mistakes_are_noticed(cases, monkeypatch, mistake):
     plan = case.plan("partitioned-ps", (2,), max_shards=2)
     sound = programs_of(case.step, plan)
     assert case.run(plan, sound, InProcessCluster).equivalent
-    for module in (part_reads, part_updates):
+    for module in (part_gradients, part_reads, part_updates):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, wrong)
     programs = programs_of(case.step, plan)
