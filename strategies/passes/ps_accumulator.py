@@ -81,22 +81,20 @@ class Accumulator:
             step: tensor of the contribution's step.
             after: nodes that run before.
         """
-        waits = tuple(f"^{name}" for name in after)
-        name = f"{self.handle.name}/push"
         if pushed.ids is None:
-            inputs = (self.handle.name, step, pushed.values, *waits)
-            return [], Node(
-                name=name,
-                op="AccumulatorApplyGradient",
-                inputs=inputs,
-                attrs={"dtype": self.dtype},
-                device=self.device,
-            )
+            return [], push_node(self.handle, step, pushed.values, self.dtype, after)
         shape = constant(f"{self.handle.name}/shape", self.boundary.shape.dims or (), INT64, self.device)
         return [shape], Node(
-            name=name,
+            name=f"{self.handle.name}/push",
             op="SparseAccumulatorApplyGradient",
-            inputs=(self.handle.name, step, pushed.ids, pushed.values, shape.name, *waits),
+            inputs=(
+                self.handle.name,
+                step,
+                pushed.ids,
+                pushed.values,
+                shape.name,
+                *(f"^{name}" for name in after),
+            ),
             attrs={"dtype": self.dtype, "has_known_shape": True},
             device=self.device,
         )
@@ -142,6 +140,22 @@ def accumulator_node(name: str, dtype: DType, shape: Shape, device: str, *, spar
             "reduction_type": b"SUM",
         },
         device=device,
+    )
+
+
+def push_node(handle: Node, step: str, value: str, dtype: DType, after: Iterable[str]) -> Node:
+    """A node that adds a dense value to an accumulator.
+
+    Args:
+        step: tensor of the contribution's step.
+        after: nodes that run before.
+    """
+    return Node(
+        name=f"{handle.name}/push",
+        op="AccumulatorApplyGradient",
+        inputs=(handle.name, step, value, *(f"^{name}" for name in after)),
+        attrs={"dtype": dtype},
+        device=handle.device,
     )
 
 

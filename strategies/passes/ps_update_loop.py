@@ -16,8 +16,8 @@ from strategies.topology import UPDATER, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateLoop:
-    """Updates in turn with the pushes of workers.
+class BackgroundUpdates:
+    """Updates in turn with the pushes of workers, in the background of the updater's own steps.
 
     Attributes:
         destinations: variable → task that serves it.
@@ -44,42 +44,58 @@ class UpdateLoop:
         Raises:
             StrategyError: when an update needs the batch.
         """
-        turn = turn_queue(topology)
+        taken = self._take(accumulators, topology)
+        updates = update_side(graph, accumulators)
+        targets = tuple(t for t in graph.targets() if t in updates)
+        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
+        telling, gives = self._tell(taken.begin, [node.name for node in done], topology)
+        graph = _without_waits_for_reads(graph, updates)
+        graph = replace(
+            graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, updates, taken.begin.name))
+        )
+        step = contribute(graph, taken.combined, [*added, *taken.nodes, *telling, *done, *gives])
+        background = (*targets, *(node.name for node in gives))
+        self._check_needs_no_batch(step, background)
+        return replace(step, background=background, taken=taken.n_taken)
+
+    def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Taken":
+        """Wait for arrivals, take the turn, then all contributions that are there."""
         arrivals, shares = tallies(topology)
         n_needed = topology.n_tasks - self.backup if self.backup else 1
         arrive = take_nodes(arrivals, f"{arrivals.name}/take", n_needed, DOUBLE, ())
-        begin = turn.take("updates", [arrive[-1].name])
-        taken = Node(
+        begin = turn_queue(topology).take("updates", [arrive[-1].name])
+        n_taken = Node(
             name=f"{shares.name}/taken",
             op="AccumulatorNumAccumulated",
             inputs=(shares.name, f"^{begin.name}"),
             device=shares.device,
         )
-        total = take_nodes(shares, f"{shares.name}/take", 1, DOUBLE, [taken.name])
-        nodes = [*arrive, begin, taken, *total]
+        total = take_nodes(shares, f"{shares.name}/take", 1, DOUBLE, [n_taken.name])
+        nodes = [*arrive, begin, n_taken, *total]
         combined: dict[str, Contribution] = {}
         for a in accumulators:
             made, combined[a.boundary.values] = _mean(a, begin, total[-1])
             nodes += made
-        apart = update_side(graph, accumulators)
-        targets = tuple(t for t in graph.targets() if t in apart)
+        return _Taken(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
+
+    def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
+        """Count an update and give the turn back, and a token to each task where updates do not wait for all.
+
+        Args:
+            begin: has the number of updates before this one.
+            after: nodes that the update ends with.
+        Returns:
+            nodes that are needed, and nodes that tell.
+        """
         count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [begin.name], device=begin.device
         )
-        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
-        after = [node.name for node in done]
         tokens = [tokens_of(task, topology) for task in range(topology.n_tasks) if self.backup]
-        gives = [turn.put("give_after_update", n_updates, after)]
+        gives = [turn_queue(topology).put("give_after_update", n_updates, after)]
         gives += [told.put("give", n_updates, after) for told in tokens]
         # The updater's own step waits for tokens, and has its queue already.
-        nodes += [told.handle for task, told in enumerate(tokens) if task != UPDATER]
-        nodes += [*count, *done, *gives]
-        graph = _without_waits_for_reads(graph, apart)
-        graph = replace(graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, apart, begin.name)))
-        step = contribute(graph, combined, [*added, *nodes])
-        background = (*targets, *(node.name for node in gives))
-        self._check_needs_no_batch(step, background)
-        return replace(step, background=background, taken=taken.name)
+        queues = [told.handle for task, told in enumerate(tokens) if task != UPDATER]
+        return [*queues, *count], gives
 
     def _check_needs_no_batch(self, graph: TrainGraph, background: Sequence[str]) -> None:
         fed = {b.node for b in graph.batch}
@@ -92,6 +108,22 @@ class UpdateLoop:
                 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What an update takes from servers.
+
+    Attributes:
+        begin: the node that takes the turn, and with it the number of updates made.
+        n_taken: tensor of the number of contributions.
+        combined: `Boundary.values` → the mean of its contributions.
+    """
+
+    nodes: tuple[Node, ...]
+    begin: Node
+    n_taken: str
+    combined: Mapping[str, Contribution]
+
+
 def update_side(graph: TrainGraph, accumulators: Sequence[Accumulator]) -> frozenset[str]:
     """Nodes that belong to updates: what comes after these boundaries, and the rest of the update side."""
     crossing = [a.boundary for a in accumulators]
@@ -100,7 +132,11 @@ def update_side(graph: TrainGraph, accumulators: Sequence[Accumulator]) -> froze
 
 
 def tallies(topology: Topology) -> tuple[Node, Node]:
-    """What says that a contribution is whole, and what adds up the contributions' shares of the batch."""
+    """Accumulators beside those of gradients, pushed to with each contribution.
+
+    Returns:
+        one by which the loop waits for whole contributions, and one of their shares of the batch.
+    """
     device = topology.host_device(UPDATER)
     names = ("tallies/arrivals", "tallies/shares")
     arrivals, shares = (accumulator_node(name, DOUBLE, Shape(()), device) for name in names)
@@ -108,7 +144,7 @@ def tallies(topology: Topology) -> tuple[Node, Node]:
 
 
 def tokens_of(task: int, topology: Topology) -> Queue:
-    """What tells a task of every update, where it waits for newer ones."""
+    """Gets the number of each update, for a task that waits for one newer than its step."""
     return Queue.of(f"tokens/worker_{task}", topology.host_device(UPDATER))
 
 
