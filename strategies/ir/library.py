@@ -73,8 +73,9 @@ def renamed_functions(node: Node, renamed: Mapping[str, str]) -> Node:
 
 
 def _renamed(value: Attr, renamed: Mapping[str, str]) -> Attr:
-    if isinstance(value, FunctionRef) and value.name in renamed:
-        return replace(value, name=renamed[value.name])
+    if isinstance(value, FunctionRef):
+        attrs = {key: _renamed(bound, renamed) for key, bound in value.attrs.items()}
+        return replace(value, name=renamed.get(value.name, value.name), attrs=attrs)
     if isinstance(value, tuple):
         return tuple(_renamed(item, renamed) for item in value)
     return value

@@ -44,8 +44,10 @@ def test_functions_that_lead_to_a_node_are_found_through_their_callers():
 
 def test_calls_are_renamed_wherever_they_are():
     ref, other = FunctionRef("f"), FunctionRef("g")
-    call = node("n", op="f", branches=(ref, other), body=ref)
+    bound = FunctionRef("h", {"body": ref, "all": (other, ref), "n": 3})
+    call = node("n", op="f", branches=(ref, other), body=ref, outer=bound)
     renamed = renamed_functions(call, {"f": "f_quiet"})
     quiet = FunctionRef("f_quiet")
-    assert renamed == node("n", op="f_quiet", branches=(quiet, other), body=quiet)
-    assert renamed_functions(call, {"h": "i"}) is call
+    outer = FunctionRef("h", {"body": quiet, "all": (other, quiet), "n": 3})
+    assert renamed == node("n", op="f_quiet", branches=(quiet, other), body=quiet, outer=outer)
+    assert renamed_functions(call, {"i": "j"}) is call
