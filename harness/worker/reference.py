@@ -16,7 +16,7 @@ from harness.equivalence import Array, Copy
 from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
-from harness.worker.rounding import PLAIN, Crossed, RoundedSums, Rounding
+from harness.worker.rounding import PLAIN, Crossed, RoundedSums, Rounding, shares
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
 from strategies.ir.quiet import quiet
@@ -134,7 +134,7 @@ class _Reference:
             session.setup()
 
     def begin(self, rounding: Rounding) -> None:
-        """Give every variable its initial value."""
+        """Give every variable its initial value; sums are rounded in this way from now on."""
         self._sums = RoundedSums(rounding)
         self._random_state: dict[Copy, Array] = {
             (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
@@ -172,8 +172,9 @@ class _Reference:
         loss = 0.0
         results: list[tuple[Result, Array]] = []
         joint = self.joint_statistics(batch)
+        weights = shares(shards)
         for i in self._sums.order(len(shards)):
-            shard, weight = shards[i], shards[i].examples / shards[-1].stop
+            shard, weight = shards[i], weights[i]
             made = self._forward(shard, _examples(shard, batch), joint)
             crossed[i] = made.crossed
             loss += made.loss * weight
@@ -226,8 +227,8 @@ class _Reference:
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         return session.run(fetches, {**feed, **joint}, targets)
 
-    def _forward(self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]) -> "_Forward":
-        """Of one shard; only random state moves on."""
+    def _forward(self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]) -> _Forward:
+        """Run forward and backward of one shard; of all state only the random one moves on."""
         by_name = self._step.graph.by_name
         loss, results = self._step.losses[0].tensor, [result.tensor for result in self._step.results]
         fetches = dict.fromkeys((loss, *results))

@@ -1,4 +1,4 @@
-"""What shards contribute, combined in float64: in ways that differ by rounding only."""
+"""What shards contribute, combined outside of TensorFlow, in several ways that differ by rounding only."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Rounding:
     """A way to compute the reference that differs from it by rounding only.
 
     Attributes:
-        order: in which shards are taken and added.
+        order: number of shards → their positions, as they are taken and added.
         pairwise: add neighbours first, then neighbours of sums.
         jitter: seed of factors (1 + eps·u) on gradients, u uniform in [−1, 1]; None for none.
     """
@@ -39,19 +39,24 @@ VARIATIONS = (
 )
 
 
+def shares(shards: Sequence[Shard]) -> list[float]:
+    """What part of a batch's examples each shard has; they are all its shards, in order."""
+    return [shard.examples / shards[-1].stop for shard in shards]
+
+
 class RoundedSums:
-    """Sums over shards, rounded in one way."""
+    """Sums over shards in float64, rounded in one way."""
 
     def __init__(self, rounding: Rounding) -> None:
         self._rounding = rounding
         self._random = np.random.default_rng(rounding.jitter)
 
     def order(self, n_shards: int) -> Sequence[int]:
-        """In which shards are taken."""
+        """Positions of shards, as they are taken and added."""
         return self._rounding.order(n_shards)
 
     def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
-        """What all shards together send across a boundary, in its type.
+        """What all shards together send across a boundary, in the type of what each sends.
 
         Args:
             crossed: what each shard sends, in the order of `shards`.
@@ -59,7 +64,8 @@ class RoundedSums:
         if b.rule == "first-replica":
             return crossed[0]
         order = self.order(len(shards))
-        weights = [shards[i].examples / shards[-1].stop if b.rule == "mean" else 1.0 for i in order]
+        weight = shares(shards) if b.rule == "mean" else [1.0] * len(shards)
+        weights = [weight[i] for i in order]
         values = [crossed[i][0] for i in order]
         kind = values[0].dtype
         if b.indices is not None:
@@ -71,9 +77,9 @@ class RoundedSums:
         return self._total(values, weights), None
 
     def mean(self, values: Sequence[Array], shards: Sequence[Shard]) -> Array:
-        """The mean of what all shards have, weighted by examples, in its type."""
-        order = self.order(len(shards))
-        return self._total([values[i] for i in order], [shards[i].examples / shards[-1].stop for i in order])
+        """The mean of what all shards have, weighted by examples, in their type."""
+        order, weight = self.order(len(shards)), shares(shards)
+        return self._total([values[i] for i in order], [weight[i] for i in order])
 
     def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
         terms = self._terms(values, weights)
