@@ -14,7 +14,7 @@ from harness.matrix import Slot
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.options import RunOptions
 from harness.progress import Progress
-from harness.provision.base import Cluster, ClusterShape
+from harness.provision.base import Cluster, ClusterShape, Provider
 from harness.provision.registry import PROVIDERS
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
@@ -51,6 +51,7 @@ def run_slots(
         deadline_s=deadline_s,
     )
     groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.site)]
+    # Whether the first site's workers can be had, their start tells at once.
     for later in groups[1:]:
         sites.require(later)
     n_done = 0
@@ -78,13 +79,12 @@ class _Sites:
     has_failed: bool = False
 
     def require(self, slots: Sequence[Slot]) -> None:
-        """Look whether the workers of one site can be had, before the time of others is spent.
+        """Look whether workers for these repeats, of one site, can be had, as far as that shows beforehand.
 
         Raises:
             ProvisionError: they cannot.
         """
-        site = slots[0].case.site
-        PROVIDERS[site.provider].open(self.options.exposure).require(self._shape(slots))
+        self._provider(slots).require(self._shape(slots))
 
     def run(self, slots: Sequence[Slot]) -> int:
         """Run the repeats of one site until there is a reason to stop; return how many were run."""
@@ -117,9 +117,11 @@ class _Sites:
             return "fail-fast", "an earlier case failed; mend it and go on with --resume"
         return None
 
+    def _provider(self, slots: Sequence[Slot]) -> Provider:
+        return PROVIDERS[slots[0].case.site.provider].open(self.options.exposure)
+
     def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
-        provider = PROVIDERS[slots[0].case.site.provider].open(self.options.exposure)
-        return provider.start(
+        return self._provider(slots).start(
             self._shape(slots),
             self.folder.run,
             self.folder.path / "logs",

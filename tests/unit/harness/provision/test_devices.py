@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.provision import devices, docker_provider, local
-from harness.provision.base import ClusterShape, Device
+from harness.provision.base import ClusterShape, Device, Provider
 from harness.provision.container_devices import (
     Toolkit,
     device_arguments,
@@ -177,6 +178,15 @@ class TestPreflight:
         with pytest.raises(_WentOnError), start(shape(2, 9, "cpu"), "run", tmp_path):
             pass
         assert devices_of_workers(shape(2, 9, "cpu")) == ((), ())
+
+    @pytest.mark.parametrize("provider", [LocalProvider, DockerProvider])
+    def test_a_host_without_gpus_is_told_of_before_any_worker_is_started(
+        self, provider: Callable[[], Provider], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(devices, "host_devices", HostDevices)
+        monkeypatch.setattr(docker_provider, "engine", lambda: nullcontext(_Engine()))
+        with pytest.raises(ProvisionError, match="device gpu needs GPUs"):
+            provider().require(shape(1, 1))
 
 
 class _WentOnError(Exception):

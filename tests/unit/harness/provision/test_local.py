@@ -1,9 +1,12 @@
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.provision.local import core_sets
+from harness.provision.base import ClusterShape
+from harness.provision.failures import ProvisionError
+from harness.provision.local import LocalProvider, core_sets
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
@@ -25,3 +28,9 @@ def test_reading_the_provider_needs_no_ray() -> None:
 
     code = "import sys, harness.provision.local; print('ray' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ)) == b"False\n"
+
+
+def test_too_many_workers_are_told_of_before_any_is_started() -> None:
+    LocalProvider().require(ClusterShape(workers=1, replicas_per_worker=1))
+    with pytest.raises(ProvisionError, match="1000000 workers on this machine need at least"):
+        LocalProvider().require(ClusterShape(workers=1_000_000, replicas_per_worker=1))
