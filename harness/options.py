@@ -53,7 +53,7 @@ class RunOutcome:
     Args:
         run_dir: None for a dry run, which makes no folder.
         cases: those that a dry run would have run, in matrix order; else empty.
-        n_repeats: of each of these.
+        n_repeats: of each of these cases.
         notes: one line each, for the person.
     """
 
@@ -106,7 +106,7 @@ class VerifyRequest:
         last_batch: examples in the last of the batches; None for as many as in the others.
         dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
         restore: checkpoint that both begin with.
-        live: say what is going on to a terminal; the same below.
+        live: show on a terminal what is going on.
     """
 
     target: Target
@@ -121,7 +121,11 @@ class VerifyRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
-    """Show where a strategy puts each variable and what it will send."""
+    """Show where a strategy puts each variable and what it will send.
+
+    Args:
+        live: show on a terminal what is going on.
+    """
 
     target: Target
     live: bool = False
@@ -136,6 +140,7 @@ class TransformRequest:
         rank: the worker whose graph is made, from 0.
         graphdef: write the rewritten GraphDef here.
         text: put the rewritten graph's text form under `text` in the answer.
+        live: show on a terminal what is going on.
     """
 
     target: Target

@@ -81,19 +81,19 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     dtype = request.dtype or ("model" if on_workers else "float64")
     if request.restore is not None:
         require(request.restore)
-    status = StatusLine(request.live)
-    with study(request.target, n_batches=request.steps, restore=request.restore, status=status) as opened:
-        strategy, n_steps = request.target.strategy, request.steps
-        with status.doing(f"making {n_steps} steps of {strategy} and of one device in {dtype}"):
-            answer = verify_baseline(opened, n_steps) if on_workers else _verified(opened, request, dtype)
+    n_steps, status = request.steps, StatusLine(live=request.live)
+    with study(request.target, n_batches=n_steps, restore=request.restore, status=status) as opened:
+        compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
+        with status.doing(f"running {compared} in {dtype}"):
+            answer = verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
         restored = opened.capture.restored
         origin = None if restored is None else {"path": str(restored.path), "step": restored.step}
-        heading = {**_heading(opened.plan), "steps": request.steps, "dtype": dtype, "restored": origin}
+        heading = {**_heading(opened.plan), "steps": n_steps, "dtype": dtype, "restored": origin}
         return {**heading, "last_batch": request.last_batch, **answer}
 
 
-def _verified(opened: TargetStudy, request: VerifyRequest, dtype: str) -> dict[str, Any]:
-    """Check a rewritten graph."""
+def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: str) -> dict[str, Any]:
+    """Compare a rewritten graph with the reference."""
     if request.last_batch is not None:
         facts = opened.capture.facts
         require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
@@ -108,7 +108,7 @@ def plan(request: PlanRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured.
     """
-    with study(request.target, n_batches=1, status=StatusLine(request.live)) as opened:
+    with study(request.target, n_batches=1, status=StatusLine(live=request.live)) as opened:
         document = opened.plan.model_dump(mode="json")
         return {**document, "class": document.pop("strategy_class")}
 
@@ -125,7 +125,7 @@ def transform(request: TransformRequest) -> dict[str, Any]:
             "workload's own code under TensorFlow; `verify` and `run` take it",
             field="strategy",
         )
-    status = StatusLine(request.live)
+    status = StatusLine(live=request.live)
     with study(request.target, n_batches=1, status=status) as opened:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
         args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)

@@ -23,7 +23,7 @@ class Progress:
 
     def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
-        self._status = StatusLine(live and not quiet)
+        self._status = StatusLine(live=live and not quiet)
         # Off a terminal a line is a line, however long.
         self._console = Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
         self._quiet = quiet

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusLine:
     """Shown on standard error, and gone when the work is done.
 
     Args:
-        live: whether anybody watches; False says nothing.
+        live: whether a person watches a terminal; False shows nothing.
     """
 
     live: bool
@@ -30,3 +30,4 @@ class StatusLine:
 
 
 UNWATCHED = StatusLine(live=False)
+"""Shows nothing."""

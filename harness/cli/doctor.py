@@ -45,7 +45,7 @@ def doctor(
 
 
 def _show(found: Sequence[Check]) -> None:
-    output.described(
+    output.sentence_table(
         ["check", "", "found", "way out"],
         [[item.name, _mark(item), item.detail, item.way_out] for item in found],
         n_keys=2,

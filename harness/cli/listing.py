@@ -88,7 +88,7 @@ def _show(rows: Sequence[Mapping[str, object]]) -> None:
     if any("class" in row for row in rows):
         headers.append("class")
     has_params = any(row.get("params") for row in rows)
-    output.described(
+    output.sentence_table(
         [*headers, "summary", *(["parameters"] if has_params else [])],
         [
             [

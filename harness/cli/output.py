@@ -14,7 +14,7 @@ from harness.canonical import json_value
 Row = Sequence[str]
 _GAP = 2
 _INDENT = 4
-_LEAST_BESIDE = 40
+_LEAST_SENTENCE_WIDTH = 40
 
 
 def plain(text: str) -> str:
@@ -64,14 +64,15 @@ def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
         _rich_table([headers[c] for c in part], [[row[c] for c in part] for row in safe])
 
 
-def described(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
+def sentence_table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
     """Print a table whose last columns are sentences and lists.
 
-    Off a terminal a row is a line, however long. On a terminal too narrow for that the sentences stand one
-    below the other beside the keys, or where there is no room either below them, broken between words.
+    Off a terminal a row is a line, however long. On a terminal that is too narrow for such lines a row's
+    sentences stand one below the other, broken between words: beside its keys, or below them where there is
+    too little room beside them.
 
     Args:
-        n_keys: columns that stand in front.
+        n_keys: columns before the sentences, which name a row.
     """
     safe = [[plain(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in (headers, *safe)) for column in range(len(headers))]
@@ -79,7 +80,7 @@ def described(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
         table(headers, rows)
         return
     beside = sum(widths[:n_keys]) + _GAP * n_keys
-    has_room = _columns() - beside >= _LEAST_BESIDE
+    has_room = _columns() - beside >= _LEAST_SENTENCE_WIDTH
     indent = " " * (beside if has_room else _INDENT)
     for row in safe:
         keys = "".join(
@@ -100,7 +101,8 @@ def fitting_parts(widths: Sequence[int], *, n_keys: int, width: int) -> list[lis
     A part has at least one column of its own, whether it fits or not.
 
     Args:
-        widths: of the columns, in letters. width: of the terminal.
+        widths: of the columns, in letters.
+        width: of the terminal, in letters.
     """
     keys = list(range(n_keys))
     parts = [keys.copy()]

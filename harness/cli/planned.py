@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedTable:
-    """Headings, a row for each case, and how many there are."""
+    """Headings, a row for each case, and a line that says how much that is in all."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    count: str
+    total: str
 
 
 def planned_table(cases: Sequence[Case], *, n_repeats: int) -> PlannedTable:
-    """Name what each case runs; of its workers only what tells it from other cases.
+    """Say what each case runs; of its site and links only what is not the same for all cases.
 
     Args:
         cases: in matrix order, at least one.
@@ -30,7 +30,7 @@ def planned_table(cases: Sequence[Case], *, n_repeats: int) -> PlannedTable:
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
         rows=tuple((*(show(case) for _, show in columns), str(n_repeats)) for case in cases),
-        count=f"{_counted(len(cases), 'case')}, {_counted(n_repeats, 'repeat')} of each: "
+        total=f"{_counted(len(cases), 'case')}, {_counted(n_repeats, 'repeat')} of each: "
         f"{len(cases) * n_repeats} to run",
     )
 

@@ -158,7 +158,7 @@ def _show(outcome: RunOutcome) -> None:
         planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats)
         output.table(planned.columns, planned.rows, n_keys=2)
         output.say()
-        output.say(planned.count)
+        output.say(planned.total)
     if outcome.run_dir is None:
         return
     _show_comparison(outcome.run_dir)

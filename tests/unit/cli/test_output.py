@@ -67,11 +67,11 @@ def test_a_list_too_wide_for_a_terminal_breaks_between_words(
         ["ps", "exact", "all variables on one task", "sync=true staleness=0"],
         ["a", "exact", "x" * 20, ""],
     ]
-    output.described(["name", "class", "summary", "parameters"], rows, n_keys=2)
+    output.sentence_table(["name", "class", "summary", "parameters"], rows, n_keys=2)
     assert capsys.readouterr().out.splitlines()[1] == "ps    exact  " + "  ".join(rows[0][2:])
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
-    output.described(["name", "class", "summary", "parameters"], rows, n_keys=2)
+    output.sentence_table(["name", "class", "summary", "parameters"], rows, n_keys=2)
     shown = capsys.readouterr().out
     assert shown.split() == [word for row in rows for cell in row for word in cell.split()]
     lines = shown.splitlines()
@@ -89,7 +89,7 @@ def test_sentences_stand_beside_their_keys_where_there_is_room(
         ["docker", "missing", "nothing answers at the usual place for it", "start it"],
         ["x", "ok", "", ""],
     ]
-    output.described(["check", "", "found", "way out"], rows, n_keys=2)
+    output.sentence_table(["check", "", "found", "way out"], rows, n_keys=2)
     assert capsys.readouterr().out.splitlines() == [
         "docker  missing  nothing answers at the usual place for",
         "                 it",
@@ -103,7 +103,7 @@ def test_a_list_that_fits_is_a_table(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "19")
-    output.described(["name", "summary"], [["ps", "one server"]])
+    output.sentence_table(["name", "summary"], [["ps", "one server"]])
     shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
     assert [line.split() for line in shown.splitlines()] == [["name", "summary"], ["ps", "one", "server"]]
 

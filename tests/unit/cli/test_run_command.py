@@ -164,4 +164,4 @@ def test_a_dry_run_tells_apart_what_is_swept(cluster: dict[str, Any], column: st
     planned = planned_table(cases, n_repeats=1)
     assert planned.columns[-2] == column
     assert {row[-2] for row in planned.rows} == cells
-    assert planned.count == "2 cases, 1 repeat of each: 2 to run"
+    assert planned.total == "2 cases, 1 repeat of each: 2 to run"

@@ -67,7 +67,7 @@ def test_it_leaves_a_file_alone(capsys: pytest.CaptureFixture[str]) -> None:
         (lambda live: pipeline.plan(PlanRequest(target=TARGET, live=live)), None),
         (
             lambda live: pipeline.verify(VerifyRequest(target=TARGET, live=live)),
-            "making 4 steps of ps and of one device in float64",
+            "running 4 steps of ps and of the single-device reference in float64",
         ),
         (
             lambda live: pipeline.transform(TransformRequest(target=TARGET, rank=1, live=live)),
