@@ -23,7 +23,11 @@ def mean_of(values: Sequence[float | None]) -> Mean | None:
 
 
 def timed_span(record: Record) -> tuple[int, int] | None:
-    """Numbers of the first and the last timed step, from 1 and after the warm-up's; None where not stored."""
+    """Numbers of the first and the last timed step, counted from the first of the warm-up, which is 1.
+
+    Returns:
+        None where the record does not tell.
+    """
     if record.warmup_steps is None or record.step_s is None or not record.step_s.n:
         return None
     return record.warmup_steps + 1, record.warmup_steps + record.step_s.n

@@ -13,7 +13,8 @@ from reports.shapes import Shape
 ALARM_APART = 0.10
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
 ALARM_FLOOR_BYTES = 20_000
-_PLAIN_WORD = re.compile(r"[a-z-]+(?![^\s,])")
+# What begins in another way begins with a name (`sync_batch_norm: …`) or with code.
+_BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
 
 
 def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
@@ -73,7 +74,7 @@ def row_notes(row: Row) -> list[str]:
 
 
 def small_payload_notes(rows: Sequence[Row]) -> list[str]:
-    """Why TCP shows more than the payload where that is small, and raises no alarm."""
+    """Why TCP bytes are well above a payload that is too small for an alarm."""
     sent = [
         f"{row.strategy} sends {byte_count(row.tcp_bytes.value)} for {byte_count(row.payload_bytes.value)} "
         f"({times(row.tcp_over_payload)})"
@@ -101,7 +102,7 @@ def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     own, shared = [], []
     for text, by_name in counts.items():
         if len(speaking) > 1 and all(by_name.get(name) == len(said) for name, said in speaking.items()):
-            shared.append(f"{_capital(text)}.")
+            shared.append(_sentence(text))
             continue
         for name, n in by_name.items():
             n_all = len(cases[name])
@@ -129,8 +130,8 @@ def _is_far_above(more: Mean, less: Mean) -> bool:
     return more.value > less.value * (1 + ALARM_APART) + ALARM_FLOOR_BYTES
 
 
-def _capital(text: str) -> str:
-    """A sentence that begins with a capital; a name that it began with stays as it is written."""
+def _sentence(text: str) -> str:
+    """What all say, as a sentence; a name that it begins with stays as it is written."""
     if text[:1].isupper():
-        return text
-    return text[0].upper() + text[1:] if _PLAIN_WORD.match(text) else f"For all: {text}"
+        return f"{text}."
+    return f"{text[0].upper()}{text[1:]}." if _BEGINS_WITH_WORD.match(text) else f"For all: {text}."

@@ -105,7 +105,7 @@ class Row:
     the median step of each repeat, `window_rate` from the wall time of the whole timed window. `notes` are
     what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
     take, where links are limited and measured. Losses are those of the first and the last timed step, whose
-    numbers, from 1, count the warm-up.
+    numbers count from the first step of the warm-up, which is 1.
     """
 
     strategy: str

@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading; numeric columns are set flush right, and code in sentences in type of its own."""
+    """A heading; numeric columns are set flush right, and code between backticks in prose as code."""
 
     name: str
     numeric: bool = True
@@ -122,7 +122,7 @@ def check_table(comparison: Comparison) -> Table:
     """Equivalence with the one-device reference, and the loss."""
     return _table(
         "Update error against the one-device reference, relative to the update; "
-        "loss before the update of the numbered step, which counts the warm-up: mean and range over repeats",
+        "loss before the update of the step named, warm-up steps counted too: mean and range over repeats",
         ("strategy", "class", "mark", "max update error", "tolerance", "first timed loss", "last timed loss"),
         [_check_cells(row) for row in comparison.rows],
         words=("class", "mark"),
@@ -267,13 +267,10 @@ def _mean(mean: Mean | None, *, unit: str = "number") -> Cell:
 
 
 def _loss(mean: Mean | None, step: Mean | None) -> Cell:
-    """A loss with the number of its step, for a longer warm-up has trained for longer."""
+    """A loss with the number of its step: the later it is, the longer was the training before it."""
     cell = _mean(mean)
     if mean is None or step is None:
         return cell
-    steps = (
-        f"step {count(step.low)}"
-        if step.low == step.high
-        else f"steps {count(step.low)} to {count(step.high)}"
-    )
-    return Cell(text=cell.text, note=f"{steps}, {cell.note}")
+    first, last = count(step.low), count(step.high)
+    at = f"step {first}" if first == last else f"steps {first} to {last}"
+    return Cell(text=cell.text, note=f"{at}, {cell.note}")
