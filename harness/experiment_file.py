@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
 from harness.errors import UsageError, first_line, suggestion
+from harness.plain_yaml import YamlValue, parse
 
 _SHIPPED = Path(__file__).parent / "experiments"
 
-YamlValue = object
+_MOST_BYTES = 2**20
 Document = dict[str, YamlValue]
 
 
@@ -56,7 +57,7 @@ def read(path: Path) -> Document:
         UsageError: unreadable, not YAML, a key given twice, or not a mapping.
     """
     try:
-        document = _parse(path.read_text(encoding="utf-8"))
+        document = parse(_text(path))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -103,30 +104,22 @@ def parse_setting(text: str) -> tuple[str, YamlValue]:
             f"must be dotted.path=value, got {text!r}; write for example measure.steps=20", field="set"
         )
     try:
-        return path.strip(), _parse(value)
-    except yaml.YAMLError:
+        return path.strip(), parse(value)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or first_line(str(error))
         raise UsageError(
-            f"the value must be YAML, got {value!r}; quote it", field=f"set {path.strip()}"
+            f"the value must be YAML, got {value[:80]!r} ({problem}); quote it", field=f"set {path.strip()}"
         ) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, which YAML would silently overwrite."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, YamlValue]:  # noqa: FBT001, FBT002 - the base class's signature
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _parse(text: str) -> YamlValue:
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 - the loader above is a safe one
+def _text(path: Path) -> str:
+    n_bytes = path.stat().st_size
+    if n_bytes > _MOST_BYTES:
+        raise UsageError(
+            f"{path} must be an experiment of at most {_MOST_BYTES} bytes, got {n_bytes}; name another file",
+            field="experiment",
+        )
+    return path.read_text(encoding="utf-8")
 
 
 def _set(document: Document, path: str, value: YamlValue) -> None:

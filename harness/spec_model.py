@@ -34,6 +34,7 @@ _UNITS = {
     "GB": 10**9,
 }
 _MIN_MEMORY_BYTES = 64 * 2**20
+_MAX_MEMORY_BYTES = 2**50
 _T = TypeVar("_T")
 
 
@@ -54,9 +55,12 @@ def _memory(value: object) -> int:
         )
         if not match or (match[2] or "") not in _UNITS:
             raise PydanticCustomError("memory", "must be bytes or a size such as 4GiB or 512MiB")
-        found = int(float(match[1]) * _UNITS[match[2] or ""])
+        # Only so many, since a float can also be infinite.
+        found = int(min(float(match[1]) * _UNITS[match[2] or ""], 2 * _MAX_MEMORY_BYTES))
     if found < _MIN_MEMORY_BYTES:
         raise PydanticCustomError("memory", "must be at least 64MiB; write a unit, such as 4GiB")
+    if found > _MAX_MEMORY_BYTES:
+        raise PydanticCustomError("memory", "must be at most 1024TiB")
     return found
 
 
@@ -105,7 +109,8 @@ def _topology(value: object) -> object:
 _Sweep: TypeAlias = Annotated[
     list[_T], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_each_once)
 ]
-_Count: TypeAlias = Annotated[int, Field(ge=1)]
+# What is counted is also listed: a slip of the keyboard must not take all memory.
+_Count: TypeAlias = Annotated[int, Field(ge=1, le=10**6)]
 _Index: TypeAlias = Annotated[int, Field(ge=0)]
 _Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
 _Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
@@ -162,7 +167,7 @@ class ClusterSection(_Section):
 class MeasureSection(_Section):
     """`measure`: how each case is timed."""
 
-    warmup_steps: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    warmup_steps: Literal["auto"] | Annotated[int, Field(ge=0, le=10**6)] = "auto"
     steps: _Count = 50
     repeats: _Count = 3
     interleave: bool = True
@@ -258,6 +263,10 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
         return UsageError(
             "must be given, got nothing; see the quickstart experiment", field=_path(location, document)
         )
+    if first["type"] == "invalid_key":
+        got = first["input"]
+        path = _path(location[:-1], document) or "experiment"
+        return UsageError(f"keys must be text, got {got!r} ({type(got).__name__}); quote it", field=path)
     path = _path(location, document)
     if first["type"] == "model_type":
         rule = "must be a mapping"

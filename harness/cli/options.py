@@ -39,7 +39,7 @@ Restore = Annotated[
     Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
 ]
 
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
 def target(workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int) -> Target:
@@ -98,7 +98,7 @@ def duration_s(text: str, *, field: str) -> float:
     """
     text = text.strip().lower()
     match = _DURATION.fullmatch(text)
-    if text.isdecimal():
+    if re.fullmatch(r"\d{1,9}", text):
         seconds = int(text)
     elif text and match:
         hours, minutes, rest = (int(part or 0) for part in match.groups())
@@ -106,5 +106,5 @@ def duration_s(text: str, *, field: str) -> float:
     else:
         seconds = 0
     if seconds <= 0:
-        raise UsageError(f"must be a time such as 90s, 30m or 1h30m, got {text!r}", field=field)
+        raise UsageError(f"must be a time such as 90s, 30m or 1h30m, got {text[:80]!r}", field=field)
     return float(seconds)

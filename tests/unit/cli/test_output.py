@@ -139,7 +139,9 @@ def test_durations(text: str, seconds: float) -> None:
     assert duration_s(text, field="x") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "-3", "1.5h", "30 m", "1m1h", "0", "0m"])
+@pytest.mark.parametrize(
+    "text", ["", "m", "-3", "1.5h", "30 m", "1m1h", "0", "0m", "9" * 5000, "9" * 10 + "h"]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="x: must be a time such as 90s"):
         duration_s(text, field="x")

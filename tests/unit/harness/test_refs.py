@@ -175,4 +175,9 @@ def test_a_malformed_list_is_refused(text: str, message: str) -> None:
 
 def test_infinity_has_no_number_form() -> None:
     assert not isinstance(parse_scalar("inf"), float)
+    assert parse_scalar("1e999") == "1e999"
     assert math.isfinite(float(str(parse_scalar("1e308"))))
+
+
+def test_what_is_no_number_for_its_length_is_text() -> None:
+    assert parse_scalar("9" * 5000) == "9" * 5000

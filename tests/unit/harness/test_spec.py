@@ -23,6 +23,12 @@ def _linked(**link: Any) -> dict[str, Any]:
     return {"cluster": {"provider": "docker", "link": link}}
 
 
+def _laughs() -> str:
+    """An array of 10⁹ values in a few hundred letters."""
+    levels = ["&a0 [x]", *(f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+    return f"[{', '.join(levels)}]"
+
+
 def _error(document: dict[str, Any]) -> str:
     with pytest.raises(UsageError) as caught:
         resolve(document)
@@ -352,6 +358,12 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"measure": {"trace": "all"}}, "measure.trace: must be a valid boolean, got 'all' (str)"),
         ({"checkpoint": {"load": "a"}}, "checkpoint.load: unknown key, "),
         ({"checkpoint": {"restore": ""}}, "checkpoint.restore: must have at least 1 character, got ''"),
+        ({3: 4}, "experiment: keys must be text, got 3 (int); quote it"),
+        ({"cluster": {None: 4}}, "cluster: keys must be text, got None (NoneType); quote it"),
+        ({"cluster": {"workers": 10**20}}, "cluster.workers: must be less than or equal to 1000000, got 1"),
+        ({"measure": {"repeats": 10**12}}, "measure.repeats: must be less than or equal to 1000000, got 1"),
+        ({"measure": {"warmup_steps": 10**9}}, "measure.warmup_steps: must be 'auto' or less than or equal"),
+        ({"cluster": {"memory_per_worker": "9" * 400 + "GiB"}}, "cluster.memory_per_worker: must be at most"),
         ({"name": 3}, "name: must be a valid string, got 3 (int)"),
     ],
 )
@@ -383,6 +395,12 @@ def test_options_lie_over_settings_and_settings_over_the_file() -> None:
         ("=3", "set: must be dotted.path=value"),
         ("a..b=3", "set: must be dotted.path=value"),
         ("measure.steps=[", "set measure.steps: the value must be YAML"),
+        (
+            "measure.steps=2020-99-99",
+            "set measure.steps: the value must be YAML, got '2020-99-99' (month must",
+        ),
+        ("name=" + "[" * 5000, "set name: the value must be YAML"),
+        ("name={? [a]: b}", "set name: the value must be YAML, got '{? [a]: b}' (a key must be text"),
         ("name.x=3", "name.x: 'x' must be inside a mapping, got 'quickstart' there"),
         ("strategies.9=ps", "strategies.9: '9' must be an index below 5"),
     ],
@@ -400,6 +418,15 @@ def test_a_setting_reaches_into_a_list_and_makes_sections() -> None:
     assert str(spec.strategies[2]) == "ps:staleness=0"
 
 
+def test_what_an_anchor_names_may_be_merged_and_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "workloads: &both [wide-mlp]\nstrategies: ps\nmeasure: {<<: {steps: 7, seed: 1}, steps: 9}\n"
+    )
+    spec = load_experiment(str(path))
+    assert (spec.measure.steps, spec.measure.seed) == (9, 1)
+
+
 def test_a_file_is_found_by_path_and_named_after_itself(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("workloads: wide-mlp\nstrategies: [single]\n")
@@ -415,6 +442,14 @@ def test_a_file_is_found_by_path_and_named_after_itself(tmp_path: Path) -> None:
         ("workloads: [a]\nworkloads: [b]\n", "mine.yaml:2: must be YAML: key 'workloads' is given twice"),
         ("a: !!python/object:os.system {}", "must be YAML: could not determine a constructor"),
         ("\x00", "must be a readable text file"),
+        ("? [a]\n: 1\n", "mine.yaml:1: must be YAML: a key must be text, got a list or mapping"),
+        ("\nname: 2020-99-99\n", "mine.yaml:2: must be YAML: month must be in 1..12"),
+        ("\nname: !!int ten\n", "mine.yaml:2: must be YAML: invalid literal for int() with base 10: 'ten'"),
+        ("\nname: &a [*a]\n", "mine.yaml:2: must be YAML: an anchor must not be inside of itself"),
+        (_laughs(), "mine.yaml:1: must be YAML: must stand for at most 100000 values, anchors repeated"),
+        ("[" * 5000, "must be a readable text file: must not be nested hundreds of times"),
+        ("{a: " * 5000, "must be a readable text file: must not be nested hundreds of times"),
+        ("#" * 2**21, "must be an experiment of at most 1048576 bytes, got 2097152; name another file"),
     ],
 )
 def test_a_file_that_is_not_an_experiment_is_refused(tmp_path: Path, text: str, expected: str) -> None:
