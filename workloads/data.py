@@ -1,5 +1,6 @@
 """From a workload's examples to the same sequence of global batches in every process."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,13 @@ class Component:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in memory; of text, what points to it."""
+        import tensorflow as tf
+
+        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size or 8)
 
 
 def element_spec(workload: Workload, *, seed: int = 0) -> list[Component]:

@@ -17,6 +17,7 @@ from harness.environment import n_usable_cores
 from harness.provision.devices import HostDevices, host_devices, lack, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.isolation import WAY_OUT, refusal
+from harness.worker.linux import available_memory_bytes
 
 _MIN_PYTHON = (3, 11)
 _MIN_CORES = 2
@@ -105,7 +106,7 @@ def _cores() -> Check:
 
 
 def _memory() -> Check:
-    n_bytes = _available_memory_bytes()
+    n_bytes = available_memory_bytes()
     ok = n_bytes is None or n_bytes >= _MIN_MEMORY_BYTES
     detail = "unknown" if n_bytes is None else f"{n_bytes / _GIB:.1f} GiB available"
     return Check(
@@ -117,17 +118,6 @@ def _memory() -> Check:
         else f"free memory up to {_MIN_MEMORY_BYTES / _GIB:.0f} GiB, or lower cluster.workers",
         required=False,
     )
-
-
-def _available_memory_bytes() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
 
 
 def _shared_memory(path: Path) -> Check:

@@ -57,6 +57,18 @@ def n_memory_kills() -> int:
     return 0
 
 
+def available_memory_bytes() -> int | None:
+    """Memory that this machine can give to processes without swapping, None where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
 def close_other_descriptors(keep: set[int]) -> None:
     """Close every file descriptor above standard error that is not in `keep`."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208

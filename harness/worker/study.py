@@ -17,6 +17,7 @@ from harness.errors import UsageError
 from harness.matrix import Case, global_batch
 from harness.step_results import results_document
 from harness.verdict_document import verdict_document
+from harness.worker import linux
 from harness.worker.process import JobState
 
 if TYPE_CHECKING:
@@ -119,11 +120,14 @@ def lay_batches(
     Returns:
         how many there are.
     """
-    from workloads.data import batches
+    from workloads.data import batches, element_spec
 
     workload = workload_of(case)
     size = global_batch(case, workload.batch_size)
     with _told_as_usage(workload, "dataset() must return examples"):
+        example_bytes = sum(part.n_bytes for part in element_spec(workload, seed=seed))
+        # Once as they are read and once as they are written.
+        _require_memory(2 * n_least * size * example_bytes, case, size)
         made = batches(workload, batch_size=size, seed=seed)
         first = next(made)
     batch_bytes = max(1, sum(part.nbytes for part in first))
@@ -271,6 +275,21 @@ def workload_of(case: Case) -> "Workload":
         raise UsageError(str(error), field="workload") from error
 
 
+def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
+    """Batches that memory cannot hold would take the machine down with all that it does for others.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    available_bytes = linux.available_memory_bytes()
+    if available_bytes is not None and n_bytes > available_bytes:
+        raise UsageError(
+            f"must be as many examples as memory holds, got {batch_size}, whose batches take "
+            f"{n_bytes / 1e9:.3g} GB of {available_bytes / 1e9:.3g} GB; lower batch_size",
+            field=f"{case.workload.reference}.batch_size",
+        )
+
+
 def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
     """Examples in every shard; None if not all have the same, or the batch does not suffice.
 
@@ -292,6 +311,8 @@ def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
 
     try:
         yield
+    except UsageError:
+        raise
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
     except (Exception, SystemExit) as error:

@@ -112,3 +112,13 @@ def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(
     assert study.capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.n_replicas).batch_size == 8
     with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
         study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
+
+
+def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = case(write(tmp_path, "Mine = Good"))
+    monkeypatch.setattr(study.linux, "available_memory_bytes", lambda: 16 * 8 * 2)
+    study.lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
+    with pytest.raises(UsageError, match=r"Mine.batch_size: must be as many examples as memory holds, got 8"):
+        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
