@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import itertools
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, cast
+from typing import cast
 
 import typer
 
 from harness.cli import clean, doctor, listing, output, plan, report, run, transform, verify
 from harness.cli.answer import Answer
+from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
 from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
 
@@ -31,7 +30,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("doctor", doctor.doctor, doctor.EXAMPLE),
     ("clean", clean.clean, clean.EXAMPLE),
 )
-_AGAIN_S = 0.1
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
 # Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.
 _CLICK_ERROR = cast(
@@ -65,9 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = "--json" in given
+    caller = Caller(owns_process=arguments is None)
+    with signals_interrupt(for_good=caller.owns_process):
+        return _status(given, caller, as_json=as_json)
+
+
+def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
+    """Answer, or say in one line why not."""
     try:
-        with _signals_interrupt():
-            return _answer(given, Caller(owns_process=arguments is None), as_json=as_json)
+        return _answer(given, caller, as_json=as_json)
     except BrokenPipeError:
         # The reader has left (`| head`); at exit Python would flush into the pipe once more and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -79,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failure = _interrupted()
     except (KeyboardInterrupt, typer.Abort) as error:
         failure = _interrupted(str(error))
-    except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
+    except BaseException as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
         if "--debug" in given:
             traceback.print_exc()
         failure = _describe(error, given)
@@ -139,7 +143,7 @@ def _interrupted(message: str = "") -> _Failure:
     )
 
 
-def _describe(error: Exception, given: Sequence[str]) -> _Failure:
+def _describe(error: BaseException, given: Sequence[str]) -> _Failure:
     if isinstance(error, HarnessError):
         return _Failure(
             type=getattr(error, "kind", type(error).__name__),
@@ -201,38 +205,7 @@ def _command(given: Sequence[str]) -> str:
     return f"stratbench {given[0]}" if given[0] in {name for name, *_ in _COMMANDS} else "stratbench"
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_ours(error: BaseException) -> bool:
     # The bases live in packages that the command may never have imported, so they are told by their modules.
     homes = {kind.__module__ for kind in type(error).__mro__}
     return any(home.partition(".")[0] in _PACKAGES for home in homes)
-
-
-def _insist(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt again where that was lost: Python drops what is raised while it clears an object."""
-    if unraisable.exc_type is KeyboardInterrupt:
-        # Not at once, or it would come while this still clears, and be dropped again.
-        threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let a termination unwind as Ctrl-C does, so that everything started is stopped."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    # A signal that the caller ignores (nohup) stays ignored.
-    numbers = [
-        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in numbers:
-        signal.signal(number, interrupt)
-    tell, sys.unraisablehook = sys.unraisablehook, _insist
-    try:
-        yield
-    finally:
-        sys.unraisablehook = tell
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)

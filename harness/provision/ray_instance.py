@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
 
 from harness.errors import first_line
 from harness.provision.failures import ProvisionError
 from harness.provision.owner import start_time
 from harness.provision.ray_settings import chatter_in, ray_environment, write_token
 
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
@@ -38,6 +41,8 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
 
         stack.enter_context(chatter_in(log_path))
         on_terminate = signal.getsignal(signal.SIGTERM)
+        # Ray's native half lets go of the signal too, behind Python's back.
+        stack.callback(_hear_terminations, on_terminate)
         stack.callback(ray.shutdown)
         try:
             ray.init(
@@ -54,10 +59,15 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[Callable
                 f"local: Ray must start on this machine, got {type(error).__name__}: "
                 f"{first_line(str(error))}; check free memory, /dev/shm and the temporary directory"
             ) from error
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_terminate)  # Ray installs a handler of its own
+        _hear_terminations(on_terminate)  # Ray installs a handler of its own
         servers = _children(_SERVER_NAMES)
         yield lambda: all(start_time(pid) == started for pid, started in servers.items())
+
+
+def _hear_terminations(handler: _Handler) -> None:
+    # Only the main thread may set handlers, and None stands for one that Python has not set.
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _children(names: tuple[str, ...]) -> dict[int, int | None]:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.provision.owner import Owner
@@ -22,6 +22,7 @@ from harness.provision.owner import Owner
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 
 PREFIX = "stratbench-"
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
@@ -37,7 +38,9 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
         base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
     """
     parent = base or _short_temporary_directory()
-    with owned(Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))) as folder:
+    with ExitStack() as stack:
+        with _interruptions_wait():
+            folder = stack.enter_context(owned(Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))))
         yield folder
 
 
@@ -120,8 +123,20 @@ def _is_beginning(process: Path) -> bool:
 def main(argv: Sequence[str]) -> None:
     """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It was started while its driver heard none.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
     sys.stdin.buffer.read()
     _remove(Path(argv[0]))
+
+
+@contextmanager
+def _interruptions_wait() -> Iterator[None]:
+    """Hear signals only when what is being made is also going to be removed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":

@@ -203,6 +203,23 @@ DRIVER = """
 """
 
 
+def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
+    script = """
+        import signal, sys
+        from pathlib import Path
+        from harness.provision.ray_instance import own_ray
+        from harness.provision.reaper import run_folder
+
+        signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+        with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):
+            pass
+        signal.raise_signal(signal.SIGTERM)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "ray.log")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "heard\n"), ended.stderr
+
+
 class TestDeadDriver:
     @pytest.fixture
     def driver(self, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:

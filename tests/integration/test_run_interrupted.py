@@ -68,6 +68,22 @@ def test_before_the_first_result_an_interruption_leaves_nothing(
     assert records(out) == []
 
 
+def test_who_interrupts_again_and_again_is_told_once(tmp_path: Path) -> None:
+    def ends() -> bool:
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGINT)
+            return False
+        return True
+
+    out = tmp_path / "out"
+    with watched([*BOTH, "--out", str(out)], tmp_path) as run:
+        eventually(lambda: captures(run, out), START_S, "it captures")
+        eventually(ends, 15.0, "it ends")
+        status, output, errors = run.finish()
+        eventually(lambda: not run.leftovers(), 5.0, "all of it goes")
+    assert (status, output, errors) == (130, "", "stratbench: interrupted\n")
+
+
 def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out)], tmp_path) as run:

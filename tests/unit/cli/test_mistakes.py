@@ -173,6 +173,7 @@ def test_a_mistake_on_the_command_line_names_the_help_that_tells_more(
             "stratbench: /x must be usable, got: Permission denied",
         ),
         (KeyboardInterrupt(), 130, "stratbench: interrupted\n"),
+        (GeneratorExit("of a user's"), 1, "stratbench: unexpected GeneratorExit: of a user's; report"),
         (SystemExit(15), 130, "stratbench: interrupted\n"),
     ],
 )

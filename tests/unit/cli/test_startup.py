@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness.cli import app
+from harness.cli.interruption import signals_interrupt
 
 _HEAVY = ("tensorflow", "keras", "ray", "numpy", "pyarrow", "scipy", "sklearn", "docker", "jinja2", "rich")
 
@@ -104,5 +104,23 @@ def test_an_interruption_that_python_drops_comes_again() -> None:
         Cleared()
         threading.Event().wait(20.0)
 
-    with pytest.raises(KeyboardInterrupt), app._signals_interrupt():
+    with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
         work()
+
+
+def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
+    cleaned = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            cleaned.append("all")
+
+    with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
+        work()
+    assert cleaned == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

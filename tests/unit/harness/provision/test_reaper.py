@@ -1,8 +1,11 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import eventually
@@ -55,6 +58,22 @@ def test_a_dead_runs_folder_and_processes_are_removed_and_others_are_not(tmp_pat
     finally:
         unrelated.kill()
         unrelated.wait()
+
+
+def test_an_interruption_while_a_folder_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+
+    def interrupted(**options: Any) -> str:
+        made = make(**options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    with pytest.raises(KeyboardInterrupt), run_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_whose_owner_never_wrote_is_removed_when_it_is_old(tmp_path: Path) -> None:
