@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 
 from harness.canonical import json_value
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -22,6 +26,8 @@ def write_json(path: Path, document: object) -> Path:
 
 def write_bytes(path: Path, data: bytes) -> Path:
     """Write a file, atomically; its folder is made when absent."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -34,6 +40,17 @@ def write_bytes(path: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return path
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a name is one that a file has here while it is being written."""
+    return _UNFINISHED.fullmatch(path.name) is not None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what was being written below a folder when its writer was killed; nobody may write there now."""
+    for path in filter(is_unfinished, folder.rglob(".*.tmp")):
+        path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from harness.atomic_files import sync_directory, write_json, write_text
+from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.errors import StoreError, UsageError
 from harness.record_json import to_json
@@ -172,6 +171,7 @@ def open_run(
     try:
         if not _is_empty(path):
             _check_resumable(path, spec_hash=spec_hash, resume=resume)
+            remove_unfinished(path)
         if (path / RUN_FILE).is_file() and read_head(path)["spec_hash"] == spec_hash:
             folder.run = str(read_head(path)["run"])
         else:
@@ -217,4 +217,4 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
 def _started_only(path: Path) -> bool:
     # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
     ours = {LOCK_FILE, EXPERIMENT, ENVIRONMENT}
-    return all(item.name in ours or re.fullmatch(r"\.[\w.]+\.tmp", item.name) for item in path.iterdir())
+    return all(item.name in ours or is_unfinished(item) for item in path.iterdir())

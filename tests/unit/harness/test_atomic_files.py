@@ -13,3 +13,9 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
         write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": None}
     assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("path", [Path(), Path("/")])
+def test_a_path_without_a_name_is_refused_as_a_folder_is(path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        write_json(path, {})

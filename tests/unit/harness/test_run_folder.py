@@ -121,6 +121,22 @@ def test_resume_takes_up_a_folder_whose_description_was_cut_short(run: RunFolder
     assert load_run(run.path).run == again.run
 
 
+def test_resume_removes_what_was_being_written(run: RunFolder) -> None:
+    run.append(made_record())
+    mine = run.repeat_dir("case", 0) / ".notes.tmp"
+    mine.write_text("x")
+    cut_short = [
+        run.repeat_dir("case", 0) / ".plan.json.0badcafe.tmp",
+        run.path / ".report.html.0badcafe.tmp",
+    ]
+    for path in cut_short:
+        path.write_text("{")
+    run.close()
+    with opened(run.path, resume=True):
+        assert [path.exists() for path in cut_short] == [False, False]
+    assert mine.exists()
+
+
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_torn_last_line_is_put_aside_and_nothing_else(run: RunFolder, cut: int) -> None:
     run.append(made_record("a"))
