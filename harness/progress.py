@@ -5,11 +5,12 @@ import time
 from contextlib import AbstractContextManager
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from harness.matrix import Slot
 from harness.records import Record
 from harness.status_line import StatusLine
+from harness.terminal_text import plain
 
 
 class Progress:
@@ -38,11 +39,12 @@ class Progress:
         if self._quiet:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
-        self._console.print(escape(f"{place} {self._clock()} {slot.title}: {_outcome(record)}"))
+        self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}")
 
     def note(self, text: str) -> None:
         """Say one line about the run, whether it is watched or not."""
-        self._console.print(escape(text))
+        # Text, not str: brackets and colons in a name would be read as markup.
+        self._console.print(Text(plain(text)))
 
     def _clock(self) -> str:
         seconds = int(time.monotonic() - self._started_s)

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
+
+from harness.terminal_text import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class StatusLine:
         if not self.live:
             yield
             return
-        with Console(file=sys.stderr, highlight=False).status(escape(what)):
+        with Console(file=sys.stderr, highlight=False).status(Text(plain(what))):
             yield
 
 

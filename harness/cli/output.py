@@ -10,17 +10,12 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from harness.canonical import json_value
+from harness.terminal_text import plain
 
 Row = Sequence[str]
 _GAP = 2
 _INDENT = 4
 _LEAST_SENTENCE_WIDTH = 40
-
-
-def plain(text: str) -> str:
-    """Make text safe for a terminal: one line, no control characters that move the cursor or colour it."""
-    words = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in words)
 
 
 def emit_json(document: object, *, stream: TextIO | None = None) -> None:

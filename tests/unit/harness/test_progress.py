@@ -63,3 +63,8 @@ def test_quiet_progress_says_notes_alone(capsys: pytest.CaptureFixture[str]) -> 
     quiet.ended(SLOT, record(0.01))
     quiet.note("nobody limits the link")
     assert capsys.readouterr().err == "nobody limits the link\n"
+
+
+def test_what_others_wrote_is_one_line_that_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(1, live=False, quiet=False).note("\x1b[31mred\n[bold] :smile: \x9b2J")
+    assert capsys.readouterr().err == "\\x1b[31mred [bold] :smile: \\x9b2J\n"
