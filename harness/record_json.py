@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -76,8 +77,8 @@ def from_json(line: str | bytes) -> Record:
 
 def _object(line: str | bytes) -> dict[str, JsonValue]:
     try:
-        document = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
+        document = json.loads(line, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"a line of results.jsonl must be a JSON object: {error}") from None
     if not isinstance(document, dict):
         raise StoreError(f"a line of results.jsonl must be a JSON object, got {type(document).__name__}")
@@ -86,6 +87,19 @@ def _object(line: str | bytes) -> dict[str, JsonValue]:
 
 def _refuse_constant(token: str) -> JsonValue:
     raise ValueError(f"{token} is not JSON; missing numbers are null")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is larger than any number of a record")
+    return value
+
+
+def _whole(text: str) -> int:
+    # What a float can hold: reports compute with floats.
+    _finite(text)
+    return int(text)
 
 
 @cache

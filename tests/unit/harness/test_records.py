@@ -179,7 +179,16 @@ def test_a_wrong_field_is_named(change: dict[str, object], expected: str) -> Non
     assert str(caught.value).startswith(expected)
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"schema": NaN}', b"\x00\xff"])
+def _larger(number: float) -> str:
+    """A record with a number that JSON can write and reports cannot compute with."""
+    text = "1e999" if number == float("inf") else str(number)
+    return to_json(_record()).replace('"order":0', f'"order":0,"wall_s":{text}', 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "{", "[]", "null", '{"schema": NaN}', b"\x00\xff", "[" * 10**5, _larger(1e999), _larger(10**400)],
+)
 def test_what_is_not_a_record_is_refused(line: str | bytes) -> None:
     with pytest.raises(StoreError):
         from_json(line)
