@@ -1,6 +1,7 @@
 """From a workload's examples to the same sequence of global batches in every process."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,10 +36,10 @@ class Component:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes in memory; of text, what points to it."""
+        """What it takes in memory."""
         import tensorflow as tf
 
-        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size or 8)
+        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
 
 
 def element_spec(workload: Workload, *, seed: int = 0) -> list[Component]:
@@ -119,7 +120,8 @@ def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
             message = f"workload {name}: dataset() has no examples; return at least one"
             raise WorkloadError(message, field="dataset") from None
         except tf.errors.OpError as error:
-            cause = error.message.strip().partition("\n")[0]
+            # TensorFlow puts the names of its own nodes in front, in double braces.
+            cause = re.sub(r"^(\{\{.*?\}\}\s*)+", "", error.message.strip()).partition("\n")[0]
             message = f"workload {name}: dataset() failed while being read: {cause}"
             raise WorkloadError(message, field="dataset") from error
         yield [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
@@ -162,6 +164,12 @@ def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
             message = (
                 f"workload {name}: component {place} of dataset() must have one fixed shape,"
                 f" got {spec.shape}; pad or crop the examples, or state the shape with tf.ensure_shape"
+            )
+            raise WorkloadError(message, field="dataset")
+        if not spec.dtype.size:
+            message = (
+                f"workload {name}: component {place} of dataset() must be of numbers, got {spec.dtype.name};"
+                " turn it into numbers in dataset(), text by a lookup or tf.strings.to_number"
             )
             raise WorkloadError(message, field="dataset")
         components.append(Component(name=place, dtype=spec.dtype.name, shape=tuple(spec.shape.as_list())))

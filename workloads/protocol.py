@@ -1,8 +1,13 @@
 """What a workload is: a single-device training step and the examples it learns from."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from workloads.errors import WorkloadError
+from workloads.python_file import quote
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -17,12 +22,28 @@ class TrainStep:
         variables: trainable variables, tf.Variable or keras.Variable; one may be unused by the loss.
         optimizer: a keras optimizer that is already built on `variables`.
         clip_global_norm: upper limit for the norm of all gradients together, None for no clipping.
+    Raises:
+        WorkloadError: one of them cannot be that at all.
     """
 
     loss: "Callable[[Any], tf.Tensor]"
     variables: Sequence[Any]
     optimizer: Any
     clip_global_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        # Whatever the annotations say: a user's file is not type-checked.
+        clip: object = self.clip_global_norm
+        variables: object = self.variables
+        if clip is not None and not (isinstance(clip, Real) and 0 < float(clip) < math.inf):
+            message = f"a TrainStep's clip_global_norm must be a positive number or None, got {quote(clip)}"
+            raise WorkloadError(message, field="clip_global_norm")
+        if not isinstance(variables, Iterable):
+            message = (
+                f"a TrainStep's variables must be a list, got {quote(variables)}; pass the model's "
+                "trainable_variables"
+            )
+            raise WorkloadError(message, field="variables")
 
 
 @runtime_checkable

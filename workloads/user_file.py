@@ -1,6 +1,7 @@
 """A user's own workload: a Python file and the name of the class or function in it that makes one."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -106,4 +107,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_flops(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+    if value is None:
+        return True
+    # Whole numbers can be larger than any float, and so can infinity.
+    return isinstance(value, int | float) and value is not True and 0 < value <= sys.float_info.max

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 from harness.worker import channel, linux
@@ -59,8 +59,7 @@ def serve(jobs: socket.socket) -> None:
                 return
             answer = pack_answer(_run(state, message))
             del message
-            sys.stdout.flush()
-            sys.stderr.flush()
+            _flush()
             try:
                 channel.send_message(jobs, answer)
             except channel.ChannelClosedError:
@@ -72,10 +71,19 @@ def _run(state: JobState, message: bytearray) -> object:
         path, args = unpack_job(message)
         module, _, name = path.partition(":")
         return getattr(importlib.import_module(module), name)(state, *args)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a job runs the code of workloads and of TensorFlow
+    except BaseException as error:  # noqa: BLE001  a job runs the code of workloads; Ctrl-C does not come here
         described = JobError.of(error)
-        print(described.traceback, file=sys.stderr)  # noqa: T201  standard error is this process's log
+        # A workload can have closed standard error, which is this process's log, and its disk can be full.
+        with suppress(ValueError, OSError):
+            print(described.traceback, file=sys.stderr)  # noqa: T201
         return described
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # As above; None stands for one that is not there.
+        with suppress(ValueError, OSError, AttributeError):
+            stream.flush()
 
 
 def start_in_child(jobs: socket.socket, log_path: str, parent_pid: int) -> None:

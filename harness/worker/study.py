@@ -267,12 +267,19 @@ def workload_of(case: Case) -> "Workload":
     """
     from workloads import registry
     from workloads.errors import WorkloadError
+    from workloads.python_file import describe_failure
 
     params: Mapping[str, object] = case.workload.params
     try:
         return registry.resolve(case.workload.reference, params)
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
+    except BaseException as error:
+        # No signal interrupts a worker: its code has raised this.
+        told = describe_failure(error, path=None)
+        raise UsageError(
+            f"{case.workload.reference} must make a workload, got {told}", field="workload"
+        ) from error
 
 
 def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
@@ -304,7 +311,7 @@ def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
 
 @contextmanager
 def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
-    """Turn whatever a user's code raises, an exit included, into one line that says where."""
+    """Turn whatever a user's code raises, exits and interrupts included, into one line that says where."""
     from workloads.errors import WorkloadError
     from workloads.python_file import describe_failure
     from workloads.user_file import source_file
@@ -315,6 +322,6 @@ def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
         raise
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         told = describe_failure(error, path=source_file(workload))
         raise UsageError(f"{rule}, got {told}", field=workload.name) from error

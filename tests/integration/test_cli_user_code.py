@@ -86,6 +86,21 @@ def mine(method: str, *lines: str) -> str:
             r"train_step\(\) .*: RuntimeError: no step",
         ),
         (mine("train_step(self)", "raise SystemExit(3)"), r"train_step\(\) .*: SystemExit: 3"),
+        (mine("train_step(self)", "raise KeyboardInterrupt"), r"train_step\(\) .*: KeyboardInterrupt"),
+        (mine("train_step(self)", "raise GeneratorExit"), r"train_step\(\) .*: GeneratorExit"),
+        ("def Mine(): raise KeyboardInterrupt('no model')", "must make a workload, got .*: no model"),
+        ("raise KeyboardInterrupt('at import')", "must make a workload, got .*: at import"),
+        (
+            mine("train_step(self)", "return TrainStep(loss=abs, variables=None, optimizer=None)"),
+            "variables must be a list, got NoneType None; pass the model's",
+        ),
+        (
+            mine(
+                "train_step(self)",
+                "return TrainStep(loss=abs, variables=[], optimizer=None, clip_global_norm=-1)",
+            ),
+            "clip_global_norm must be a positive number or None, got int -1",
+        ),
         (mine("train_step(self)", "return None"), "must be a TrainStep .*, got NoneType"),
         (mine("loss(self, outputs)", "raise ValueError('no loss')"), "raised ValueError: no loss"),
         (mine("loss(self, outputs)", "return outputs"), "loss must be a floating scalar"),
@@ -93,6 +108,20 @@ def mine(method: str, *lines: str) -> str:
         (mine("loss(self, outputs)", "return tf.constant(1)"), "loss must be a floating scalar, got int32"),
         (mine("loss(self, outputs)", "return tf.constant(1.0)"), "got no gradient for any"),
         (mine("dataset(self, seed)", "raise OSError('no data')"), "OSError: no data"),
+        (
+            mine("dataset(self, seed)", "return tf.data.Dataset.from_tensor_slices(['a', 'b'])"),
+            "component 0 of dataset.. must be of numbers, got string; turn it into numbers",
+        ),
+        (
+            mine(
+                "dataset(self, seed)",
+                "def examples():",
+                "    yield [1.0] * 4",
+                "    raise ValueError('no more')",
+                "return tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec((4,)))",
+            ),
+            "failed while being read: ValueError: no more",
+        ),
         (mine("dataset(self, seed)", "return [1]"), "must return a tf.data.Dataset, got list"),
         (mine("dataset(self, seed)", "return super().dataset(seed).take(0)"), "no examples"),
         (

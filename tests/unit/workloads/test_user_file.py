@@ -142,6 +142,7 @@ def test_what_is_wrong_is_named(folder: Path, reference: str, parts: list[str]) 
         ("batch_size", True, "a positive whole number, got bool True"),
         ("flops_per_example", -1.0, "a positive number, or None"),
         ("flops_per_example", "many", "a positive number, or None"),
+        ("flops_per_example", 10**400, "a positive number, or None"),
         ("dataset", None, "a method that takes a seed"),
     ],
 )

@@ -25,6 +25,14 @@ def sleep(state, seconds):
     open(os.environ["READY"], "w").close()
     time.sleep(seconds)
 
+def close_outputs(state):
+    import sys
+    sys.stdout.close()
+    sys.stderr = None
+
+def interrupt(state):
+    raise KeyboardInterrupt("of its own")
+
 def environment(state, name):
     return os.environ.get(name)
 """
@@ -160,3 +168,11 @@ def test_an_import_that_fails_ends_the_wait(tmp_path: Path) -> None:
     started = Worker(imports=("no_such_module",), cores=None, log_path=str(tmp_path / "log"), environment={})
     assert started.facts() == Died(what="zygote", exit_code=1)
     assert "no_such_module" in (tmp_path / "log").read_text()
+
+
+def test_a_job_that_closes_its_outputs_or_interrupts_itself_is_answered(worker: Worker, pid: int) -> None:
+    assert result(worker.call(pid, pack_job("actor_jobs:close_outputs", ()), 10.0)) is None
+    error = result(worker.call(pid, pack_job("actor_jobs:interrupt", ()), 10.0))
+    assert isinstance(error, JobError)
+    assert (error.type, error.message) == ("KeyboardInterrupt", "of its own")
+    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 10.0)) == pid
