@@ -2,7 +2,7 @@
 
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from rich.console import Console
 from rich.text import Text
@@ -25,8 +25,7 @@ class Progress:
     def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
         self._status = StatusLine(live=live and not quiet)
-        # Off a terminal a line is a line, however long.
-        self._console = Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+        self._console = Console(file=sys.stderr, highlight=False)
         self._quiet = quiet
         self._started_s = time.monotonic()
 
@@ -43,8 +42,14 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Say one line about the run, whether it is watched or not."""
-        # Text, not str: brackets and colons in a name would be read as markup.
-        self._console.print(Text(plain(text)))
+        # The run goes on though its reader has left or the disk of its log is full.
+        with suppress(OSError):
+            if sys.stderr.isatty():
+                # Text, not str: brackets and colons in a name would be read as markup.
+                self._console.print(Text(plain(text)))
+            else:
+                # A line is a line, however long.
+                print(plain(text), file=sys.stderr)  # noqa: T201
 
     def _clock(self) -> str:
         seconds = int(time.monotonic() - self._started_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import signal
 import sys
 import traceback
@@ -14,7 +13,7 @@ from typing import cast
 
 import typer
 
-from harness.cli import clean, doctor, listing, output, plan, report, run, transform, verify
+from harness.cli import clean, doctor, listing, output, plan, report, run, standard_streams, transform, verify
 from harness.cli.answer import Answer
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
@@ -64,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = "--json" in given
     caller = Caller(owns_process=arguments is None)
+    if caller.owns_process:
+        standard_streams.make_usable()
     with signals_interrupt(for_good=caller.owns_process):
         return _status(given, caller, as_json=as_json)
 
@@ -73,8 +74,8 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
     try:
         return _answer(given, caller, as_json=as_json)
     except BrokenPipeError:
-        # The reader has left (`| head`); at exit Python would flush into the pipe once more and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # The reader of --help has left (`| head`).
+        standard_streams.lead_nowhere()
         return EXIT_OK
     except SystemExit as error:
         if error.code != signal.SIGTERM:
@@ -89,7 +90,10 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
         failure = _describe(error, given)
     if as_json:
         error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
-        output.emit_json({"error": error_document})
+        # Where that is not possible the status says it alone.
+        with contextlib.suppress(OSError):
+            output.emit_json({"error": error_document})
+            sys.stdout.flush()
     output.warn(failure.line)
     return failure.exit_status
 
@@ -104,11 +108,11 @@ def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
     if not isinstance(answer, Answer):
         # --help, which has printed already, or an exit asked for.
         return answer if isinstance(answer, int) else EXIT_OK
-    if as_json:
-        output.emit_json(answer.document)
-    else:
-        answer.show()
-    sys.stdout.flush()
+    with standard_streams.telling():
+        if as_json:
+            output.emit_json(answer.document)
+        else:
+            answer.show()
     return answer.exit_status
 
 

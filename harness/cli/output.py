@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -20,7 +21,9 @@ _LEAST_SENTENCE_WIDTH = 40
 
 def emit_json(document: object, *, stream: TextIO | None = None) -> None:
     """Print one JSON document; numbers that are not finite become null."""
-    print(json.dumps(json_value(document), indent=2, ensure_ascii=False), file=stream or sys.stdout)
+    to = stream or sys.stdout
+    knows_all = (to.encoding or "utf-8").lower() in ("utf-8", "utf8")
+    print(json.dumps(json_value(document), indent=2, ensure_ascii=not knows_all), file=to)
 
 
 def say(line: str = "") -> None:
@@ -38,7 +41,9 @@ def say_text(text: str) -> None:
 
 def warn(line: str) -> None:
     """Print one line about the command itself, apart from its result."""
-    print(plain(line), file=sys.stderr)  # noqa: T201 - this is the one place that prints
+    # Where nobody reads it or the disk of its log is full, the command's end says enough.
+    with contextlib.suppress(OSError):
+        print(plain(line), file=sys.stderr)  # noqa: T201 - this is the one place that prints
 
 
 def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:

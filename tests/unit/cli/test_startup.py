@@ -1,10 +1,13 @@
 """Help and lists answer at once because nothing heavy is imported for them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +127,51 @@ def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
     assert cleaned == ["all"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "told"),
+    [
+        ("list providers --json <&- >&-", 0, ""),
+        ("list providers --json 2>&-", 0, None),
+        ("list nothing 2>&-", 2, ""),
+        ("list nothing 2>/dev/full", 2, ""),
+        ("list nothing <&- >&- 2>&-", 2, ""),
+        ("list providers >/dev/full", 2, ""),
+        ("list providers --json >/dev/full", 2, ""),
+    ],
+)
+def test_a_command_works_without_a_standard_stream(redirected: str, status: int, told: str | None) -> None:
+    command = f"{sys.executable} -m harness.cli {redirected}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status
+    if told is None:
+        assert json.loads(done.stdout)
+    else:
+        assert done.stdout == told
+    full = (
+        "stratbench: stdout: must take the whole answer, got No space left on device; redirect it elsewhere\n"
+    )
+    assert done.stderr == (full if ">/dev/full" in redirected and "2>" not in redirected else "")
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_a_stream_that_knows_few_letters_gets_others_escaped(tmp_path: Path, as_json: Sequence[str]) -> None:
+    run = tmp_path / "ünknown\udcff"
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "report", run, *as_json],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("stratbench: run_dir: must be a run folder made by")
+    if as_json:
+        assert str(run) in ascii_text(json.loads(done.stdout)["error"]["message"])
+
+
+def ascii_text(message: str) -> str:
+    """A message that quotes a path as Python does, with the path as it is."""
+    return message.replace("\\udcff", "\udcff")

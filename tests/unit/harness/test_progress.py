@@ -1,5 +1,6 @@
 """What a person is told while a command works."""
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -68,3 +69,12 @@ def test_quiet_progress_says_notes_alone(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_others_wrote_is_one_line_that_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     Progress(1, live=False, quiet=False).note("\x1b[31mred\n[bold] :smile: \x9b2J")
     assert capsys.readouterr().err == "\\x1b[31mred [bold] :smile: \\x9b2J\n"
+
+
+def test_a_run_goes_on_though_nobody_can_read_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr("sys.stderr", full)
+        Progress(1, live=False, quiet=False).note("one line")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
