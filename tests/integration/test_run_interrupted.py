@@ -69,18 +69,18 @@ def test_before_the_first_result_an_interruption_leaves_nothing(
 
 
 def test_who_interrupts_again_and_again_is_told_once(tmp_path: Path) -> None:
-    def ends() -> bool:
-        if run.process.poll() is None:
-            os.killpg(run.process.pid, signal.SIGINT)
-            return False
-        return True
+    left = [signal.SIGINT] * 20
+
+    def all_sent() -> bool:
+        os.killpg(run.process.pid, left.pop())
+        return not left or run.process.poll() is not None
 
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out)], tmp_path) as run:
         eventually(lambda: captures(run, out), START_S, "it captures")
-        eventually(ends, 15.0, "it ends")
-        status, output, errors = run.finish()
-        eventually(lambda: not run.leftovers(), 5.0, "all of it goes")
+        eventually(all_sent, 15.0, "it is interrupted")
+        status, output, errors = run.finish(15.0)
+        assert run.leftovers() == []
     assert (status, output, errors) == (130, "", "stratbench: interrupted\n")
 
 
