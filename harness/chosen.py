@@ -132,13 +132,13 @@ def _guarded(layout: Layout, path: Path) -> Layout:
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """Turn whatever a user's file raises, an exit included, into one line that says where."""
+    """Turn whatever a user's file raises, but for Ctrl-C, into one line that says where."""
     from strategies.errors import StrategyError
     from workloads.python_file import describe_failure
 
     try:
         yield
-    except StrategyError:
+    except (StrategyError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise StrategyError(describe_failure(error, path=path)) from error

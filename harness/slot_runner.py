@@ -168,9 +168,10 @@ def storing(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        way_out = "put it back" if isinstance(error, FileNotFoundError) else "make room"
         raise StoreError(
-            f"{run_dir} must take more files, got {error.strerror or error}; make room and go on with "
-            "--resume",
+            f"{run_dir} must take more files, got {error.strerror or error}; {way_out} and go on "
+            "with --resume",
             field="out",
         ) from error
 

@@ -142,7 +142,15 @@ def _shared_memory(path: Path) -> Check:
 
 
 def _disk(folder: Path) -> Check:
-    n_bytes = shutil.disk_usage(folder.resolve()).free
+    try:
+        n_bytes = shutil.disk_usage(folder.resolve()).free
+    except OSError as error:
+        return Check(
+            name="disk",
+            ok=False,
+            detail=f"the current folder: {error.strerror}",
+            way_out="go to another folder",
+        )
     ok = n_bytes >= _MIN_DISK_BYTES
     return Check(
         name="disk",

@@ -193,6 +193,7 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ("laid_out(lambda *_: ['w'])", "layout must return plan nodes, got a str; make them with node_of"),
         ("laid_out(lambda s, t, p: p['rank'])", "mine.py:65: KeyError: 'rank'"),
         ("laid_out(lambda: [])", "TypeError"),
+        ("laid_out(lambda *_: (yield_ for yield_ in ()).throw(GeneratorExit('odd')))", "GeneratorExit: odd"),
         (
             "laid_out(lambda s, t, p: [node_of(s.variables[0], synchronizer='ps', destination=0)])",
             "mine.py:bad: layout: variable 'b': needs a node, got none; add one",

@@ -25,6 +25,11 @@ def test_a_missing_package_is_required_and_told(monkeypatch: pytest.MonkeyPatch)
     assert missing["ray"].way_out == "run `make setup`"
 
 
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    (disk,) = _named(doctor.checks(tmp_path / "gone"), "disk")
+    assert (disk.ok, disk.detail) == (False, "the current folder: No such file or directory")
+
+
 def test_one_core_is_told_and_does_not_forbid_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "n_usable_cores", lambda: 1)
     (cores,) = _named(doctor.checks(), "cores")

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,15 @@ def test_an_unwritable_folder_is_a_usage_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="out: the run folder must be writable"):
         opened(tmp_path / "run")
+
+
+def test_a_folder_that_was_removed_takes_no_more_results(run: RunFolder) -> None:
+    run.append(made_record("a"))
+    shutil.rmtree(run.path)
+    with pytest.raises(
+        StoreError, match=r"results.jsonl must stay where it is .* got it removed; begin again"
+    ):
+        run.append(made_record("b"))
 
 
 def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
