@@ -90,7 +90,6 @@ class RunFolder:
             while line:
                 line = line[os.write(self._results, line) :]
             os.fsync(self._results)
-            n_names = os.fstat(self._results).st_nlink
         except OSError as error:
             # Half a line on a full disk must not be what the next record is appended to.
             os.ftruncate(self._results, size)
@@ -99,7 +98,7 @@ class RunFolder:
                 "with --resume",
                 field="out",
             ) from None
-        if not n_names:
+        if not (self.path / RESULTS).exists():
             # What is written to a file that is in no folder any more can be written for hours, and is lost.
             raise StoreError(
                 f"{self.path / RESULTS} must stay where it is while its run goes on, got it removed; "

@@ -33,7 +33,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
         StrategyError: for the first that is wrong.
     """
     by_name: dict[str, PlanNode] = {}
-    known = {v.name for v in step.variables}
+    known = [v.name for v in step.variables]
     for node in nodes:
         if node.variable not in known:
             raise StrategyError(
@@ -57,7 +57,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
             owner=None if v.slot_of is None else by_name.get(v.slot_of),
             synchronizers=frozenset(synchronizers),
             topology=topology,
-            names=known,
+            names=frozenset(known),
         ).run()
 
 
@@ -77,7 +77,7 @@ class _Check:
     owner: PlanNode | None
     synchronizers: frozenset[str]
     topology: Topology
-    names: set[str]
+    names: frozenset[str]
 
     def run(self) -> None:
         """Check all rules, what others build on first."""

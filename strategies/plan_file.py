@@ -113,6 +113,12 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
             f"{where}: must be JSON, got {error.msg} in line {error.lineno}; begin with what "
             "`stratbench plan --json` prints"
         ) from error
+    except (RecursionError, ValueError) as error:
+        # Brackets in brackets for ever, or a number of thousands of digits.
+        raise StrategyError(
+            f"{where}: must be JSON of a plan's size, got {error}; begin with what "
+            "`stratbench plan --json` prints"
+        ) from error
     except StrategyError as error:
         raise StrategyError(f"{where}: {error}") from error
     return EditedPlan(

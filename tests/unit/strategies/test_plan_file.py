@@ -524,6 +524,8 @@ def test_a_part_named_like_a_variable():
     [
         ("{", "mine.json: must be JSON, got Expecting property name"),
         ("[]", "mine.json: must be a JSON object, got list; begin with what"),
+        ("[" * 100_000, "mine.json: must be JSON of a plan's size, got maximum recursion depth exceeded"),
+        ("9" * 5000, "mine.json: must be JSON of a plan's size, got Exceeds the limit"),
         ('{"nodes": [], "nodes": []}', "mine.json: a key must be given once, got 'nodes' twice; drop one"),
         ("{}", "mine.json: workload: field required"),
     ],
