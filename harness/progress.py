@@ -49,7 +49,7 @@ class Progress:
                 self._console.print(Text(plain(text)))
             else:
                 # A line is a line, however long.
-                print(plain(text), file=sys.stderr)  # noqa: T201
+                print(plain(text), file=sys.stderr)  # noqa: T201 - what a run says meanwhile
 
     def _clock(self) -> str:
         seconds = int(time.monotonic() - self._started_s)

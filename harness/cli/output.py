@@ -31,7 +31,7 @@ def say(line: str = "") -> None:
     text = plain(line)
     if sys.stdout.isatty():
         text = textwrap.fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
-    print(text)  # noqa: T201 - this is the one place that prints
+    print(text)  # noqa: T201 - the answer that a person asked for
 
 
 def say_text(text: str) -> None:
@@ -43,7 +43,7 @@ def warn(line: str) -> None:
     """Print one line about the command itself, apart from its result."""
     # Where nobody reads it or the disk of its log is full, the command's end says enough.
     with contextlib.suppress(OSError):
-        print(plain(line), file=sys.stderr)  # noqa: T201 - this is the one place that prints
+        print(plain(line), file=sys.stderr)  # noqa: T201 - what a command says at its end
 
 
 def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:

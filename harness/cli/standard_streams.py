@@ -21,7 +21,7 @@ def make_usable() -> None:
         except OSError:
             # The lowest number that is free is this one: else the next file or socket would be given what is
             # meant for a terminal.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - by position only
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
     for stream in (sys.stdout, sys.stderr):

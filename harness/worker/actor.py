@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from harness.worker import channel, linux
@@ -316,7 +317,7 @@ class Worker:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116
+        return Path(path).stat().st_size
     except OSError:
         return 0
 

@@ -75,7 +75,7 @@ def _run(state: JobState, message: bytearray) -> object:
         described = JobError.of(error)
         # A workload can have closed standard error, which is this process's log, and its disk can be full.
         with suppress(ValueError, OSError):
-            print(described.traceback, file=sys.stderr)  # noqa: T201
+            print(described.traceback, file=sys.stderr)  # noqa: T201 - into the log
         return described
 
 

@@ -4,6 +4,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+from open_folders import made_record
 
 from harness import progress
 from harness.matrix import Slot, expand
@@ -20,19 +21,8 @@ SLOT = Slot(
 
 
 def record(p50_s: float | None) -> Record:
-    return Record(
-        run="r",
-        case="c",
-        repeat=0,
-        order=0,
+    return made_record(
         workload="wide-mlp",
-        strategy="ps",
-        strategy_class="exact",
-        provider="local",
-        device="cpu",
-        workers=2,
-        replicas=1,
-        status="ok",
         batch_size=64,
         # A window with a stall in it.
         examples_per_s=17.0,
