@@ -222,8 +222,7 @@ class _Reference:
             joint: statistics that it shares with the others.
         """
         session = self._session_of[shard.rank]
-        for name in self._own:
-            session.assign((name, None), self._random_state[name, shard.rank])
+        session.assign({(name, None): self._random_state[name, shard.rank] for name in self._own})
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         return session.run(fetches, {**feed, **joint}, targets)
 
@@ -240,8 +239,11 @@ class _Reference:
             fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
         made = self._fetch(shard, examples, list(fetches), joint, self._replica_targets)
         fetched = dict(zip(fetches, made, strict=True))
-        for name, v in self._own.items():
-            self._random_state[name, shard.rank] = self._session_of[shard.rank].run([v.read], {})[0]
+        if self._own:
+            moved_on = self._session_of[shard.rank].run([v.read for v in self._own.values()], {})
+            self._random_state |= {
+                (name, shard.rank): value for name, value in zip(self._own, moved_on, strict=True)
+            }
         crossed = {
             key: (fetched[values], None if indices is None else fetched[indices])
             for key, (values, indices) in sources.items()

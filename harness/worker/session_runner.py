@@ -1,7 +1,7 @@
 """Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import config_pb2
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
 from harness.worker.beside_step import BesideStep
+from harness.worker.byte_groups import RUN_BYTES, byte_groups
 from harness.worker.exchange import Exchange, Transport
 from harness.worker.held_bytes import Holdings, held_by_servers
 from harness.worker.inherited import first_value, lasts
@@ -19,6 +20,7 @@ from harness.worker.part_values import Held, of_part
 from harness.worker.python_calls import PythonCalls
 from harness.worker.step_tracer import StepTracer
 from harness.worker.update_loop import Pace, UpdateLoop
+from strategies.ir.train_graph import Part
 from strategies.program import Program, VariableAccess, ref
 from strategies.topology import task_device
 
@@ -111,29 +113,35 @@ class WorkerSession:
                 self.updates = UpdateLoop(run, self._session.close)
 
     def load(self) -> None:
-        """Give every variable that this worker holds its initial value, one at a time."""
-        for copy, accesses in self._accesses.items():
+        """Give every variable that this worker holds its initial value."""
+        self._put(self._initial_values())
+
+    def assign(self, values: Mapping[Copy, Array]) -> None:
+        """Give copies of variables values."""
+        self._put(
+            (access, of_part(value, access.part))
+            for copy, value in values.items()
+            for access in self._accesses[copy]
+        )
+
+    def _initial_values(self) -> Iterator[tuple[VariableAccess, Array]]:
+        for accesses in self._accesses.values():
             first = accesses[0]
             if first.fresh is None:
                 value = self._initial.value(first.variable, first.seed_mix, rank=first.rank)
-                self.assign(copy, value)
-                continue
-            saved = self._initial.of_ranks(first.variable)
-            for access in accesses:
-                self._put(access, first_value(access, saved))
-        for access in self._passing:
-            self._put(access, first_value(access, {}))
+                yield from ((access, of_part(value, access.part)) for access in accesses)
+            else:
+                saved = self._initial.of_ranks(first.variable)
+                yield from ((access, first_value(access, saved)) for access in accesses)
+        yield from ((access, first_value(access, {})) for access in self._passing)
 
-    def assign(self, copy: Copy, value: Array) -> None:
-        """Give one copy of a variable a value."""
-        for access in self._accesses[copy]:
-            self._put(access, of_part(value, access.part))
-
-    def _put(self, access: VariableAccess, value: Array) -> None:
-        self._session.run(
-            self._graph.get_operation_by_name(access.load),
-            {self._graph.get_tensor_by_name(ref(access.placeholder)): value},
-        )
+    def _put(self, values: Iterable[tuple[VariableAccess, Array]]) -> None:
+        # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
+        for group in byte_groups(values, lambda item: item[1].nbytes):
+            self._session.run(
+                [self._graph.get_operation_by_name(access.load) for access, _ in group],
+                {self._graph.get_tensor_by_name(ref(access.placeholder)): value for access, value in group},
+            )
 
     def setup(self) -> None:
         """Run what comes once, before the first step, and start what runs beside the steps."""
@@ -208,15 +216,17 @@ class WorkerSession:
 
     def read(self) -> Held:
         """What this worker has of every copy of a variable."""
-        fetches = {
-            copy: [self._graph.get_tensor_by_name(ref(a.read)) for a in accesses]
+        held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._accesses}
+        reads = (
+            (copy, access, self._graph.get_tensor_by_name(ref(access.read)))
             for copy, accesses in self._accesses.items()
-        }
-        values = self._session.run(fetches)
-        return {
-            copy: list(zip((a.part for a in accesses), values[copy], strict=True))
-            for copy, accesses in self._accesses.items()
-        }
+            for access in accesses
+        )
+        for group in byte_groups(reads, lambda item: _static_bytes(item[2])):
+            values = self._session.run([tensor for _, _, tensor in group])
+            for (copy, access, _), value in zip(group, values, strict=True):
+                held[copy].append((access.part, value))
+        return held
 
     def held_bytes(self) -> Holdings:
         """What servers hold of the variables that this worker's program knows of."""
@@ -270,3 +280,9 @@ def _step_options(program: Program, further: Sequence[str]) -> config_pb2.Callab
         fetch=[*map(ref, [*losses, *filter(None, [program.progress])]), *further],
         target=list(program.targets),
     )
+
+
+def _static_bytes(tensor: tf.Tensor) -> int:
+    """Bytes of a tensor by its static shape; as many as a run may carry where that is not known."""
+    n_elements = tensor.shape.num_elements()
+    return RUN_BYTES if n_elements is None else int(n_elements) * tensor.dtype.size

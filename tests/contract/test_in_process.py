@@ -1,4 +1,4 @@
-"""Workers of one process: the first failure ends the waits of all others."""
+"""Workers of one process: the first failure ends the waits of all others, and few runs load and read."""
 
 import itertools
 
@@ -10,6 +10,8 @@ tf = pytest.importorskip("tensorflow")
 from cases import Cases  # noqa: E402
 
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.reference import run_references  # noqa: E402
+from harness.worker.rounding import PLAIN  # noqa: E402
 from harness.worker.session_runner import WorkerSession  # noqa: E402
 
 
@@ -38,3 +40,43 @@ def test_what_tensorflow_refuses_by_mistake_is_asked_again() -> None:
     if next(_runs) == 0:
         told = "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. 7"
         raise tf.errors.AbortedError(None, None, told)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Each call of `Session.run`, as the number of values that it was fed."""
+    seen: list[int] = []
+    run = tf.compat.v1.Session.run
+
+    def counted(session, fetches, feed_dict=None, *args, **kwargs):
+        seen.append(len(feed_dict or {}))
+        return run(session, fetches, feed_dict, *args, **kwargs)
+
+    monkeypatch.setattr(tf.compat.v1.Session, "run", counted)
+    return seen
+
+
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce", "partitioned-ps"])
+def test_variables_are_loaded_and_read_in_one_run_a_worker(
+    cases: Cases, strategy: str, runs: list[int]
+) -> None:
+    case = cases.of("digits-cnn", "adam")
+    programs = programs_of(case.step, case.plan(strategy, (1, 1)))
+    with InProcessCluster(programs, case.initial) as cluster:
+        runs.clear()
+        cluster.each(WorkerSession.load)
+        loaded = list(runs)
+        runs.clear()
+        cluster.each(WorkerSession.read)
+    of_workers = [len(p.variables) for p in programs if p.variables]
+    assert sorted(loaded) == sorted(of_workers)
+    assert max(of_workers) > 20
+    assert runs == [0] * len(of_workers)
+
+
+def test_a_reference_takes_no_more_runs_for_more_variables(cases: Cases, runs: list[int]) -> None:
+    case, n_steps = cases.of("digits-cnn", "adam"), 2
+    topology = case.topology((1, 1))
+    run_references(case.step, case.initial, topology, case.batches[:n_steps], [PLAIN])
+    of_a_step = 2 * len(["random state", "forward and backward", "random state after"]) + len(["update"])
+    assert len(runs) == len(["load", "read"]) + n_steps * of_a_step + len(["read"])

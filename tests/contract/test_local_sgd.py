@@ -97,7 +97,7 @@ def averaged_by_hand(case, replicas, names, period, n_steps):
             if step % period == 0:
                 for name, session in itertools.product(names, cluster.sessions):
                     for copy in [copy for copy in session.read() if copy[0] == name]:
-                        session.assign(copy, weighted(case, values, name, replicas))
+                        session.assign({copy: weighted(case, values, name, replicas)})
         return cluster.read()
 
 
