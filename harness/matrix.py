@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.errors import UsageError
+from harness.experiment_size import require_few_combinations, require_few_repeats
 from harness.links import Limits, WorkerLinks, limits_of, other_keys
 from harness.refs import Scalar, StrategyRef, WorkloadRef
 from harness.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
@@ -122,8 +123,10 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     Returns:
         Cases by workload, then shape, then strategy as listed.
     Raises:
-        UsageError: when the filters leave nothing, or one of them matches nothing.
+        UsageError: when the filters leave nothing, one of them matches nothing, or there is more than a
+            night can run.
     """
+    require_few_combinations(spec)
     cases: dict[str, Case] = {}
     for workload, shape, strategy in itertools.product(
         spec.workloads, _shapes(spec.cluster), spec.strategies
@@ -144,6 +147,7 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"
         )
+    require_few_repeats(spec, len(kept))
     return kept
 
 
@@ -206,8 +210,8 @@ def schedule(
     else:
         order = _first(_shuffled(cases, seed=seed, repeat=0), is_control)
         turns = [(repeat, case) for case in order for repeat in range(repeats)]
-    sites = list(dict.fromkeys(case.site for case in cases))
-    turns.sort(key=lambda turn: sites.index(turn[1].site))
+    places = {site: place for place, site in enumerate(dict.fromkeys(case.site for case in cases))}
+    turns.sort(key=lambda turn: places[turn[1].site])
     return tuple(Slot(order=order, repeat=repeat, case=case) for order, (repeat, case) in enumerate(turns))
 
 

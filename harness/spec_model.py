@@ -109,6 +109,8 @@ def _topology(value: object) -> object:
 _Sweep: TypeAlias = Annotated[
     list[_T], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_each_once)
 ]
+# Each filter is held against every case.
+_MAX_FILTERS = 1_000
 # What is counted is also listed: a slip of the keyboard must not take all memory.
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=10**6)]
 _Index: TypeAlias = Annotated[int, Field(ge=0)]
@@ -189,11 +191,14 @@ class FilterSection(_Section):
     memory_per_worker: _Memory | None = None
 
 
+_Filters: TypeAlias = Annotated[list[FilterSection], Field(max_length=_MAX_FILTERS)]
+
+
 class MatrixSection(_Section):
     """`matrix`: which of all combinations are run."""
 
-    include: list[FilterSection] = []
-    exclude: list[FilterSection] = []
+    include: _Filters = []
+    exclude: _Filters = []
 
 
 class CompareSection(_Section):
@@ -280,9 +285,8 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
 
 
 def _rule(message: str) -> str:
-    return re.sub(r"^(Input|List|String|Value) should", "must", message).removesuffix(
-        " after validation, not 0"
-    )
+    rule = re.sub(r"^(Input|List|String|Value) should", "must", message)
+    return re.sub(r" after validation, not \d+$", "", rule)
 
 
 def _path(location: tuple[int | str, ...], document: object) -> str:

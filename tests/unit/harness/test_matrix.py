@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import experiment_size
 from harness.errors import UsageError
 from harness.matrix import Case, expand, global_batch, schedule
 from harness.resolve import resolve
@@ -122,6 +123,61 @@ def test_a_filter_matches_by_a_part_of_the_parameters() -> None:
 def test_filters_that_say_nothing_are_errors(matrix: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         _cases(matrix=matrix)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"cluster": {"workers": list(range(1, 3001)), "cores_per_worker": list(range(1, 3001))}},
+            r"matrix: must combine to at most 10,000 cases, got 4 strategies x 3,000 cluster\.workers x 3,000 "
+            r"cluster\.cores_per_worker = 36,000,000; shorten these lists",
+        ),
+        (
+            {
+                "workloads": [f"wide-mlp:size={n}" for n in range(101)],
+                "strategies": [f"ps:n={n}" for n in range(100)],
+                "matrix": {"include": [{"workload": "wide-mlp:size=1"}]},
+            },
+            "matrix: must combine to at most 10,000 cases, got 101 workloads x 100 strategies = 10,100; ",
+        ),
+        (
+            {"cluster": {"workers": [2, 3]}, "measure": {"repeats": 2_000}},
+            r"measure\.repeats: must come to at most 10,000 in all, got 2,000 measure\.repeats x 7 cases = "
+            "14,000; lower the repeats",
+        ),
+    ],
+)
+def test_more_than_a_night_can_run_is_refused_with_its_counts(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        _cases(**changes)
+
+
+def test_every_swept_field_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    swept = {
+        "provider": ["local", "docker"],
+        "workers": [1, 2, 3],
+        "replicas_per_worker": [1, 2, 3, 4],
+        "device": ["cpu", "gpu"],
+        "cores_per_worker": [1, 2, 3],
+        "memory_per_worker": ["1GiB", "2GiB"],
+        "image": [None, "mine"],
+    }
+    monkeypatch.setattr(experiment_size, "MAX_REPEATS", 2 * 3 * 4 * 2 * 3 * 2 * 2)
+    measure = {"repeats": 1}
+    assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == experiment_size.MAX_REPEATS
+    for field, values in swept.items():
+        less = {name: [given[0]] for name, given in swept.items() if name != field}
+        monkeypatch.setattr(experiment_size, "MAX_REPEATS", len(values) - 1)
+        with pytest.raises(UsageError, match=rf"got {len(values)} cluster\.{field} = {len(values)}; "):
+            _cases(strategies=["ps"], cluster=less | {field: values}, measure=measure)
+
+
+def test_as_much_as_a_night_can_run_is_taken() -> None:
+    cluster = {"workers": list(range(1, 101)), "cores_per_worker": list(range(1, 101))}
+    matrix = {"include": [{"workers": 7}, {"workers": 8, "cores_per_worker": 1}]}
+    cases = _cases(strategies=["ps"], cluster=cluster, matrix=matrix, measure={"repeats": 99})
+    assert len(cases) == 101
 
 
 @pytest.mark.parametrize(

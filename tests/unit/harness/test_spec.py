@@ -354,6 +354,10 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             "compare.baseline: must be one of the strategies (single, ps), got 'pss'",
         ),
         ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
+        (
+            {"matrix": {"exclude": [{"workers": 2}] * 1001}},
+            "matrix.exclude: must have at most 1000 items, got [{'workers': 2}, ",
+        ),
         ({"name": ""}, "name: must have at least 1 character, got ''"),
         ({"measure": {"trace": "all"}}, "measure.trace: must be a valid boolean, got 'all' (str)"),
         ({"checkpoint": {"load": "a"}}, "checkpoint.load: unknown key, "),
