@@ -26,8 +26,8 @@ def require_few_combinations(spec: ExperimentSpec) -> None:
     if n_combinations > MAX_REPEATS:
         product = " x ".join(f"{n:,} {field}" for field, n in counts.items() if n > 1)
         raise UsageError(
-            f"must combine to at most {MAX_REPEATS:,} cases, got {product} = {n_combinations:,}; shorten these "
-            "lists, or split them into several experiments",
+            f"must combine to at most {MAX_REPEATS:,} cases, got {product} = {n_combinations:,}; shorten "
+            "these lists, or split them into several experiments",
             field="matrix",
         )
 
@@ -44,7 +44,8 @@ def require_few_repeats(spec: ExperimentSpec, n_cases: int) -> None:
     if n_repeats > MAX_REPEATS:
         raise UsageError(
             f"must come to at most {MAX_REPEATS:,} in all, got {spec.measure.repeats:,} measure.repeats x "
-            f"{n_cases:,} cases = {n_repeats:,}; lower the repeats, or split the cases into several experiments",
+            f"{n_cases:,} cases = {n_repeats:,}; lower the repeats, or split the cases into several "
+            "experiments",
             field="measure.repeats",
         )
 

@@ -130,8 +130,7 @@ def test_filters_that_say_nothing_are_errors(matrix: dict[str, Any], expected: s
     [
         (
             {"cluster": {"workers": list(range(1, 3001)), "cores_per_worker": list(range(1, 3001))}},
-            r"matrix: must combine to at most 10,000 cases, got 4 strategies x 3,000 cluster\.workers x 3,000 "
-            r"cluster\.cores_per_worker = 36,000,000; shorten these lists",
+            r"matrix: .* 4 strategies x 3,000 cluster\.workers x 3,000 cluster\.cores_per_worker = 36,000,000",
         ),
         (
             {
@@ -143,8 +142,7 @@ def test_filters_that_say_nothing_are_errors(matrix: dict[str, Any], expected: s
         ),
         (
             {"cluster": {"workers": [2, 3]}, "measure": {"repeats": 2_000}},
-            r"measure\.repeats: must come to at most 10,000 in all, got 2,000 measure\.repeats x 7 cases = "
-            "14,000; lower the repeats",
+            r"measure\.repeats: .* at most 10,000 in all, got 2,000 measure\.repeats x 7 cases = 14,000;",
         ),
     ],
 )
