@@ -45,6 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--all-cases", action="store_true", help="run the whole contract matrix, not the chosen cases alone"
     )
+    group.addoption(
+        "--endings",
+        type=int,
+        metavar="N",
+        default=40,
+        help="of soak: kill, and interrupt, a run N times each",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,6 +17,40 @@ def of_process(pid: int, name: str) -> bytes:
         return b""
 
 
+def link_of_process(pid: int, name: str) -> str:
+    """Where a link of a process leads, such as `ns/net`; empty of one that has ended, or is another's."""
+    try:
+        return str(Path(f"/proc/{pid}/{name}").readlink())
+    except OSError:
+        return ""
+
+
 def program(pid: int) -> str:
     """Name of the file that a process runs."""
     return Path(of_process(pid, "cmdline").split(b"\0")[0].decode(errors="replace")).name
+
+
+def status(pid: int) -> list[str]:
+    """Fields of `stat` from the process's state on; none of one that has ended."""
+    return of_process(pid, "stat").decode().rpartition(")")[2].split()
+
+
+def parent(pid: int) -> int:
+    """Its parent; 0 of one that has none, or has ended."""
+    fields = status(pid)
+    return int(fields[1]) if fields else 0
+
+
+def session(pid: int) -> int:
+    """Its session; 0 of one that has ended."""
+    fields = status(pid)
+    return int(fields[3]) if fields else 0
+
+
+def descendants(root: int) -> set[int]:
+    """Children of a process, theirs, and so on, as far as none between them has ended."""
+    parents = {pid: parent(pid) for pid in process_ids()}
+    found = {root}
+    while more := {pid for pid, above in parents.items() if above in found} - found:
+        found |= more
+    return found - {root}

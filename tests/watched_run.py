@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from processes import of_process, process_ids
+from processes import of_process, parent, process_ids, session, status
 from waiting import eventually
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
@@ -36,17 +36,18 @@ class WatchedRun:
         return next((owner.parent for owner in self.temporary.glob("stratbench-*/owner.json")), None)
 
     def processes(self) -> tuple[int, ...]:
-        """What runs in its name."""
+        """What runs in its name, or in its session beside itself: a process may overwrite its variables."""
         return tuple(
             pid
             for pid in process_ids()
             if f"{RUN_FOLDER_VARIABLE}={self.temporary}/".encode() in of_process(pid, "environ")
+            or (pid != self.process.pid and session(pid) == self.process.pid)
         )
 
     def workers(self, *, least_cpu_s: float = 0.0) -> list[int]:
         """Worker processes of the case that runs now, if all have worked as long as that."""
         zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in of_process(pid, "cmdline")}
-        workers = [pid for pid in zygotes if _parent(pid) in zygotes]
+        workers = [pid for pid in zygotes if parent(pid) in zygotes]
         return workers if all(_cpu_s(pid) >= least_cpu_s for pid in workers) else []
 
     def finish(self, timeout_s: float = 600.0) -> tuple[int, str, str]:
@@ -108,15 +109,6 @@ def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} in a record")
 
 
-def _stat(pid: int) -> list[str]:
-    return of_process(pid, "stat").decode().rpartition(")")[2].split()
-
-
-def _parent(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else 0
-
-
 def _cpu_s(pid: int) -> float:
-    fields = _stat(pid)
+    fields = status(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0

@@ -16,18 +16,27 @@ class Owner:
         started: clock ticks from the machine's start to the process's; with its id it is unique until
             the next boot.
         pid_namespace: in which the id counts.
+        session: which it and what it starts belong to, None where an earlier version has not said; no number
+            is given to another session while one process of it is left.
     """
 
     pid: int
     started: int | None
     boot: str
     pid_namespace: str
+    session: int | None = None
 
     @staticmethod
     def this_process() -> "Owner":
         """The process that asks."""
         pid = os.getpid()
-        return Owner(pid=pid, started=start_time(pid), boot=boot_id(), pid_namespace=_pid_namespace())
+        return Owner(
+            pid=pid,
+            started=start_time(pid),
+            boot=boot_id(),
+            pid_namespace=_pid_namespace(),
+            session=os.getsid(0),
+        )
 
     @staticmethod
     def of_text(text: str) -> "Owner":
@@ -39,7 +48,7 @@ class Owner:
         try:
             return Owner(**json.loads(text))
         except TypeError as error:
-            raise ValueError(f"an owner must be an object of its four fields, got {text[:80]!r}") from error
+            raise ValueError(f"an owner must be an object of its five fields, got {text[:80]!r}") from error
 
     def to_text(self) -> str:
         """Write it as JSON, for a file or a label."""

@@ -77,7 +77,6 @@ class Porter:
     def settle(self, folders: Sequence[str]) -> None:
         """Make the run's folder, and folders below it."""
         reap(self._folder.parent)
-        self._folder.mkdir(mode=0o700)
         self._stack.enter_context(owned(self._folder))
         self.make(folders)
 

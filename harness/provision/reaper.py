@@ -1,13 +1,16 @@
 """Temporary folders of runs, and the removal of what dead runs have left in them and running.
 
 Each folder has a guard, `python -m harness.provision.reaper FOLDER`: when its driver ends, however it ends,
-the guard kills what still runs in the folder's name and removes it. Ray's own ties leave agents behind that
-were just starting when the driver was killed.
+the guard kills what still runs in the folder's name and removes it. Ray leaves its agents behind, which have
+overwritten the variables by which other processes are found.
 """
 
+import errno
 import os
+import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,7 @@ _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
+_SESSION = 3  # of the fields of `_stat`
 
 
 @contextmanager
@@ -40,19 +44,22 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
     parent = base or _short_temporary_directory()
     with ExitStack() as stack:
         with _interruptions_wait():
-            folder = stack.enter_context(owned(Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))))
+            folder = stack.enter_context(owned(parent / f"{PREFIX}{secrets.token_hex(4)}"))
         yield folder
 
 
 @contextmanager
 def owned(folder: Path) -> Iterator[Path]:
-    """Own a private folder that was just made; then end what still runs in its name and remove it.
+    """Make and own a private folder; then end what still runs in its name and remove it.
 
     Args:
-        folder: its name begins with `PREFIX`, by which `reap` finds it.
+        folder: nobody's yet; its name begins with `PREFIX`, by which `reap` finds it.
     """
-    guard = _start_guard(folder)
+    if folder.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    guard = _start_guard(folder)  # before there is anything that a killed driver could leave
     try:
+        folder.mkdir(mode=0o700)
         (folder / _OWNER).write_text(Owner.this_process().to_text())
         yield folder
     finally:
@@ -76,7 +83,7 @@ def reap(base: Path | None = None) -> tuple[Path, ...]:
 
 
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
-    """Kill every process that carries the folder in its environment; return the ids of those found."""
+    """Kill every process that was started in the name of a run folder; return the ids of those found."""
     found = processes_of(folder)
     for pid in found:
         _kill(pid)
@@ -89,19 +96,42 @@ def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
 
 
 def processes_of(folder: Path) -> tuple[int, ...]:
-    """Find the processes, other than this one, that were started in the name of a run folder."""
+    """Find the processes started in the name of a run folder, but neither this one nor its owner."""
     wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
+    owner = _owner_of(folder)
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            environment = _environment(entry)
+            if wanted in _environment(entry).split(b"\0") or (
+                owner is not None and _works_for(entry, owner, folder)
+            ):
+                found.append(int(entry.name))
         except OSError:
             continue  # ended meanwhile, or somebody else's
-        if wanted in environment.split(b"\0"):
-            found.append(int(entry.name))
     return tuple(found)
+
+
+def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
+    """Whether a process belongs to the owner's session and has a file of the folder open to write to it.
+
+    Both are the kernel's to say, while a process that sets its title, as Ray's agents do, overwrites its
+    variables. Somebody who only reads there, or does so from another terminal, is left alone.
+    """
+    if int(process.name) == owner.pid or _stat(process)[_SESSION] != str(owner.session):
+        return False
+    below = f"{folder.resolve()}/"
+    return any(_writes_below(each, below) for each in (process / "fd").iterdir())
+
+
+def _writes_below(descriptor: Path, below: str) -> bool:
+    try:
+        return bool(descriptor.lstat().st_mode & stat.S_IWUSR) and str(descriptor.readlink()).startswith(
+            below
+        )
+    except OSError:
+        return False  # closed meanwhile
 
 
 def _environment(process: Path) -> bytes:
@@ -115,9 +145,14 @@ def _environment(process: Path) -> bytes:
 
 def _is_beginning(process: Path) -> bool:
     """Whether a process has its variables still to come; the kernel's threads and the dead have no memory."""
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    fields = _stat(process)
     memory_bytes, environment_end = fields[20], fields[48]
     return memory_bytes != "0" and environment_end == "0"
+
+
+def _stat(process: Path) -> list[str]:
+    """What the kernel says of a process, from its state on."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -155,11 +190,17 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_dead(folder: Path) -> bool:
+def _owner_of(folder: Path) -> Owner | None:
+    """Who made a folder; None where it is gone, or nobody has said."""
     try:
-        return Owner.of_text((folder / _OWNER).read_text()).is_dead()
+        return Owner.of_text((folder / _OWNER).read_text())
     except (OSError, ValueError):
-        return _is_abandoned(folder)
+        return None
+
+
+def _is_dead(folder: Path) -> bool:
+    owner = _owner_of(folder)
+    return _is_abandoned(folder) if owner is None else owner.is_dead()
 
 
 def _is_abandoned(folder: Path) -> bool:

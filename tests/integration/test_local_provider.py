@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import of_process, program
+from processes import descendants, of_process, process_ids, program, session
 from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
@@ -190,6 +190,7 @@ class TestFailures:
         assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
 
 
+AGENTS = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 DRIVER = """
     import sys
     from pathlib import Path
@@ -201,6 +202,17 @@ DRIVER = """
         with cluster.open_session(2, [logs / f"worker-{k}.log" for k in range(2)]) as processes:
             processes.call("probe_jobs:wait_for_ever", [(), ()], timeout_s=600)
 """
+
+
+def halt_agents(driver: int) -> None:
+    """Wait until Ray's agents have overwritten their variables, and keep them from noticing an end."""
+
+    def agents() -> dict[str, int]:
+        return {program(pid): pid for pid in descendants(driver) if program(pid) in AGENTS}
+
+    eventually(lambda: agents().keys() == AGENTS, LONG_S, "Ray's agents set their titles")
+    for pid in agents().values():
+        os.kill(pid, signal.SIGSTOP)
 
 
 def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
@@ -224,7 +236,13 @@ class TestDeadDriver:
     @pytest.fixture
     def driver(self, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
         temporary = Path(tempfile.mkdtemp(prefix="sb", dir="/tmp"))  # sockets need a short name
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(temporary), "HOME": str(tmp_path)}
+        # Few enough that Ray's agents, when they set their titles, overwrite all of them.
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(HERE),
+            "TMPDIR": str(temporary),
+            "HOME": str(tmp_path),
+        }
         with (tmp_path / "output").open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path / "logs")],
@@ -242,6 +260,9 @@ class TestDeadDriver:
         finally:
             process.kill()
             process.wait()
+            for pid in process_ids():
+                if session(pid) == process.pid:
+                    os.kill(pid, signal.SIGKILL)
             eventually(lambda: not any(temporary.iterdir()), LONG_S, "the folder is removed")
             temporary.rmdir()
 
@@ -249,19 +270,24 @@ class TestDeadDriver:
         self, driver: tuple["subprocess.Popen[bytes]", Path]
     ) -> None:
         process, folder = driver
-        assert processes_of(folder)
+        halt_agents(process.pid)
+        started = {pid: start_time(pid) for pid in descendants(process.pid)}
+        assert started.keys() >= set(processes_of(folder))
         process.kill()
         process.wait()
-        eventually(lambda: not processes_of(folder), 30.0, "every process ends")
+        for pid, start in started.items():
+            eventually(lambda pid=pid, start=start: start_time(pid) != start, 30.0, f"{pid} ends")
         eventually(lambda: not folder.exists(), 30.0, "the folder is removed")
 
     def test_ctrl_c_ends_everything_quickly_and_quietly(
         self, driver: tuple["subprocess.Popen[bytes]", Path], tmp_path: Path
     ) -> None:
         process, folder = driver
+        halt_agents(process.pid)
+        started = {pid: start_time(pid) for pid in descendants(process.pid)}
         os.killpg(process.pid, signal.SIGINT)
         process.wait(timeout=60.0)
-        assert processes_of(folder) == ()
+        assert [pid for pid, start in started.items() if start_time(pid) == start] == []
         assert not folder.exists()
         output = (tmp_path / "output").read_text()
         assert output.count("Traceback") == 1, output

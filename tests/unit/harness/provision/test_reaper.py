@@ -3,9 +3,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from waiting import eventually
@@ -15,6 +15,7 @@ from harness.provision.reaper import (
     RUN_FOLDER_VARIABLE,
     _environment,
     end_processes,
+    owned,
     processes_of,
     reap,
     run_folder,
@@ -25,6 +26,23 @@ WAIT_S = 60.0
 
 def sleeper(folder: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["sleep", "3600"], env={**os.environ, RUN_FOLDER_VARIABLE: str(folder)})
+
+
+@contextmanager
+def writer(folder: Path, mode: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of a session of its own that has the run's log open and no variables at all.
+
+    What Ray's agents leave of theirs, once they have set their titles, is no more.
+    """
+    with (folder / "ray.log").open(mode) as log:
+        process = subprocess.Popen(
+            ["/bin/sleep", "3600"], env={}, stdin=log, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def dead_folder(base: Path, **changes: object) -> Path:
@@ -60,17 +78,57 @@ def test_a_dead_runs_folder_and_processes_are_removed_and_others_are_not(tmp_pat
         unrelated.wait()
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_of_session", "is_ended"),
+    [
+        pytest.param("wb", True, True, id="writes in the owner's session"),
+        pytest.param("rb", True, False, id="reads in the owner's session"),
+        pytest.param("wb", False, False, id="writes in another session"),
+    ],
+)
+def test_who_has_lost_its_variables_is_found_by_session_and_open_files(
+    tmp_path: Path, mode: str, is_of_session: bool, is_ended: bool
+) -> None:
+    folder = dead_folder(tmp_path)
+    (folder / "ray.log").touch()
+    with writer(folder, mode) as process:
+        own = os.getsid(process.pid if is_of_session else 0)
+        owner = json.loads((folder / "owner.json").read_text())
+        (folder / "owner.json").write_text(json.dumps(owner | {"session": own}))
+        assert reap(tmp_path) == (folder,)
+        if is_ended:
+            assert process.wait(WAIT_S) == -9
+        assert (process.poll() is None) is not is_ended
+
+
+def test_the_owner_is_never_ended_for_its_own_files(tmp_path: Path) -> None:
+    folder = dead_folder(tmp_path)
+    (folder / "ray.log").touch()
+    with writer(folder, "wb") as process:
+        owner = json.loads((folder / "owner.json").read_text())
+        changes = {"session": os.getsid(process.pid), "pid": process.pid}
+        (folder / "owner.json").write_text(json.dumps(owner | changes))
+        assert processes_of(folder) == ()
+
+
+def test_a_folder_that_is_there_is_owned_by_nobody_else(tmp_path: Path) -> None:
+    folder = tmp_path / "stratbench-theirs"
+    folder.mkdir()
+    with pytest.raises(FileExistsError), owned(folder):
+        pass
+    assert folder.exists()
+
+
 def test_an_interruption_while_a_folder_is_made_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = tempfile.mkdtemp
+    make = Path.mkdir
 
-    def interrupted(**options: Any) -> str:
-        made = make(**options)
+    def interrupted(folder: Path, mode: int) -> None:
+        make(folder, mode)
         signal.raise_signal(signal.SIGINT)
-        return made
 
-    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    monkeypatch.setattr(Path, "mkdir", interrupted)
     with pytest.raises(KeyboardInterrupt), run_folder(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
