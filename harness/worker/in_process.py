@@ -136,10 +136,12 @@ class InProcessCluster:
         return [future.result() for future in futures]
 
     def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
-        return [
-            WorkerSession(p, server.target, self._initial, ring, with_results=self._with_results)
-            for p, server, ring in zip(programs, self._servers, self._rings(programs), strict=True)
-        ]
+        def opened(program: Program, server: tf.distribute.Server, ring: Ring | None) -> WorkerSession:
+            return WorkerSession(
+                program, server.target, self._initial, ring, with_results=self._with_results
+            )
+
+        return list(self._threads.map(opened, programs, self._servers, self._rings(programs)))
 
     def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
         if not any(p.transfers for p in programs):

@@ -125,6 +125,7 @@ class _Reference:
                 build_program(replace(step, graph=graph), alone, 0, nodes_before=len(graph.nodes)),
                 "",
                 initial,
+                stepping=False,
             )
             for key, graph in distinct.items()
         }

@@ -64,6 +64,7 @@ class WorkerSession:
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
         with_results: fetch results in every step.
+        stepping: prepare steps, which takes as long as a few; without them there is `run`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class WorkerSession:
         transport: Transport | None = None,
         *,
         with_results: bool = False,
+        stepping: bool = True,
     ) -> None:
         self.program = program
         self.results: Sequence[Array] = ()
@@ -95,10 +97,7 @@ class WorkerSession:
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
         self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
-        # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
-        results = [ref(each.tensor) for each in program.results] if with_results else []
-        step = self._session._make_callable_from_options(_step_options(program, results))  # noqa: SLF001
-        self._step = self._keeping_results(step, len(results)) if results else step
+        self._step = self._prepared(with_results=with_results) if stepping else _no_step
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
@@ -167,6 +166,14 @@ class WorkerSession:
         if self.updates is None and self.pace is None:
             return self._step(*feeds)
         return self._step_beside_updates(feeds)
+
+    def _prepared(self, *, with_results: bool) -> _Step:
+        results = [ref(each.tensor) for each in self.program.results] if with_results else []
+        # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
+        step: _Step = self._session._make_callable_from_options(  # noqa: SLF001
+            _step_options(self.program, results)
+        )
+        return self._keeping_results(step, len(results)) if results else step
 
     def _keeping_results(self, step: _Step, n_results: int) -> _Step:
         def keeping(*feeds: Array) -> Sequence[Array]:
@@ -264,6 +271,10 @@ class WorkerSession:
             self._beside.end()
         if self.updates is not None:
             self.updates.join()
+
+
+def _no_step(*feeds: Array) -> Sequence[Array]:
+    raise AssertionError("a session that prepared no steps makes none")
 
 
 def _session_config(program: Program) -> tf.compat.v1.ConfigProto:

@@ -131,7 +131,7 @@ def _brought(
         graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)
         crossing = replace(step, graph=graph, regions=(), shared_update=(), state_targets=(), effects=())
         program = build_program(crossing, topology, task, nodes_before=0, alone=True)
-        session = WorkerSession(program, "", initial)
+        session = WorkerSession(program, "", initial, stepping=False)
         session.load()
         session.setup()
         fetches = [(b, c) for b in step.boundaries for c in b.contributions]
