@@ -25,14 +25,12 @@ class Mark:
         handle: the variable's resource handle, by identity.
         values: identity node of the dense gradient, or of a sparse one's rows.
         indices: identity node of the row ids, None when dense.
-        rows: rows of a sparse gradient where the trace knows them.
     """
 
     call: int
     handle: tf.Tensor
     values: str
     indices: str | None = None
-    rows: int | None = None
 
     def named(self, variable: str) -> TracedGradient:
         """The mark with its variable's name in place of the handle."""
@@ -146,9 +144,16 @@ class BoundaryRecorder:
                 return dense
             values = tf.identity(gradient.values, name=f"{slug}/values")
             indices = tf.identity(gradient.indices, name=f"{slug}/indices")
-            rows = indices.shape[0] if indices.shape.rank == 1 else None
-            self.marks.append(Mark(call, handle, values.op.name, indices.op.name, rows))
-            return merge_duplicates(values, indices, gradient.dense_shape, name=f"{slug}/merged")
+            self.marks.append(Mark(call, handle, values.op.name, indices.op.name))
+            return merge_duplicates(values, indices, _dense_shape(source, gradient), name=f"{slug}/merged")
+
+
+def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:
+    """The shape that a sparse gradient tells, which updates must not have to take from forward."""
+    shape = gradient.dense_shape
+    if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
+        return shape
+    return tf.constant(known.as_list(), shape.dtype)
 
 
 def _owners_of_apply() -> Iterator[type]:

@@ -12,8 +12,9 @@ from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import TrainGraph
-from strategies.tf_bridge.traced_step import Told, told_by
-from strategies.tf_bridge.tracing import AnyVariable, Body, CapturableStep, Trace, body_of, trace, trace_sized
+from strategies.tf_bridge.sparse_rows import rows_per_example
+from strategies.tf_bridge.traced_step import told_by
+from strategies.tf_bridge.tracing import AnyVariable, CapturableStep, body_of, trace
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -63,7 +64,7 @@ def capture(
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=told.initial,
-        rows_per_example=_rows_per_example(body, element_spec, traced, told),
+        rows_per_example=rows_per_example(told.step),
     )
 
 
@@ -88,22 +89,3 @@ def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
     if not not_fetched:
         return ()
     return (f"not fetched, for it is no dense tensor: {', '.join(not_fetched)}; return a tensor of it",)
-
-
-def _rows_per_example(body: Body, element_spec: object, traced: Trace, told: Told) -> dict[str, float]:
-    """Variable → rows of its sparse gradient for a batch of one, from a second trace with static shapes."""
-    if all(mark.indices is None for mark in traced.recorder.marks):
-        return {}
-    try:
-        marks = trace_sized(body, element_spec, 1).recorder.marks
-    except CaptureError:
-        return {}  # a model that refuses a batch of one has no such number
-    rows: dict[str, float] = {}
-    unknown: set[str] = set()
-    for mark in marks:
-        name = told.names[id(mark.handle)]
-        if mark.rows is None:
-            unknown.add(name)
-        elif mark.indices is not None:
-            rows[name] = rows.get(name, 0.0) + mark.rows
-    return {name: n for name, n in rows.items() if name not in unknown}

@@ -24,15 +24,10 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A traced step, and the initial value of every variable by name.
-
-    Attributes:
-        names: id of a variable's handle → its name.
-    """
+    """A traced step, and the initial value of every variable by name."""
 
     step: TracedStep
     initial: Mapping[str, Array]
-    names: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +77,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     )
     initial = {name: v.numpy() for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
-    return Told(step=step, initial=initial, names=names)
+    return Told(step=step, initial=initial)
 
 
 def _named(declared: Sequence[AnyVariable], used: Sequence[tf.Variable]) -> dict[str, tf.Variable]:

@@ -1,5 +1,7 @@
 """Update regions: what belongs to one, in which order it runs, and sparse gradients in it."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -196,3 +198,39 @@ def test_sparse_gradients_are_merged_and_kept_sparse(tmp_path, optimizer, option
     assert summarise(captured.step, "ids", {}).sparse_duplicates == "merged"
     assert captured.rows_per_example == {sparse[0].variable: 8.0 if options.get("shared") else 4.0}
     assert_equivalent(captured, tmp_path, id_batches())
+
+
+def counted(step):
+    """The step, and how often its loss was traced so far."""
+    traced = []
+
+    def loss(batch):
+        traced.append(batch)
+        return step.loss(batch)
+
+    return replace(step, loss=loss), traced
+
+
+@pytest.mark.parametrize("replica_batch", [None, 5])
+def test_a_step_with_sparse_gradients_is_traced_once(replica_batch):
+    step, traced = counted(looking_up(optimizers.Adam(0.01)))
+    captured = capture(step, IDS, replica_batch=replica_batch)
+    assert len(traced) == 1
+    assert list(captured.rows_per_example.values()) == [4.0]
+
+
+def test_rows_of_a_lookup_in_a_function_are_told():
+    step = looking_up(optimizers.Adam(0.01))
+    captured = capture(replace(step, loss=tf.function(step.loss)), IDS)
+    assert list(captured.rows_per_example.values()) == [4.0]
+
+
+def test_rows_that_no_shape_tells_are_not_told():
+    table = tf.Variable(np.ones((7, 2), "float32"), name="table")
+
+    def loss(batch):
+        return tf.reduce_mean(tf.gather(table, tf.boolean_mask(batch[0], batch[0] > 2)))
+
+    captured = capture(Step(loss, [table], optimizers.SGD(0.1)), IDS)
+    assert captured.step.gradients()[0].indices is not None
+    assert captured.rows_per_example == {}
