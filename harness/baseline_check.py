@@ -48,11 +48,10 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
     origin = Origin(case=opened.case, seed=SEED)
     logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
     workers = SoloWorkers(folder=opened.folder)
-    with ready_processes(workers, origin, opened.capture, opened.plan, opened.batches, logs) as (
-        processes,
-        programs,
-    ):
-        checked = check(processes, reference)
+    with ready_processes(
+        workers, origin, opened.capture, opened.plan, opened.batches, logs, opened.timeouts
+    ) as (processes, programs):
+        checked = check(processes, reference, opened.timeouts)
     answer = verdict_document(checked.verdict, checked.losses, reference.losses)
     if opened.plan.strategy_class != "exact":
         # What differs by what it is has no verdict.

@@ -9,6 +9,7 @@ from harness.checkpoints import Restored
 from harness.chosen import choose
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case, global_batch
+from harness.measure.patience import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.reference import Reference
 from harness.worker.study import CapturedWorkload
@@ -19,7 +20,6 @@ from strategies.plan import Plan, StepSummary
 from strategies.topology import Topology
 
 STUDY = "harness.worker.study"
-CAPTURE_S = 300.0
 
 Value = TypeVar("Value")
 
@@ -60,6 +60,7 @@ class Captures:
         n_batches: how many different batches a case can use. n_least: how many it must have.
         restore: checkpoint that captures begin with.
         seen: where jobs see a path of this process's.
+        timeouts: for what is made.
     """
 
     def __init__(
@@ -72,8 +73,10 @@ class Captures:
         n_least: int,
         restore: Path | None = None,
         seen: Callable[[Path], Path] = Path.absolute,
+        timeouts: Timeouts = USUAL,
     ) -> None:
         self._folder = folder
+        self._timeouts = timeouts
         self._seen = seen
         self._restore = None if restore is None else restore.absolute()
         self._job = job
@@ -115,7 +118,8 @@ class Captures:
 
         def make() -> Reference:
             args = (str(capture.folder), str(batches), topology, n_steps)
-            made = self._job(f"{STUDY}:reference", args, timeout_s=CAPTURE_S, stage="check")
+            limits = self._timeouts.for_model(capture.summary, topology.n_replicas)
+            made = self._job(f"{STUDY}:reference", args, timeout_s=limits.study_s, stage="check")
             assert isinstance(made, Reference)
             return made
 
@@ -126,7 +130,7 @@ class Captures:
         facts = self._job(
             f"{STUDY}:capture",
             (case, self._seed, str(folder), _n_shards(case)),
-            timeout_s=CAPTURE_S,
+            timeout_s=self._timeouts.capture_s,
             stage="capture",
         )
         assert isinstance(facts, CapturedWorkload)
@@ -136,14 +140,14 @@ class Captures:
         if self._restore is None:
             return None
         args = (str(folder), str(self._seen(self._restore)))
-        step = self._job(f"{STUDY}:restore", args, timeout_s=CAPTURE_S, stage="restore")
+        step = self._job(f"{STUDY}:restore", args, timeout_s=self._timeouts.capture_s, stage="restore")
         assert step is None or isinstance(step, int)
         return Restored(path=self._restore, step=step)
 
     def _lay_batches(self, case: Case) -> Path:
         folder = self._folder / f"batches-{self._batches.n_made}"
         args = (case, self._seed, str(folder), self._n_batches, self._n_least)
-        self._job(f"{STUDY}:lay_batches", args, timeout_s=CAPTURE_S, stage="capture")
+        self._job(f"{STUDY}:lay_batches", args, timeout_s=self._timeouts.capture_s, stage="capture")
         return folder
 
 

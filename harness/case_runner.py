@@ -14,7 +14,7 @@ from harness.equivalence import Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.link import measured_links
-from harness.measure.patience import patience_s
+from harness.measure.patience import USUAL, Timeouts
 from harness.measure.tracer import Traced, traced
 from harness.measure.windows import WarmUp
 from harness.provision.base import Cluster, Forks, ProcessSet
@@ -31,7 +31,6 @@ BASELINE = "harness.worker.baseline"
 COORDINATED = "harness.worker.coordinated"
 STUDY = "harness.worker.study"
 CHECK_STEPS = 4
-SETUP_S = 120.0
 _COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
 
@@ -86,6 +85,7 @@ def run_case(
     repeat: int,
     checkpoint: Path | None = None,
     trace: bool = False,
+    timeouts: Timeouts = USUAL,
 ) -> CaseRun:
     """Run a plan on the first workers of a cluster.
 
@@ -97,12 +97,14 @@ def run_case(
         repeat: number to note with the check.
         checkpoint: folder for the state after the last step; None saves none.
         trace: make another step and trace it.
+        timeouts: for a model of no size.
     Raises:
         CaseError: it failed; nothing of it runs on.
     """
-    with ready_processes(cluster, origin, capture, plan, batches, logs) as (processes, opened):
+    limits = timeouts.for_model(capture.summary, max(plan.replicas_per_task))
+    with ready_processes(cluster, origin, capture, plan, batches, logs, limits) as (processes, opened):
         links = measured_links(processes, origin.case.links)
-        equivalence = None if reference is None else _checked(processes, reference, repeat)
+        equivalence = None if reference is None else _checked(processes, reference, repeat, limits)
         measurement = measure(
             processes,
             n_steps=n_steps,
@@ -110,16 +112,17 @@ def run_case(
             batch_size=plan.batch_size,
             period=period_of(plan.strategy_params),
             isolated=cluster.isolated,
+            timeouts=limits,
         )
-        held = variable_bytes(processes)
-        notes = _update_notes(processes, plan)
+        held = variable_bytes(processes, limits)
+        notes = _update_notes(processes, plan, limits)
         saved_step = None
         if checkpoint is not None:
             before = 0 if capture.restored is None else capture.restored.step or 0
             saved_step = before + measurement.warmup_steps + n_steps
-            checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step)
-        codec_s = _codec_s(processes, plan)
-        last = _traced(processes, origin.case, plan, measurement) if trace else None
+            checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step, limits)
+        codec_s = _codec_s(processes, plan, limits)
+        last = _traced(processes, origin.case, plan, measurement, limits) if trace else None
     if checkpoint is not None:
         checkpoints.require_saved(checkpoint)
     return CaseRun(
@@ -135,10 +138,11 @@ def run_case(
     )
 
 
-def _checked(processes: ProcessSet, reference: Reference, repeat: int) -> Equivalence:
+def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: Timeouts) -> Equivalence:
     """Compare the real workers' state with the reference's, and have them begin again."""
-    verdict = check(processes, reference).verdict
-    _each(processes, f"{JOBS}:load", [()] * len(processes.pids), stage="load")
+    verdict = check(processes, reference, timeouts).verdict
+    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
+    processes.call(f"{JOBS}:load", no_args, timeout_s=timeouts.setup_s, stage="load")
     return Equivalence(
         checked=True,
         equivalent=verdict.equivalent,
@@ -149,35 +153,41 @@ def _checked(processes: ProcessSet, reference: Reference, repeat: int) -> Equiva
     )
 
 
-def _traced(processes: ProcessSet, case: Case, plan: Plan, measured: Measurement) -> Traced:
+def _traced(
+    processes: ProcessSet, case: Case, plan: Plan, measured: Measurement, timeouts: Timeouts
+) -> Traced:
     if choose(case.strategy).strategy.runner != "graph":
         return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
     period = period_of(plan.strategy_params)
-    return traced(processes, measured, title=f"{case.workload_name} {case.strategy}", period=period)
+    title = f"{case.workload_name} {case.strategy}"
+    return traced(processes, measured, title=title, period=period, timeouts=timeouts)
 
 
-def variable_bytes(processes: ProcessSet) -> tuple[int, ...]:
+def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
     """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
     n_workers = len(processes.pids)
     held: dict[tuple[int, str], int] = {}
-    for told in _each(processes, f"{JOBS}:held_bytes", [()] * n_workers, stage="collect"):
+    job = f"{JOBS}:held_bytes"
+    for told in processes.call(job, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"):
         assert isinstance(told, Mapping)
         held |= told  # several workers know of what one serves
     return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
 
 
-def _codec_s(processes: ProcessSet, plan: Plan) -> float | None:
+def _codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
     if not any(node.compressor for node in plan.nodes):
         return None
     args = [(plan.model_dump_json(),)] * len(processes.pids)
-    spent_s = _each(processes, "harness.worker.codec_time:codec_seconds", args, stage="run")
+    job = "harness.worker.codec_time:codec_seconds"
+    spent_s = processes.call(job, args, timeout_s=timeouts.setup_s, stage="run")
     return max(seconds for seconds in spent_s if isinstance(seconds, float))
 
 
-def _update_notes(processes: ProcessSet, plan: Plan) -> tuple[str, ...]:
+def _update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
     if plan.strategy_class != "statistical":
         return ()
-    told = _each(processes, f"{JOBS}:update_notes", [()] * len(processes.pids), stage="collect")
+    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
+    told = processes.call(f"{JOBS}:update_notes", no_args, timeout_s=timeouts.setup_s, stage="collect")
     return tuple(str(note) for notes in told if isinstance(notes, tuple) for note in notes)
 
 
@@ -189,13 +199,22 @@ def n_waiting(plan: Plan) -> int:
 
 @contextmanager
 def ready_processes(
-    cluster: Forks, origin: Origin, capture: Capture, plan: Plan, batches: Path, logs: Sequence[Path]
+    cluster: Forks,
+    origin: Origin,
+    capture: Capture,
+    plan: Plan,
+    batches: Path,
+    logs: Sequence[Path],
+    timeouts: Timeouts,
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
     """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     document = plan.model_dump_json()
     runner = choose(origin.case.strategy).strategy.runner
-    server: dict[str, Any] = {"settings": (n_waiting(plan),) if runner == "graph" else (document,)}
+    server: dict[str, Any] = {
+        "settings": (n_waiting(plan),) if runner == "graph" else (document,),
+        "timeout_s": timeouts.server_s,
+    }
     before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
     job = f"{JOBS}:open_program"
     if runner == "baseline":
@@ -206,18 +225,20 @@ def ready_processes(
         job = f"{COORDINATED}:open_coordinated"
     with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
         if n_waiting(plan):
-            join_ring(processes, timeout_s=SETUP_S)
+            join_ring(processes, timeout_s=timeouts.setup_s)
         args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
-        answers = _each(processes, job, args, stage="transform")
-        yield processes, _loaded(processes, answers, batches)
+        answers = processes.call(job, args, timeout_s=timeouts.setup_s, stage="transform")
+        yield processes, _loaded(processes, answers, batches, timeouts)
 
 
-def _loaded(processes: ProcessSet, answers: Sequence[object], batches: Path) -> tuple[Opened, ...]:
+def _loaded(
+    processes: ProcessSet, answers: Sequence[object], batches: Path, timeouts: Timeouts
+) -> tuple[Opened, ...]:
     opened = tuple(answer for answer in answers if isinstance(answer, Opened))
     for job in ("load", "setup"):
-        _each(processes, f"{JOBS}:{job}", [()] * len(opened), stage="load")
+        processes.call(f"{JOBS}:{job}", [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
     shares: list[tuple[object, ...]] = [(str(batches), o.start, o.stop) for o in opened]
-    _each(processes, f"{STUDY}:stage_batches", shares, stage="load")
+    processes.call(f"{STUDY}:stage_batches", shares, timeout_s=timeouts.setup_s, stage="load")
     return opened
 
 
@@ -229,7 +250,7 @@ class CheckedSteps:
     losses: tuple[float, ...]
 
 
-def check(processes: ProcessSet, reference: Reference) -> CheckedSteps:
+def check(processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL) -> CheckedSteps:
     """Make the reference's steps on ready processes and compare all copies of all variables."""
     yardstick = reference.yardstick
     n_workers = len(processes.pids)
@@ -237,25 +258,13 @@ def check(processes: ProcessSet, reference: Reference) -> CheckedSteps:
     losses: list[float] = []
     for first in range(yardstick.n_steps):
         started_s = time.monotonic()
-        timeout_s = patience_s(1, known_s)
-        ran = _each(
-            processes, f"{JOBS}:run_steps", [(1, first)] * n_workers, stage="check", timeout_s=timeout_s
-        )
+        args: list[tuple[object, ...]] = [(1, first)] * n_workers
+        ran = processes.call(f"{JOBS}:run_steps", args, timeout_s=timeouts.steps_s(1, known_s), stage="check")
         known_s.append(time.monotonic() - started_s)
         losses.append(sum(float(r.times.losses[0] @ r.weights) for r in ran if isinstance(r, TimedSteps)))
     held: list[Held] = []
-    for values in _each(processes, f"{JOBS}:read_variables", [()] * n_workers, stage="check"):
+    read = f"{JOBS}:read_variables"
+    for values in processes.call(read, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"):
         assert isinstance(values, Mapping)
         held.append(values)
     return CheckedSteps(verdict=yardstick.judge(values_of(held)), losses=tuple(losses))
-
-
-def _each(
-    processes: ProcessSet,
-    function: str,
-    args: Sequence[tuple[object, ...]],
-    *,
-    stage: str,
-    timeout_s: float = SETUP_S,
-) -> list[object]:
-    return processes.call(function, args, timeout_s=timeout_s, stage=stage)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import CaseError, UsageError
+from harness.measure.patience import Timeouts
 from harness.provision.base import ProcessSet
 from strategies.plan import StepSummary
 
 JOBS = "harness.worker.jobs"
 WRITER = 0
-_SAVE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def require_saved(folder: Path) -> None:
         )
 
 
-def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int) -> None:
+def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, timeouts: Timeouts) -> None:
     """Write what real workers have come to into a folder; no step may be in flight.
 
     Every worker brings what only it has; the first brings what all have alike, and writes.
@@ -74,15 +74,19 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int) -
     """
     shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
     n_workers = len(processes.pids)
-    processes.call(f"{JOBS}:settle", [(n_workers,)] * n_workers, timeout_s=_SAVE_S, stage="checkpoint")
+    processes.call(
+        f"{JOBS}:settle", [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
     args = [(shared, task == WRITER) for task in range(n_workers)]
-    gathered = processes.call(f"{JOBS}:gather_checkpoint", args, timeout_s=_SAVE_S, stage="checkpoint")
+    gathered = processes.call(
+        f"{JOBS}:gather_checkpoint", args, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
     others = [values for values in gathered if isinstance(values, Mapping)]
     model = frozenset(v.name for v in step.variables)
     processes.call_one(
         WRITER,
         f"{JOBS}:write_checkpoint",
         (str(folder.absolute()), model, others, n_steps),
-        timeout_s=_SAVE_S,
+        timeout_s=timeouts.save_s,
         stage="checkpoint",
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.canonical import JsonValue
 from harness.errors import EXIT_OK
+from harness.measure.patience import USUAL, Timeouts
 from harness.provision.isolation import NOT_ASKED
 from harness.refs import StrategyRef, WorkloadRef
 
@@ -25,6 +26,7 @@ class RunOptions:
 
     Args:
         out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        timeouts: how long to wait for workers.
         time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
         quiet: no progress and no table on stdout (`--json`).
         live: redraw progress in place; False prints plain lines.
@@ -38,6 +40,7 @@ class RunOptions:
     dry_run: bool = False
     fail_fast: bool = False
     time_budget_s: float | None = None
+    timeouts: Timeouts = USUAL
     debug: bool = False
     quiet: bool = False
     live: bool = False
@@ -117,6 +120,7 @@ class VerifyRequest:
     shrink: bool = False
     live: bool = False
     debug: bool = False
+    timeouts: Timeouts = USUAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +134,7 @@ class PlanRequest:
     target: Target
     live: bool = False
     debug: bool = False
+    timeouts: Timeouts = USUAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,3 +154,4 @@ class TransformRequest:
     text: bool = False
     live: bool = False
     debug: bool = False
+    timeouts: Timeouts = USUAL

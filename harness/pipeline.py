@@ -82,7 +82,9 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     if request.restore is not None:
         require(request.restore)
     n_steps, status = request.steps, StatusLine(live=request.live)
-    with study(request.target, n_batches=n_steps, restore=request.restore, status=status) as opened:
+    with study(
+        request.target, n_batches=n_steps, restore=request.restore, timeouts=request.timeouts, status=status
+    ) as opened:
         compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
         with status.doing(f"running {compared} in {dtype}"):
             answer = verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
@@ -108,7 +110,9 @@ def plan(request: PlanRequest) -> dict[str, Any]:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured.
     """
-    with study(request.target, n_batches=1, status=StatusLine(live=request.live)) as opened:
+    with study(
+        request.target, timeouts=request.timeouts, n_batches=1, status=StatusLine(live=request.live)
+    ) as opened:
         document = opened.plan.model_dump(mode="json")
         return {**document, "class": document.pop("strategy_class")}
 
@@ -126,7 +130,7 @@ def transform(request: TransformRequest) -> dict[str, Any]:
             field="strategy",
         )
     status = StatusLine(live=request.live)
-    with study(request.target, n_batches=1, status=status) as opened:
+    with study(request.target, timeouts=request.timeouts, n_batches=1, status=status) as opened:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
         args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)
         with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):

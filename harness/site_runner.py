@@ -150,6 +150,7 @@ class _Sites:
             n_least=CHECK_STEPS,
             restore=self.spec.checkpoint.restore,
             seen=cluster.seen,
+            timeouts=self.options.timeouts,
         )
         return SlotRunner(
             spec=self.spec,
@@ -158,6 +159,7 @@ class _Sites:
             recorder=self.recorder,
             captures=captures,
             progress=self.progress,
+            timeouts=self.options.timeouts,
         )
 
     def _job_in(self, cluster: Cluster) -> Job:

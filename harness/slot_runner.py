@@ -14,6 +14,7 @@ from harness.case_runner import CHECK_STEPS, CaseRun, Origin, run_case
 from harness.chosen import choose
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
 from harness.matrix import Case, Slot
+from harness.measure.patience import Timeouts
 from harness.progress import Progress
 from harness.provision.base import Cluster
 from harness.provision.failures import REFUSED_STEP
@@ -50,6 +51,7 @@ class SlotRunner:
     recorder: RunRecorder
     captures: Captures
     progress: Progress
+    timeouts: Timeouts
 
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
         """Capture every workload and make every reference, so that no time passes between cases for that.
@@ -101,6 +103,7 @@ class SlotRunner:
                     repeat=slot.repeat,
                     checkpoint=self._checkpoint(slot),
                     trace=self.spec.measure.trace,
+                    timeouts=self.timeouts,
                 )
                 ran = with_second_chance(attempt, lambda note: self.progress.note(f"{slot.title}: {note}"))
         except CaseError as error:

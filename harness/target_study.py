@@ -9,6 +9,7 @@ from typing import Any
 from harness.captures import STUDY, Capture, Captures, planned, topology_of_case
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.matrix import Case
+from harness.measure.patience import Timeouts
 from harness.options import Target
 from harness.provision.failures import USER_ERROR
 from harness.provision.reaper import reap, run_folder
@@ -17,7 +18,6 @@ from harness.reference import Reference
 from harness.status_line import UNWATCHED, StatusLine
 from strategies.plan import Plan
 
-JOB_S = 900.0
 SEED = 0
 
 
@@ -28,6 +28,7 @@ class TargetStudy:
     Attributes:
         batches: folder of its first global batches.
         folder: private one of this command.
+        timeouts: for this model.
     """
 
     case: Case
@@ -35,6 +36,7 @@ class TargetStudy:
     plan: Plan
     batches: Path
     folder: Path
+    timeouts: Timeouts
     _process: SoloProcess
     _captures: Captures
 
@@ -44,7 +46,7 @@ class TargetStudy:
         Raises:
             CaseError: it failed.
         """
-        answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=JOB_S, stage=job)
+        answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=self.timeouts.study_s, stage=job)
         assert isinstance(answer, dict)
         return answer
 
@@ -61,7 +63,12 @@ class TargetStudy:
 
 @contextmanager
 def study(
-    target: Target, *, n_batches: int, restore: Path | None = None, status: StatusLine = UNWATCHED
+    target: Target,
+    *,
+    n_batches: int,
+    timeouts: Timeouts,
+    restore: Path | None = None,
+    status: StatusLine = UNWATCHED,
 ) -> Iterator[TargetStudy]:
     """Capture and plan a target; nothing of it is left when the context ends.
 
@@ -91,7 +98,13 @@ def study(
         folder = stack.enter_context(run_folder())
         process = stack.enter_context(solo_process(folder))
         captures = Captures(
-            folder, process.call, seed=SEED, n_batches=n_batches, n_least=n_batches, restore=restore
+            folder,
+            process.call,
+            seed=SEED,
+            n_batches=n_batches,
+            n_least=n_batches,
+            restore=restore,
+            timeouts=timeouts,
         )
         try:
             with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
@@ -103,6 +116,8 @@ def study(
                 plan=plan,
                 batches=batches,
                 folder=folder,
+                # Workers share the process.
+                timeouts=timeouts.for_model(capture.summary, case.n_replicas),
                 _process=process,
                 _captures=captures,
             )

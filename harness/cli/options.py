@@ -39,6 +39,13 @@ Restore = Annotated[
     Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
 ]
 
+TimeoutFactor = Annotated[
+    float,
+    typer.Option(
+        "--timeout-factor", metavar="X", help="Wait X times as long for workers before they count as hung."
+    ),
+]
+
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 

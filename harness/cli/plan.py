@@ -7,6 +7,7 @@ from functools import partial
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.measure.patience import timeouts
 from harness.options import PlanRequest
 
 EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
@@ -19,6 +20,7 @@ def plan(
     edited: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
+    timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
@@ -27,6 +29,7 @@ def plan(
         target=options.target(workload, strategy, edited, workers, replicas),
         live=options.is_watched(json=json),
         debug=debug,
+        timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
 

@@ -15,6 +15,7 @@ from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.cli.planned import planned_table
 from harness.errors import UsageError
+from harness.measure.patience import timeouts
 from harness.options import RunOptions, RunOutcome
 from harness.refs import parse_scalar, split_list
 
@@ -70,6 +71,7 @@ def run(
     time_budget: Annotated[
         str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
     ] = None,
+    timeout_factor: options.TimeoutFactor = 1.0,
     metrics_port: Annotated[
         int,
         typer.Option(
@@ -133,6 +135,7 @@ def run(
         dry_run=dry_run,
         fail_fast=fail_fast,
         time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
+        timeouts=timeouts(timeout_factor),
         debug=debug,
         quiet=json,
         live=options.is_watched(json=json),

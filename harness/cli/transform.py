@@ -12,6 +12,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.errors import UsageError
+from harness.measure.patience import timeouts
 from harness.options import TransformRequest
 
 EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef worker1.pb"
@@ -29,6 +30,7 @@ def transform(
         Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
+    timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
@@ -46,6 +48,7 @@ def transform(
         text=text,
         live=options.is_watched(json=json),
         debug=debug,
+        timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
 

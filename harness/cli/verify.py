@@ -14,6 +14,7 @@ from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
+from harness.measure.patience import timeouts
 from harness.options import VerifyRequest
 from harness.provision.isolation import exposed_line
 
@@ -56,6 +57,7 @@ def verify(
     ] = False,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
+    timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> Answer:
@@ -70,6 +72,7 @@ def verify(
         shrink=shrink,
         live=options.is_watched(json=json),
         debug=debug,
+        timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from harness.measure.patience import patience_s
+from harness.measure.patience import USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
 from harness.provision.base import ProcessSet
 from harness.records import StepSeconds
@@ -57,6 +57,7 @@ def measure(
     batch_size: int,
     period: int = 1,
     isolated: bool = False,
+    timeouts: Timeouts = USUAL,
 ) -> Measurement:
     """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
 
@@ -73,7 +74,7 @@ def measure(
     Raises:
         CaseError: as `ProcessSet.call`.
     """
-    run = _Run(processes, isolated=isolated)
+    run = _Run(processes, timeouts, isolated=isolated)
     settled, n_lead = True, 0 if warmup == 0 else 1
     n_lead += -(n_lead + n_steps) % period
     if warmup == "auto":
@@ -113,8 +114,9 @@ def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
 class _Run:
     """The steps made so far, on all workers."""
 
-    def __init__(self, processes: ProcessSet, *, isolated: bool) -> None:
+    def __init__(self, processes: ProcessSet, timeouts: Timeouts, *, isolated: bool) -> None:
         self._processes = processes
+        self._timeouts = timeouts
         self._n_workers = len(processes.pids)
         self._isolated = isolated
         self._rows: list[list[TimedSteps]] = []
@@ -127,7 +129,7 @@ class _Run:
         args = (n_steps, self._n_done)
         known_s = self.slowest_s().tolist() if self._rows else ()
         results = self._processes.call(
-            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=patience_s(n_steps, known_s)
+            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=self._timeouts.steps_s(n_steps, known_s)
         )
         told = [_exactly(TimedSteps, result) for result in results]
         self._rows.append([timed for timed in told if timed.weights])
@@ -149,7 +151,7 @@ class _Run:
         return tuple(_maybe(int, peak) for peak in peaks)
 
     def _quickly(self, job: str, args: Sequence[tuple[object, ...]]) -> list[object]:
-        return self._processes.call(job, args, timeout_s=_COUNTER_S, stage="collect")
+        return self._processes.call(job, args, timeout_s=self._timeouts.factor * _COUNTER_S, stage="collect")
 
     def slowest_s(self) -> Floats:
         """Time of each step on its slowest worker; [n_steps]."""

@@ -1,22 +1,101 @@
-"""How long to wait for steps: as long as the steps before them make believable, so that a hang ends soon."""
+"""How long to wait for workers: as long as model and earlier steps make believable, for hangs to end soon."""
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from strategies.plan import StepSummary
 
 # The first step of a process traces, optimises and allocates, and nothing is known of it before.
 FIRST_STEP_S = 180.0
+CAPTURE_S = 300.0
+STUDY_S = 900.0
+SETUP_S = 120.0
+SERVER_S = 60.0
+SAVE_S = 600.0
 _UNKNOWN_STEP_S = 10.0
 _CONSTANT_S = 30.0
 _FACTOR = 5.0
 _RECENT = 10
+# A busy core takes less for a node's way from a capture to a session, and for a byte's into a variable.
+_NODE_S = 5e-3
+_BYTE_S = 1e-7
+_FACTORS = (0.1, 1000.0)
 
 
-def patience_s(n_steps: int, known_s: Sequence[float]) -> float:
-    """Seconds after which workers that make some steps are taken to hang.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long a command waits for each thing that it asks of workers.
 
-    Args:
-        known_s: times of the steps before, the slowest worker's; may be empty.
+    Attributes:
+        factor: what every limit is multiplied by, as the user asked.
+        model_s: what a model adds by its size to all that handles it as a whole; 0 before it is captured.
     """
-    if not known_s:
-        return FIRST_STEP_S + _UNKNOWN_STEP_S * (n_steps - 1)
-    return _CONSTANT_S + _FACTOR * n_steps * statistics.median(known_s[-_RECENT:])
+
+    factor: float = 1.0
+    model_s: float = 0.0
+
+    def for_model(self, summary: "StepSummary", n_copies: int) -> "Timeouts":
+        """The limits for a captured step.
+
+        Args:
+            n_copies: of the step in the graph of one process, a replica each.
+        """
+        n_bytes = sum(variable.bytes for variable in summary.variables)
+        return replace(self, model_s=n_copies * (_NODE_S * summary.n_nodes + _BYTE_S * n_bytes))
+
+    @property
+    def capture_s(self) -> float:
+        """For a capture, of whose size nothing is known, and for what is laid beside it."""
+        return self.factor * CAPTURE_S
+
+    @property
+    def study_s(self) -> float:
+        """For a reference, a check or a transformation in one process."""
+        return self.factor * (STUDY_S + self.model_s)
+
+    @property
+    def setup_s(self) -> float:
+        """For workers' programs, their variables and batches, on the way in or out."""
+        return self.factor * (SETUP_S + self.model_s)
+
+    @property
+    def server_s(self) -> float:
+        """For a server to start."""
+        return self.factor * SERVER_S
+
+    @property
+    def save_s(self) -> float:
+        """For a part of writing a checkpoint."""
+        return self.factor * (SAVE_S + self.model_s)
+
+    def steps_s(self, n_steps: int, known_s: Sequence[float]) -> float:
+        """For some steps.
+
+        Args:
+            known_s: times of the steps before, the slowest worker's; may be empty.
+        """
+        if not known_s:
+            return self.factor * (FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1))
+        return self.factor * (_CONSTANT_S + _FACTOR * n_steps * statistics.median(known_s[-_RECENT:]))
+
+
+USUAL = Timeouts()
+
+
+def timeouts(factor: float) -> Timeouts:
+    """The limits times a factor.
+
+    Raises:
+        UsageError: it is none.
+    """
+    least, most = _FACTORS
+    if not least <= factor <= most:
+        raise UsageError(
+            f"must be a number from {least:g} to {most:g}, got {factor:g}", field="timeout-factor"
+        )
+    return Timeouts(factor=factor)

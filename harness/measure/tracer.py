@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.canonical import JsonValue
 from harness.errors import CaseError
 from harness.measure.collector import Measurement
-from harness.measure.patience import patience_s
+from harness.measure.patience import USUAL, Timeouts
 from harness.measure.step_trace import WorkerTrace, doubts, summary, together
 from harness.measure.trace_file import trace_document
 from harness.provision.base import ProcessSet
@@ -29,7 +29,9 @@ class Traced:
     note: str | None = None
 
 
-def traced(processes: ProcessSet, measured: Measurement, *, title: str, period: int) -> Traced:
+def traced(
+    processes: ProcessSet, measured: Measurement, *, title: str, period: int, timeouts: Timeouts = USUAL
+) -> Traced:
     """Make a few steps more, the last of them traced; the processes may be of no more use after it.
 
     What has been measured stands whatever happens to them.
@@ -45,7 +47,7 @@ def traced(processes: ProcessSet, measured: Measurement, *, title: str, period: 
         answers = processes.call(
             TRACE,
             [(n_before,)] * len(processes.pids),
-            timeout_s=patience_s(n_before + 1, [longest_s]),
+            timeout_s=timeouts.steps_s(n_before + 1, [longest_s]),
             stage="collect",
         )
     except CaseError as error:

@@ -109,9 +109,10 @@ def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
 def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
     """Describe a silence, with the last lines of the log; they hold the stacks of its threads."""
     what = "its process is stopped and gave no" if silent.is_stopped else "no"
+    longer = "" if silent.is_stopped else "if it was only slow, wait longer with --timeout-factor 4; "
     error = WorkerUnresponsive(
         "unresponsive",
-        f"worker {awaited.worker}: {what} answer from {awaited.what} within {silent.waited_s:.1f} s; "
+        f"worker {awaited.worker}: {what} answer from {awaited.what} within {silent.waited_s:.1f} s; {longer}"
         f"{_where_to_look(awaited)}",
         stage=awaited.stage,
     )

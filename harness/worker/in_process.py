@@ -137,9 +137,7 @@ class InProcessCluster:
 
     def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
         def opened(program: Program, server: tf.distribute.Server, ring: Ring | None) -> WorkerSession:
-            return WorkerSession(
-                program, server.target, self._initial, ring, with_results=self._with_results
-            )
+            return WorkerSession(program, server.target, self._initial, ring, with_results=self._with_results)
 
         return list(self._threads.map(opened, programs, self._servers, self._rings(programs)))
 

@@ -273,7 +273,7 @@ class WorkerSession:
             self.updates.join()
 
 
-def _no_step(*feeds: Array) -> Sequence[Array]:
+def _no_step(*_: Array) -> Sequence[Array]:
     raise AssertionError("a session that prepared no steps makes none")
 
 

@@ -58,6 +58,10 @@ from strategies.errors import StrategyError
             "stratbench: time-budget: must be a time such as 90s",
         ),
         (["run", "quickstart", "--time-budget", "0s"], "stratbench: time-budget: must be a time such as 90s"),
+        *(
+            ([*command, "--timeout-factor", "0"], "stratbench: timeout-factor: must be a number from 0.1 to")
+            for command in (["run", "quickstart"], ["plan", "wide-mlp", "-s", "ps"])
+        ),
         (
             ["verify", "wide-mlp"],
             "stratbench: strategy: must be given, or --plan FILE in its place, got neither",

@@ -11,6 +11,7 @@ from ports import kept_port
 
 from harness.cli.planned import planned_table
 from harness.matrix import expand
+from harness.measure.patience import Timeouts
 from harness.options import RunOutcome
 from harness.refs import WorkloadRef
 from harness.resolve import resolve
@@ -25,7 +26,7 @@ def test_run_hands_over_the_spec_and_the_options(
         "--workers 3 --replicas 2 --workloads wide_mlp --strategies ps:staleness=2,sync=true,all_reduce"
     )
     more = "--steps 5 --warmup 1 --repeats 2 --set measure.seed=7 --out here"
-    flags = "--resume --fail-fast --time-budget 1h1m --checkpoint --restore /there"
+    flags = "--resume --fail-fast --time-budget 1h1m --checkpoint --restore /there --timeout-factor 4"
     status, captured = call(
         capsys, "run", "quickstart", *arguments.split(), *more.split(), *flags.split(), "--json"
     )
@@ -47,6 +48,7 @@ def test_run_hands_over_the_spec_and_the_options(
         False,
     )
     assert (options.time_budget_s, options.quiet) == (3660.0, True)
+    assert options.timeouts == Timeouts(factor=4.0)
     assert (spec.checkpoint.save, spec.checkpoint.restore) == (True, Path("/there"))
     assert options.environ["OMP_NUM_THREADS"] == "3"
     assert "SECRET" not in options.environ

@@ -8,6 +8,7 @@ import pytest
 from harness.captures import Captures, topology_of_case
 from harness.errors import CaseError
 from harness.matrix import Case
+from harness.measure.patience import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.refs import StrategyRef, WorkloadRef
 from harness.worker.study import CapturedWorkload
@@ -19,12 +20,14 @@ class Jobs:
 
     def __init__(self, *, error: CaseError | None = None, replica_batch: int | None = None) -> None:
         self.asked: list[str] = []
+        self.limits_s: list[float] = []
         self.error = error
         self.replica_batch = replica_batch
 
     def __call__(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
         name = function.partition(":")[2]
         self.asked.append(name)
+        self.limits_s.append(timeout_s)
         if self.error is not None:
             raise self.error
         if name != "capture":
@@ -52,8 +55,8 @@ def case(*, workers: int = 2, strategy: str = "ps", accumulate: int = 1, **param
     )
 
 
-def captures(folder: Path, jobs: Jobs) -> Captures:
-    return Captures(folder, jobs, seed=0, n_batches=2, n_least=1)
+def captures(folder: Path, jobs: Jobs, timeouts: Timeouts = USUAL) -> Captures:
+    return Captures(folder, jobs, seed=0, n_batches=2, n_least=1, timeouts=timeouts)
 
 
 def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> None:
@@ -107,3 +110,10 @@ def test_only_a_users_mistake_is_not_tried_again(tmp_path: Path, kind: str, n_as
         with pytest.raises(CaseError, match="it cannot be"):
             made.of(case())
     assert len(jobs.asked) == n_asked
+
+
+def test_a_capture_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
+    jobs = Jobs()
+    made = captures(tmp_path, jobs, Timeouts(factor=4.0))
+    made.batches(case(), made.of(case()))
+    assert jobs.limits_s == [4 * CAPTURE_S] * 2
