@@ -14,4 +14,12 @@ class GraphError(StrategyError):
 
 
 class CaptureError(StrategyError):
-    """A train step that cannot be captured; the message names the variable or node and what it would need."""
+    """A train step that cannot be captured; the message names the variable or node and what it would need.
+
+    Attributes:
+        node: of the trace, whose line in the user's file the message should end with.
+    """
+
+    def __init__(self, message: str, *, node: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strategies.ir.effects import READ_OPS
+from strategies.ir.forward_assignments import with_values_read
 from strategies.ir.forward_state import additions_as_such, merge_state, seed_words, state_rules
 from strategies.ir.graph import DType, Graph, Node, producer
-from strategies.ir.parts import Parts, outermost, tell_apart
+from strategies.ir.parts import Parts, check_gradients_come_first, outermost, tell_apart
 from strategies.ir.resources import Access, access_nodes, with_resources
 from strategies.ir.results import Sorted, results_of, sort_results
 from strategies.ir.side_effects import released_from, side_effects
@@ -103,6 +104,11 @@ def _described(
     if added is not graph:
         graph = _alive(added, traced, access)
         parts = tell_apart(graph, traced, marks, access)
+    # A value may be computed from what was assigned before it, which joins the forward pass with it.
+    while (with_values := with_values_read(graph, parts, access)) is not graph:
+        graph = with_values
+        parts = tell_apart(graph, traced, marks, access)
+    check_gradients_come_first(graph, parts)
     rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
     owners = slot_owners(traced.variables, parts.kinds)
     variables = tuple(

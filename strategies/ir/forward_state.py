@@ -1,6 +1,7 @@
 """Forward state: by which rule new values from several replicas become one, and where they cross."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from strategies.errors import CaptureError
@@ -13,10 +14,10 @@ from strategies.ir.resources import redirected
 from strategies.ir.traced import TracedVariable
 from strategies.ir.train_graph import Boundary, Rule, Variable
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.written_values import ADDITIONS, WrittenValues, is_assignment, without_waits
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 _SEEDS = frozenset({"int32", "uint32", "int64", "uint64"})
-_ADDITIONS = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
 _SUMS = frozenset({"Add", "AddV2"})
 
 
@@ -32,15 +33,16 @@ def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip
     for name, kind in parts.kinds.items():
         if kind != "state" or name in skip:
             continue
-        for write in parts.writes[name]:
-            addition = _addition(graph, graph.by_name[write], reads)
-            if addition is not None:
-                changed[write] = addition
-                sums.add(producer(graph.by_name[write].inputs[1]))
+        writes = [graph.by_name[write] for write in parts.writes[name]]
+        additions = {w.name: addition for w in writes if (addition := _addition(graph, w, reads))}
+        if any(w.op not in ADDITIONS and w.name not in additions for w in writes):
+            continue  # what is added to a value that was just assigned is assigned with it
+        changed |= additions
+        sums |= {producer(graph.by_name[write].inputs[1]) for write in additions}
     if not changed:
         return graph
     idle = {read for total in sums for read in _read_for_it_alone(graph, total, reads)}
-    return graph.with_nodes(_without_waits(changed.get(node.name, node), idle) for node in graph.nodes)
+    return graph.with_nodes(without_waits(changed.get(node.name, node), idle) for node in graph.nodes)
 
 
 def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> Iterator[str]:
@@ -126,7 +128,7 @@ def _rule(graph: Graph, v: TracedVariable, writes: Sequence[Node], from_batch: s
     if v.constant or v.dtype in ("bool", "string"):
         return "per-replica"
     integer = v.dtype in _INTEGERS
-    if not writes or any(w.op not in _ADDITIONS for w in writes):
+    if not writes or any(w.op not in ADDITIONS for w in writes):
         return "first-replica" if integer else "mean"
     amounts = [producer(w.inputs[1]) for w in writes]
     if integer:
@@ -150,54 +152,56 @@ class _Edits:
     """What making boundaries changes in a graph."""
 
     added: dict[str, tuple[Node, Node]]
-    forwarded: dict[str, str]
+    written: WrittenValues
     dropped: set[str]
 
 
 def merge_state(graph: Graph, variables: Sequence[Variable], parts: Parts) -> MergedState:
     """An identity before each forward state's assignment; earlier assignments of a step give way to the last.
 
+    What the forward pass reads after an assignment is what its own shard has assigned; updates read what all
+    shards have come to.
+
     Raises:
         CaptureError: when state is written where its replicas cannot be merged.
     """
-    edits = _Edits(added={}, forwarded={}, dropped=set())
+    edits = _Edits(added={}, written=WrittenValues(graph), dropped=set())
+    update = ancestors(graph, parts.update_writes(), stop=parts.boundary | parts.forward)
     boundaries: list[Boundary] = []
     for v in variables:
         if v.kind == "state" and parts.writes[v.name]:
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
             _check_top_level(v, writes)
             if v.rule != "per-replica":
-                boundaries += _cross(graph, v, writes, parts.uses[v.handle].reads, edits)
+                reads = [name for name in parts.uses[v.handle].reads if name not in update]
+                edits.written.take(v.name, v.dtype, dict.fromkeys(parts.writes[v.name], True), reads)
+                boundaries += _cross(v, writes, edits)
+                _check_updates_read_last(graph, v, edits.dropped, update)
     if not edits.added:
         return MergedState(graph=graph, boundaries=(), dropped=frozenset())
-    gone = edits.dropped | set(edits.forwarded)
-    nodes = [n for node in graph.nodes if node.name not in gone for n in edits.added.get(node.name, (node,))]
-    # A value may itself be a read that was forwarded, so references are followed to their end.
-    final = {name: _end(ref, edits.forwarded) for name, ref in edits.forwarded.items()}
+    gone = edits.dropped | set(edits.written.values)
+    nodes = [
+        n
+        for node in edits.written.inserted(graph.nodes)
+        if node.name not in gone
+        for n in _crossing(node, edits.added)
+    ]
     # The merge comes after every replica's forward pass, so nothing there may wait for it.
     merged = gone | set(edits.added)
     kept = [
-        _without_waits(node, merged if node.name in parts.forward and node.name not in merged else gone)
-        for node in redirected(nodes, final)
+        without_waits(node, merged if node.name in parts.forward and node.name not in merged else gone)
+        for node in redirected(nodes, edits.written.ending())
     ]
     return MergedState(
         graph=graph.with_nodes(kept), boundaries=tuple(boundaries), dropped=frozenset(edits.dropped)
     )
 
 
-def _cross(
-    graph: Graph, v: Variable, writes: Sequence[Node], reads: Sequence[str], edits: _Edits
-) -> Iterator[Boundary]:
-    if all(w.op in _ADDITIONS for w in writes):
-        _check_unread(graph, v, writes, reads)
+def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Boundary]:
+    if all(w.op in ADDITIONS for w in writes):
         crossing = writes
     else:
         _check_assignments(v, writes)
-        values = {w.name: w.inputs[1] for w in writes}
-        for name in reads:
-            before = [c for c in graph.by_name[name].control_inputs if c in values]
-            if before:
-                edits.forwarded[name] = values[before[-1]]
         edits.dropped |= {w.name for w in writes[:-1]}
         crossing = writes[-1:]
     for k, write in enumerate(crossing):
@@ -222,26 +226,23 @@ def _cross(
         )
 
 
-def _end(ref: str, forwarded: Mapping[str, str]) -> str:
-    while ref in forwarded:
-        ref = forwarded[ref]
-    return ref
-
-
-def _without_waits(node: Node, gone: Collection[str]) -> Node:
-    if not any(c in gone for c in node.control_inputs):
-        return node
-    return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))
+def _crossing(node: Node, added: Mapping[str, tuple[Node, Node]]) -> tuple[Node, ...]:
+    """The boundary of an assignment and the assignment of what crosses it; any other node alone."""
+    if node.name not in added:
+        return (node,)
+    marker, write = added[node.name]
+    return marker, replace(write, inputs=(*write.data_inputs, *(f"^{c}" for c in node.control_inputs)))
 
 
 def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:
     if v.seed_word is not None:
         return  # a replica's random state is its own, wherever it moves on
     for write in writes:
-        if write.op not in _ADDITIONS and write.op != "AssignVariableOp":
+        if not is_assignment(write):
             raise CaptureError(
                 f"variable {v.name!r}: forward state must be assigned at the top of the step, got a write by "
-                f"{write.op} {write.name!r}; return the new value from the loop or branch, then assign it"
+                f"{write.op} {write.name!r}; return the new value from the loop or branch, then assign it",
+                node=write.name,
             )
 
 
@@ -250,15 +251,27 @@ def _check_assignments(v: Variable, writes: Sequence[Node]) -> None:
     if mixed is not None:
         raise CaptureError(
             f"variable {v.name!r}: forward state must be either assigned or added to in a step, got both, an "
-            f"addition by {mixed.name!r}; assign the sum"
+            f"addition by {mixed.name!r}; assign the sum",
+            node=mixed.name,
         )
 
 
-def _check_unread(graph: Graph, v: Variable, writes: Sequence[Node], reads: Sequence[str]) -> None:
-    added = {w.name for w in writes}
-    later = next((n for n in reads if added.intersection(graph.by_name[n].control_inputs)), None)
-    if later is not None:
+def _check_updates_read_last(
+    graph: Graph, v: Variable, dropped: AbstractSet[str], update: Collection[str]
+) -> None:
+    between = next(
+        (
+            user.name
+            for user in graph.consumers.get(v.handle, ())
+            if user.op == "ReadVariableOp"
+            and not dropped.isdisjoint(user.control_inputs)
+            and user.name in update
+        ),
+        None,
+    )
+    if between is not None:
         raise CaptureError(
-            f"variable {v.name!r}: forward state that replicas add to is read before that, got {later!r} "
-            "after it; read it first"
+            f"variable {v.name!r}: an update reads forward state before its first or after its last "
+            f"assignment in a step, got {between!r} between two; assign it once",
+            node=between,
         )

@@ -40,11 +40,7 @@ class Parts:
 def tell_apart(
     graph: Graph, traced: TracedStep, marks: Sequence[TracedGradient], access: Mapping[str, Access]
 ) -> Parts:
-    """Find both sides.
-
-    Raises:
-        CaptureError: when a gradient, the loss or forward state depends on an update.
-    """
+    """Find both sides."""
     uses = resource_uses(graph)
     writes = {
         v.name: tuple(w for w in uses[access[v.name].handle.name].writes if w != access[v.name].load.name)
@@ -56,17 +52,28 @@ def tell_apart(
     kinds = {v.name: _kind(v, marked, writes[v.name], after) for v in traced.variables}
     state_writes = [w for name, kind in kinds.items() if kind == "state" for w in writes[name]]
     results = [producer(traced.loss), *(r.node for r in traced.results)]
-    forward = ancestors(graph, [*boundary, *results, *state_writes])
-    parts = Parts(
+    updates = {w for name, kind in kinds.items() if kind != "state" for w in writes[name]}
+    forward = ancestors(graph, [*boundary, *results, *state_writes], stop=updates)
+    return Parts(
         boundary=boundary, after=after, forward=frozenset(forward), kinds=kinds, writes=writes, uses=uses
     )
-    stray = next((w for w in parts.update_writes() if w in forward), None)
+
+
+def check_gradients_come_first(graph: Graph, parts: Parts) -> None:
+    """Refuse a step whose forward pass waits for an update.
+
+    Raises:
+        CaptureError: when a gradient, the loss or forward state depends on an update.
+    """
+    updates = set(parts.update_writes())
+    waiting = (node for node in graph.nodes if node.name in parts.forward)
+    stray = next((ref for node in waiting for ref in map(producer, node.inputs) if ref in updates), None)
     if stray is not None:
         raise CaptureError(
             f"train step: an update must come after all gradients, got {stray!r}, on which the loss, a "
-            "gradient or forward state depends; take all gradients before the first update"
+            "gradient or forward state depends; take all gradients before the first update",
+            node=stray,
         )
-    return parts
 
 
 def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> frozenset[str]:

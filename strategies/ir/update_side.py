@@ -30,14 +30,18 @@ def detach_update(graph: Graph, parts: Parts) -> Graph:
     if not shared:
         return graph
     cloned = ancestors(graph, shared, control=False, stop=frozenset(parts.uses)) - set(parts.uses)
-    _check_cloned(graph, cloned, min(shared), parts)
+    reader = next(u.name for u in graph.consumers[min(shared)] if u.name in update)
+    _check_cloned(graph, cloned, min(shared), parts, reader)
     renamed = {name: f"update/{name}" for name in cloned}
+    state_writes = {w for name, kind in parts.kinds.items() if kind == "state" for w in parts.writes[name]}
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.name in cloned:
             nodes += [node, replace(_reading_clones(node, renamed), name=renamed[node.name])]
         elif node.name in update:
             nodes.append(_reading_clones(node, renamed))
+        elif node.name in state_writes:
+            nodes.append(_after_clones(node, renamed))
         else:
             nodes.append(node)
     return graph.with_nodes(nodes)
@@ -49,11 +53,12 @@ def _check_draws(graph: Graph, names: Iterable[str]) -> None:
     if random is not None:
         raise CaptureError(
             f"train step: the update must not draw random numbers, got {random!r}; draw them in the loss, or "
-            "derive them from variables with stateless operations"
+            "derive them from variables with stateless operations",
+            node=random,
         )
 
 
-def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts) -> None:
+def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts, reader: str) -> None:
     written = {write for uses in parts.uses.values() for write in uses.writes}
     for name in cloned:
         node = graph.by_name[name]
@@ -61,20 +66,26 @@ def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts
             what = "the batch" if node.op == "Placeholder" else f"what {name!r} does"
             raise CaptureError(
                 f"train step: the update must read forward values only through gradients, got {shared!r}, "
-                f"which depends on {what}; compute it from gradients or variables"
+                f"which depends on {what}; compute it from gradients or variables",
+                node=reader,
             )
     _check_draws(graph, cloned)
 
 
 def _reading_clones(node: Node, renamed: Mapping[str, str]) -> Node:
-    """The node reading the clones; where it waits for an original it waits for the clone too."""
+    """The node reading the clones, and waiting for them."""
     data = []
     for ref in node.data_inputs:
         name = producer(ref)
         data.append(tensor(renamed[name], output_index(ref)) if name in renamed else ref)
-    waits = [f"^{c}" for c in node.control_inputs]
-    waits += [f"^{renamed[c]}" for c in node.control_inputs if c in renamed]
-    return replace(node, inputs=(*data, *waits))
+    waits = (f"^{c}" for c in node.control_inputs)
+    return _after_clones(replace(node, inputs=(*data, *waits)), renamed)
+
+
+def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
+    """The node; where it waits for an original it waits for the clone too, which reads the same."""
+    waits = tuple(f"^{renamed[c]}" for c in node.control_inputs if c in renamed)
+    return replace(node, inputs=(*node.inputs, *waits)) if waits else node
 
 
 def wait_for_gradients(

@@ -12,6 +12,7 @@ from strategies.errors import CaptureError
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedGradient
 from strategies.tf_bridge.hooks import replaced
+from strategies.tf_bridge.source_lines import line_of_operation
 from strategies.tf_bridge.statistics import StatisticsRecorder
 
 PREFIX = "gradient_boundary"
@@ -130,10 +131,13 @@ class BoundaryRecorder:
     ) -> "tf.Tensor | tf.IndexedSlices":
         graph = tf.compat.v1.get_default_graph()
         if graph is not self._graph:
+            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+            line = line_of_operation(values.op)
             self.fail(
                 "train step: gradients must be taken in the step's own function, got variable "
-                f"{variable_name(source)!r} differentiated inside the nested function {graph.name!r}; "
-                "take the gradient outside it"
+                f"{variable_name(source)!r} differentiated inside the loop, branch or nested function "
+                f"{graph.name!r}; take the gradient outside it, in a loop over range() in place of tf.range()"
+                + (f" ({line})" if line else "")
             )
         slug = f"{PREFIX}/{node_slug(variable_name(source))}"
         handle = raw_variable(source).handle

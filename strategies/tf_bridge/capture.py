@@ -12,9 +12,10 @@ from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import TrainGraph
+from strategies.tf_bridge.source_lines import line_of
 from strategies.tf_bridge.sparse_rows import rows_per_example
-from strategies.tf_bridge.traced_step import told_by
-from strategies.tf_bridge.tracing import AnyVariable, CapturableStep, body_of, trace
+from strategies.tf_bridge.traced_step import Told, told_by
+from strategies.tf_bridge.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -59,13 +60,21 @@ def capture(
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     told = told_by(traced, _declared(step), element_spec)
-    assembled = assemble(told.step)
+    assembled = _assembled(told, traced)
     _check_travels(assembled.graph)
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=told.initial,
         rows_per_example=rows_per_example(told.step),
     )
+
+
+def _assembled(told: Told, traced: Trace) -> TrainGraph:
+    try:
+        return assemble(told.step)
+    except CaptureError as error:
+        line = line_of(traced.concrete.graph, error.node)
+        raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None
 
 
 def _declared(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:

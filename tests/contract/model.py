@@ -21,21 +21,23 @@ class Model:
 
     Attributes:
         spec: structure of one example. batches: components of each global batch, in the structure's order.
+        owned: the step's variables, for who runs it as it is.
     """
 
     step: Any
     spec: Any
     batches: Sequence[Sequence[Any]]
+    owned: Sequence[Any] = ()
 
 
-def on_rows(step: Any) -> Model:
+def on_rows(step: Any, owned: Sequence[Any] = ()) -> Model:
     """A model of three numbers each, for four steps."""
     random = np.random.default_rng(0)
     fed = [[random.normal(size=(BATCH_SIZE, 3)).astype(np.float32)] for _ in range(N_STEPS + 1)]
-    return Model(step=step, spec=ROWS, batches=fed)
+    return Model(step=step, spec=ROWS, batches=fed, owned=owned)
 
 
-def on_labelled(step: Any, *, n_steps: int = N_STEPS) -> Model:
+def on_labelled(step: Any, *, n_steps: int = N_STEPS, owned: Sequence[Any] = ()) -> Model:
     """A model of three numbers and a class each."""
     random = np.random.default_rng(0)
     fed = [
@@ -45,7 +47,7 @@ def on_labelled(step: Any, *, n_steps: int = N_STEPS) -> Model:
         ]
         for _ in range(n_steps)
     ]
-    return Model(step=step, spec=LABELLED, batches=fed)
+    return Model(step=step, spec=LABELLED, batches=fed, owned=owned)
 
 
 def mean_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

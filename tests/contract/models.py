@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import layer_models
 import loop_models
+import sequence_models
 import state_models
 from model import BATCH_SIZE, N_STEPS, Model
 
@@ -55,6 +56,13 @@ STATE: Mapping[str, Callable[[], Model]] = {
     "looked-up": state_models.looked_up,
     "looked-at-afterwards": state_models.looked_at_afterwards,
 }
+ASSIGNING: Mapping[str, Callable[[], Model]] = {
+    "target-network": sequence_models.target_network,
+    "followed-first": sequence_models.followed_first,
+    "spectral": sequence_models.spectral,
+    "divided-table": sequence_models.divided_table,
+    "counted-first": sequence_models.counted_first,
+}
 OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,
     "clipped-and-averaged": layer_models.clipped_and_averaged,
@@ -67,6 +75,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "recurrent": loop_models.recurrent,
     "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,
     **STATE,
+    **ASSIGNING,
 }
 NORMALISED = "normalised"
 MODELS = {**SHIPPED, **OWN, NORMALISED: layer_models.normalised}

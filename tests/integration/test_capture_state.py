@@ -178,15 +178,59 @@ def test_state_written_in_a_loop_or_branch_is_refused_by_name():
         capture(train(net, sgd(), loss), SPEC)
 
 
-def test_state_that_is_added_to_and_then_read_is_refused_by_name():
-    net, calls = hidden(), tf.Variable(0.0, trainable=False, name="calls")
+def test_a_loop_after_an_assignment_is_refused_by_name_and_line():
+    net, level = hidden(), tf.Variable(1.0, trainable=False, name="level")
 
     def loss(batch):
-        calls.assign_add(1.0)
-        return cross_entropy(net)(batch) + 0.0 * calls
+        level.assign(level * 0.5)
+        shift = tf.constant(0.0)
+        for _ in tf.range(2):
+            shift += level
+        return cross_entropy(net)((batch[0] + shift, batch[1]))
 
-    with pytest.raises(CaptureError, match=r"variable 'calls': forward state that replicas add to is read"):
+    line = loss.__code__.co_firstlineno + 3
+    with pytest.raises(
+        CaptureError,
+        match=r"variable 'level': what the forward pass assigns must be read at the top of the step, got "
+        rf"While .*\(test_capture_state\.py:{line}\)$",
+    ):
         capture(train(net, sgd(), loss), SPEC)
+
+
+def test_an_update_between_two_assignments_of_state_is_refused_by_name():
+    net, level = hidden(), tf.Variable(1.0, trainable=False, name="level")
+    loss_of, weights = cross_entropy(net), net.trainable_variables
+
+    @tf.function
+    def step(batch):
+        level.assign(level * 0.5)
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        for v, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            v.assign_sub(level * g)
+        level.assign(level + tf.reduce_mean(batch[0]))
+        return loss
+
+    with pytest.raises(
+        CaptureError, match=r"variable 'level': an update reads forward state before its first"
+    ):
+        capture(step, SPEC)
+
+
+def test_updates_read_what_all_shards_have_assigned(tmp_path):
+    net, level = hidden(), tf.Variable(1.0, trainable=False, name="level")
+    loss_of, weights = cross_entropy(net), net.trainable_variables
+
+    @tf.function
+    def step(batch):
+        level.assign(tf.reduce_mean(tf.abs(batch[0])))
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        for v, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            v.assign_sub(level * g)
+        return loss
+
+    assert_equivalent(capture(step, SPEC), tmp_path)
 
 
 def test_a_variable_that_a_trainable_update_does_not_touch_is_left(tmp_path):
