@@ -1,10 +1,12 @@
 """Half precision on the wire."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
-from strategies.numerics.compressors.codec import Dims, States, StateSpec
+from strategies.numerics.compressors.codec import Array, Dims, States, StateSpec
 
 _TYPES = {"half": tf.float16, "bfloat16": tf.bfloat16}
 _UNIT_ROUNDOFF = {"half": 2.0**-11, "bfloat16": 2.0**-8}
@@ -63,3 +65,17 @@ class Cast:
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:  # noqa: ARG002 - a Codec
         """The values in the gradient's type, exactly."""
         return tf.cast(payload, dtype)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """That of rounding once, and of all that is beyond the limit."""
+        magnitude = np.abs(gradient)
+        cut = np.maximum(magnitude - self.limit, 0.0)
+        rounded = _UNIT_ROUNDOFF[self.wire] * np.minimum(magnitude, self.limit) + _SMALLEST[self.wire]
+        return float(np.linalg.norm(cut + rounded))
+
+    def sum_bound(self, gradients: Sequence[Array]) -> float:
+        """The largest ‖Σ decoded − Σ encoded‖₂, of additions in the wire type; see `relative_error`."""
+        if self.n_terms == 1:
+            return 0.0
+        seen = sum(np.minimum(np.abs(g), self.limit) for g in gradients)
+        return float(np.linalg.norm(self.relative_error * seen + self.absolute_error))

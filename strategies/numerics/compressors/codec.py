@@ -1,10 +1,12 @@
 """What a compressor is to a pass: encode, decode, and the state between steps."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
+Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int, ...]
 States: TypeAlias = tuple[tf.Tensor, ...]
 
@@ -46,6 +48,10 @@ class Codec(Protocol):
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """The gradient as its receiver has it."""
+        ...
+
+    def loss_bound(self, gradient: Array) -> float:
+        """The largest ‖decoded − g‖₂ of this gradient, in exact arithmetic."""
         ...
 
 

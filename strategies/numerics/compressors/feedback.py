@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from strategies.numerics.compressors.codec import Codec, Dims, States, StateSpec
+from strategies.numerics.compressors.codec import Array, Codec, Dims, States, StateSpec
 
 RESIDUAL = "residual"
 
@@ -37,6 +37,10 @@ class Feedback:
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """As the codec does."""
         return self.codec.decode(payload, dims, dtype)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """The codec's, of the gradient with what was owed to it."""
+        return self.codec.loss_bound(gradient)
 
 
 def owed(corrected: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:

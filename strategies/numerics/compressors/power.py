@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from strategies.compressors import n_directions
 from strategies.numerics.compressors.codec import (
+    Array,
     Dims,
     States,
     StateSpec,
@@ -55,6 +57,10 @@ class Power:
         directions, made = tf.split(flat, [n_rows * n, dims[-1] * n])
         left, right = tf.reshape(directions, [n_rows, n]), tf.reshape(made, [dims[-1], n])
         return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """All of it: directions that were right for the last gradient may miss this one."""
+        return float(np.linalg.norm(gradient))
 
 
 def as_matrix(gradient: tf.Tensor) -> tf.Tensor:

@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from strategies.compressors import QSGD_BLOCK
 from strategies.numerics.compressors.codec import (
+    Array,
     Dims,
     States,
     StateSpec,
@@ -62,3 +64,10 @@ class Quantized:
         level = tf.cast(from_words(payloads[:, n_words:], tf.int8), dtype) / self.levels
         blocks = tf.reshape(level, [-1, n_blocks, QSGD_BLOCK]) * largest[:, :, tf.newaxis]
         return tf.reshape(tf.reshape(tf.reduce_sum(blocks, axis=0), [-1])[:n], dims)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """A level of its block's largest magnitude for every value."""
+        flat = np.abs(np.ravel(gradient))
+        blocks = np.pad(flat, (0, -flat.size % QSGD_BLOCK)).reshape(-1, QSGD_BLOCK)
+        n_of_block = np.minimum(QSGD_BLOCK, flat.size - QSGD_BLOCK * np.arange(len(blocks)))
+        return float(np.sqrt(np.sum(n_of_block * np.square(blocks.max(axis=1) / self.levels))))

@@ -3,9 +3,11 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from strategies.numerics.compressors.codec import (
+    Array,
     Dims,
     States,
     StateSpec,
@@ -53,3 +55,8 @@ class Signs:
         positive = tf.reshape(tf.bitwise.bitwise_and(bits, 1), [tf.shape(payloads)[0], -1])[:, :n]
         signed = tf.where(positive > 0, scales, -scales)
         return tf.reshape(tf.reduce_sum(signed, axis=0), dims)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """What is lost, exactly."""
+        squares = float(np.sum(np.square(gradient))) - float(np.sum(np.abs(gradient))) ** 2 / gradient.size
+        return math.sqrt(max(squares, 0.0))

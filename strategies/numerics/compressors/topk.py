@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from strategies.compressors import n_kept
 from strategies.numerics.compressors.codec import (
+    Array,
     Dims,
     States,
     StateSpec,
@@ -55,3 +57,8 @@ class TopK:
         values = tf.reshape(from_words(payloads[:, :n_words], dtype), [-1])
         ids = tf.reshape(payloads[:, n_words:], [-1, 1])
         return tf.reshape(tf.scatter_nd(ids, values, [n]), dims)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """That of the source: what is kept is at least its share of the whole."""
+        kept = n_kept(gradient.size, self.ratio) / gradient.size
+        return math.sqrt(1.0 - kept) * float(np.linalg.norm(gradient))
