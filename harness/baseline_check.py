@@ -52,7 +52,7 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
         workers, origin, opened.capture, opened.plan, opened.batches, logs, opened.timeouts
     ) as (processes, programs):
         checked = check(processes, reference, opened.timeouts)
-    answer = verdict_document(checked.verdict, checked.losses, reference.losses)
+    answer = verdict_document(checked.verdict, checked.losses, reference.yardstick.losses)
     if opened.plan.strategy_class != "exact":
         # What differs by what it is has no verdict.
         answer["equivalent"] = None

@@ -10,7 +10,6 @@ from typing import Any
 from harness import checkpoints
 from harness.captures import Capture
 from harness.chosen import choose
-from harness.equivalence import Verdict
 from harness.matrix import Case
 from harness.measure.collector import Measurement, measure
 from harness.measure.link import measured_links
@@ -21,6 +20,7 @@ from harness.provision.base import Cluster, Forks, ProcessSet
 from harness.provision.serving import join_ring, serving_processes
 from harness.records import Equivalence, WorkerLink
 from harness.reference import Reference
+from harness.verdict import Verdict
 from harness.worker.jobs import Opened, TimedSteps
 from harness.worker.part_values import Held, values_of
 from strategies.plan import Plan, period_of
@@ -143,12 +143,15 @@ def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts:
     verdict = check(processes, reference, timeouts).verdict
     no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
     processes.call(f"{JOBS}:load", no_args, timeout_s=timeouts.setup_s, stage="load")
+    nearest = verdict.nearest
     return Equivalence(
         checked=True,
         equivalent=verdict.equivalent,
-        max_update_error=verdict.max_update_error,
-        noise_floor=verdict.noise_floor,
-        tolerance=verdict.tolerance,
+        reason=verdict.reason,
+        max_update_error=None if nearest is None else nearest.update_error,
+        noise_floor=None if nearest is None else nearest.limits.floor,
+        tolerance=None if nearest is None else nearest.limits.tolerance,
+        undecidable=verdict.undecidable,
         checked_in_repeat=repeat,
     )
 
@@ -267,4 +270,4 @@ def check(processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUA
     for values in processes.call(read, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"):
         assert isinstance(values, Mapping)
         held.append(values)
-    return CheckedSteps(verdict=yardstick.judge(values_of(held)), losses=tuple(losses))
+    return CheckedSteps(verdict=yardstick.judge(values_of(held), losses), losses=tuple(losses))

@@ -65,7 +65,8 @@ def _outcome(record: Record) -> str:
     # The same figures as in the tables that follow.
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
-        text += ", equivalent" if record.equivalence.equivalent else ", not equivalent"
+        words = {True: "equivalent", False: "not equivalent", None: "undecidable"}
+        text += f", {words[record.equivalence.equivalent]}"
         if record.control:
             text += " (control)"
     return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"

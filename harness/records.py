@@ -35,13 +35,21 @@ class StepSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Equivalence:
-    """Outcome of the check against the single-device reference, made once per case."""
+    """Outcome of the check against the single-device reference, made once per case.
+
+    `equivalent` is null where too little of the model can be judged; `reason` says why it is not true.
+    `max_update_error`, `noise_floor` and `tolerance` are those of the decidable variable nearest to its
+    limit, relative to its update. `undecidable` names the variables of which rounding alone, or an update
+    that never came, leaves nothing to compare.
+    """
 
     checked: bool
     equivalent: bool | None = None
+    reason: str | None = None
     max_update_error: float | None = None
     noise_floor: float | None = None
     tolerance: float | None = None
+    undecidable: tuple[str, ...] = ()
     checked_in_repeat: int | None = None
 
 

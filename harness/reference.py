@@ -11,11 +11,9 @@ class Reference:
     """A reference's outcome.
 
     Attributes:
-        yardstick: its state, to compare states with.
-        losses: of every step on the way there.
+        yardstick: its state and losses, to compare others with.
         results: what the last step returned beside its loss.
     """
 
     yardstick: Yardstick
-    losses: tuple[float, ...]
     results: tuple[Returned, ...]

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.equivalence import Verdict
 from harness.errors import CaseError
+from harness.verdict import Limits, Verdict
 
 
 def verdict_document(
@@ -30,15 +30,28 @@ def verdict_document(
                 "or check the data",
                 stage="verify",
             )
+    nearest = verdict.nearest
     return {
         "equivalent": verdict.equivalent,
-        "max_update_error": verdict.max_update_error,
-        "noise_floor": verdict.noise_floor,
-        "tolerance": verdict.tolerance,
+        "reason": verdict.reason,
+        **_against(None if nearest is None else (nearest.update_error, nearest.limits), "max_update_error"),
         "variables": [
-            {"name": v.name, "kind": v.kind, "update_error": v.update_error} for v in verdict.variables
+            {"name": v.name, "kind": v.kind, **_against((v.update_error, v.limits), "update_error")}
+            for v in verdict.variables
         ],
+        "undecidable": list(verdict.undecidable),
+        "loss_check": None
+        if verdict.loss is None
+        else _against((verdict.loss.error, verdict.loss.limits), "error"),
         "loss": list(losses),
         "reference_loss": list(reference_losses),
         "results": list(results),
     }
+
+
+def _against(measured: tuple[float, Limits] | None, called: str) -> dict[str, float | None]:
+    """An error beside what rounding explains of it."""
+    if measured is None:
+        return {called: None, "noise_floor": None, "tolerance": None}
+    error, limits = measured
+    return {called: error, "noise_floor": limits.floor, "tolerance": limits.tolerance}

@@ -24,6 +24,7 @@ _SYMBOLS = {
     "reference": "✓",
     "not-equivalent": "✗",
     "control": "○",
+    "undecidable": "?",
     "not-checked": "?",
     "statistical": "~",
 }

@@ -12,11 +12,14 @@ from reports.rows import Mark, MarkKind
 WORDS: dict[MarkKind, str] = {
     "equivalent": "equivalent",
     "not-equivalent": "NOT equivalent",
+    "undecidable": "undecidable",
     "control": "control",
     "not-checked": "not checked",
     "statistical": "not held to it",
     "reference": "one device",
 }
+
+_N_NAMED = 3
 
 
 def mark_of(records: Sequence[Record]) -> Mark:
@@ -27,8 +30,9 @@ def mark_of(records: Sequence[Record]) -> Mark:
     """
     checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
     failed = [check for check in checks if check.equivalent is False]
+    undecided = [check for check in checks if check.equivalent is None]
     passed = [check for check in checks if check.equivalent is True]
-    shown = next(iter((*failed, *passed, *checks)), None)
+    shown = next(iter((*failed, *undecided, *passed)), None)
     first = records[0]
     if first.strategy_class == "control":
         blind = bool(passed) and not failed and first.workers * first.replicas > 1
@@ -36,20 +40,29 @@ def mark_of(records: Sequence[Record]) -> Mark:
             _mark("control", _control(failed=bool(failed), blind=blind), shown), blind=blind
         )
     if failed:
-        return _mark(
-            "not-equivalent", f"{_numbers(failed[0])} It does not compute what one device computes.", shown
-        )
+        wrong = f"{_numbers(failed[0])} It does not compute what one device computes"
+        return _mark("not-equivalent", f"{wrong}{_because(failed[0])}.", shown)
     if first.strategy_class == "statistical":
         return _mark(
             "statistical", "Of class statistical: held to reaching a loss, not to equal variables.", shown
         )
+    if undecided:
+        return _mark(
+            "undecidable",
+            f"Compared with one device, but rounding leaves too little to judge{_because(undecided[0])}.",
+            shown,
+        )
     if passed:
         return _mark("equivalent", _numbers(passed[0]), shown)
+    return _unchecked(first)
+
+
+def _unchecked(first: Record) -> Mark:
     if first.workers * first.replicas == 1:
         return _mark(
-            "reference", "One device runs the captured step unchanged, so there is nothing to diverge.", shown
+            "reference", "One device runs the captured step unchanged, so there is nothing to diverge.", None
         )
-    return _mark("not-checked", "No stored check says whether it computes the right thing.", shown)
+    return _mark("not-checked", "No stored check says whether it computes the right thing.", None)
 
 
 def _control(*, failed: bool, blind: bool) -> str:
@@ -63,11 +76,19 @@ def _control(*, failed: bool, blind: bool) -> str:
 
 
 def _numbers(check: Equivalence) -> str:
-    relation = "within" if check.equivalent else "beyond"
-    return (
-        f"Largest update error over variables and slots: {error(check.max_update_error)}, "
-        f"{relation} the tolerance {error(check.tolerance)}."
+    measured = (
+        f"Update error of the variable or slot nearest to its limit: {error(check.max_update_error)}, "
+        f"its tolerance: {error(check.tolerance)}."
     )
+    if not check.undecidable:
+        return measured
+    n = len(check.undecidable)
+    names = ", ".join(check.undecidable[:_N_NAMED])
+    return f"{measured} Rounding hides {n} more: {names}{', …' if n > _N_NAMED else ''}."
+
+
+def _because(check: Equivalence) -> str:
+    return f": {check.reason}" if check.reason else ""
 
 
 def _mark(kind: MarkKind, explanation: str, check: Equivalence | None) -> Mark:
@@ -77,4 +98,5 @@ def _mark(kind: MarkKind, explanation: str, check: Equivalence | None) -> Mark:
         max_update_error=check.max_update_error if check else None,
         noise_floor=check.noise_floor if check else None,
         tolerance=check.tolerance if check else None,
+        undecidable=check.undecidable if check else (),
     )

@@ -8,7 +8,9 @@ from typing import Literal
 
 from reports.statistics import Estimate, Ratio
 
-MarkKind = Literal["equivalent", "not-equivalent", "control", "not-checked", "statistical", "reference"]
+MarkKind = Literal[
+    "equivalent", "not-equivalent", "undecidable", "control", "not-checked", "statistical", "reference"
+]
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
 
@@ -36,6 +38,7 @@ class Mark:
     """Whether a strategy computes the right thing, and how that is known.
 
     `blind` marks a control that passed the check: on that workload the check would pass anything.
+    `undecidable` names the variables of which the check could say nothing.
     """
 
     kind: MarkKind
@@ -43,6 +46,7 @@ class Mark:
     max_update_error: float | None
     noise_floor: float | None
     tolerance: float | None
+    undecidable: tuple[str, ...] = ()
     blind: bool = False
 
     @property

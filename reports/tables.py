@@ -121,9 +121,10 @@ def byte_table(comparison: Comparison) -> Table:
 def check_table(comparison: Comparison) -> Table:
     """Equivalence with the one-device reference, and the loss."""
     return _table(
-        "Update error against the one-device reference, relative to the update; "
-        "loss before the update of the step named, warm-up steps counted too: mean and range over repeats",
-        ("strategy", "class", "mark", "max update error", "tolerance", "first timed loss", "last timed loss"),
+        "Update error against the one-device reference, relative to the update, of the variable nearest to "
+        "its limit; loss before the update of the step named, warm-up steps counted too: mean and range over "
+        "repeats",
+        ("strategy", "class", "mark", "update error", "its tolerance", "first timed loss", "last timed loss"),
         [_check_cells(row) for row in comparison.rows],
         words=("class", "mark"),
     )

@@ -83,7 +83,7 @@ def verify(
     return Answer(
         document=document,
         show=partial(_show, document),
-        exit_status=EXIT_CASE if document["equivalent"] is False else EXIT_OK,
+        exit_status=EXIT_OK if _passes(document) else EXIT_CASE,
     )
 
 
@@ -99,9 +99,13 @@ def _show(document: Mapping[str, object]) -> None:
     worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
     if worst:
         output.say()
+        figures = ("update_error", "tolerance", "noise_floor")
         output.table(
-            ["worst variables", "kind", "update error"],
-            [[str(item["name"]), str(item["kind"]), output.number(item["update_error"])] for item in worst],
+            ["nearest to their limits", "kind", "update error", "tolerance", "noise floor"],
+            [
+                [str(item["name"]), str(item["kind"]), *(output.number(item[key]) for key in figures)]
+                for item in worst
+            ],
         )
     _show_results(document.get("results"))
     diverged = document.get("shrink")
@@ -143,17 +147,48 @@ def _scalar(value: object) -> str:
 
 
 def _verdict(document: Mapping[str, object]) -> str:
-    words = {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "NOT COMPARED"}
-    verdict = words[cast("bool | None", document["equivalent"])]
+    verdict = _word(document)
     shape = f"{document['workers']} workers x {document['replicas']} replicas"
     what = f"{document['strategy']} ({document['class']}) on {document['workload']}, {shape}"
     error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
     floor = output.number(document["noise_floor"])
-    figures = f"largest update error {error}, tolerance {tolerance}, noise floor {floor}"
-    return f"{verdict}: {what}, {document['steps']} steps in {document['dtype']}: {figures}"
+    if document["class"] in ("bounded", "statistical"):
+        figures = f"update errors of up to {error} against the exact reference"
+    else:
+        figures = (
+            f"update error {error}, tolerance {tolerance}, noise floor {floor} where nearest to the limit"
+        )
+    line = f"{verdict}: {what}, {document['steps']} steps in {document['dtype']}: {figures}"
+    return line if document["reason"] is None else f"{line}; {document['reason']}"
+
+
+def _passes(document: Mapping[str, object]) -> bool:
+    """Whether the exit status is that of success: shown, as far as its class can be."""
+    if document["class"] == "bounded":
+        return document["within_bound"] is True
+    return document["class"] == "statistical" or document["equivalent"] is True
+
+
+def _word(document: Mapping[str, object]) -> str:
+    if document["class"] == "statistical":
+        return "NOT COMPARED"
+    if document["class"] == "bounded":
+        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[
+            cast("bool | None", document["within_bound"])
+        ]
+    return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[
+        cast("bool | None", document["equivalent"])
+    ]
 
 
 def _badness(item: Mapping[str, object]) -> float:
-    error = item["update_error"]
+    """An error as a share of its tolerance."""
+    error, tolerance = _finite_or_inf(item["update_error"]), _finite_or_inf(item["tolerance"])
+    if not error or (isfinite(error) and tolerance == inf):
+        return 0.0
+    return error / tolerance if tolerance and isfinite(error) else inf
+
+
+def _finite_or_inf(value: object) -> float:
     # Missing means not finite, which is as wrong as it gets; NaN would leave the order undefined.
-    return float(error) if isinstance(error, int | float) and isfinite(error) else inf
+    return float(value) if isinstance(value, int | float) and isfinite(value) else inf

@@ -1,22 +1,33 @@
 """Checks a strategy against the reference, in one process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.equivalence import Array, Checked, Verdict, Yardstick
+from harness.equivalence import Array, Checked, Yardstick
 from harness.reference import Reference
 from harness.step_results import Returned
+from harness.verdict import Verdict
 from harness.worker.artefact import InitialValues
+from harness.worker.bounds import BoundMeter, BoundVerdict, compressed_steps
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
-from harness.worker.reference import run_references
+from harness.worker.reference import Combine, run_references
 from harness.worker.rounding import PLAIN, VARIATIONS
+from strategies.ir.graph import DType
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan import Plan
 from strategies.planning import topology_of
+from strategies.tf_bridge.computed_types import computed_types
 from strategies.topology import Topology
 
-_EPS: Mapping[str, float] = {"double": 2.0**-52, "float": 2.0**-23, "half": 2.0**-10, "bfloat16": 2.0**-7}
+_EPS: Mapping[str, float] = {
+    "double": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float": 2.0**-23,
+    "complex64": 2.0**-23,
+    "half": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +50,53 @@ def make_reference(
     step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
 ) -> Reference:
     """Run the reference, and those that differ from it in rounding, a step for each global batch."""
-    plain, *others = run_references(step, initial, topology, batches, [PLAIN, *VARIATIONS])
-    yardstick = Yardstick.of(
-        [Checked(name=v.name, kind=v.kind, group=v.group) for v in step.variables],
-        plain.initial,
-        plain.values,
-        [other.values for other in others],
-        n_steps=len(batches),
-        eps=max((_EPS[v.dtype] for v in step.variables if v.dtype in _EPS), default=_EPS["float"]),
+    yardstick, results = _measured(step, initial, topology, batches)
+    return Reference(yardstick=yardstick, results=results)
+
+
+def _measured(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    combine: Combine | None = None,
+) -> tuple[Yardstick, tuple[Returned, ...]]:
+    """A reference with its noise, and what its last step returned."""
+    eps = _eps_of(computed_types(step))
+    plain, *others = run_references(
+        step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
     )
-    return Reference(yardstick=yardstick, losses=plain.losses, results=plain.results)
+    yardstick = Yardstick.of(
+        [
+            Checked(name=v.name, kind=v.kind, group=v.group, eps=_EPS.get(v.dtype, 0.0))
+            for v in step.variables
+        ],
+        plain.initial,
+        plain.outcome,
+        [other.outcome for other in others],
+        with_gradient=plain.with_gradient,
+        loss_eps=_EPS["double"] if eps == _EPS["double"] else _EPS["float"],
+    )
+    return yardstick, plain.results
+
+
+def check_bounds(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
+) -> BoundVerdict:
+    """Hold a compressed strategy to the bounds of its compressors, all workers in this process.
+
+    Args:
+        step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+    """
+    made = compressed_steps(step, initial, plan, batches)
+    meter = BoundMeter(step=step, plan=plan, made=made, eps=_eps_of(computed_types(step)))
+    yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
+    return meter.verdict(yardstick.judge(made.values, made.losses))
+
+
+def _eps_of(dtypes: Collection[DType]) -> float:
+    """The coarsest rounding among types."""
+    return max((_EPS[dtype] for dtype in dtypes if dtype in _EPS), default=_EPS["float"])
 
 
 def check(
@@ -74,9 +122,9 @@ def check(
         results = cluster.results()
         actual = cluster.read()
     return Checkup(
-        verdict=reference.yardstick.judge(actual),
+        verdict=reference.yardstick.judge(actual, losses),
         losses=losses,
-        reference_losses=reference.losses,
+        reference_losses=reference.yardstick.losses,
         results=results,
         reference_results=reference.results,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),

@@ -6,17 +6,18 @@ state is merged by its rule. Where shards share the statistics of the batch, the
 same way before, level by level.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from harness.equivalence import Array, Copy
+from harness.equivalence import Array, Copy, Outcome
 from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
-from harness.worker.rounding import PLAIN, Crossed, RoundedSums, Rounding, shares
+from harness.worker.rounding import PLAIN, Crossed, RoundedReads, RoundedSums, Rounding, shares
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.late import replica_targets
 from strategies.ir.quiet import quiet
@@ -25,20 +26,28 @@ from strategies.ir.train_graph import Result, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
+Combine: TypeAlias = Callable[
+    [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
+]
+"""From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceResult:
-    """State after the last step, the loss of every step, and what the last one returned beside it.
+    """What the steps of a reference come to.
 
     Attributes:
-        values: variable → value; a random state appears as (variable, rank).
+        outcome: state after the last step and the loss of every step; a random state appears as
+            (variable, rank).
         initial: the values before the first step.
+        results: what the last step returned beside its loss.
+        with_gradient: variables that met a gradient other than zero.
     """
 
-    values: Mapping[Copy, Array]
+    outcome: Outcome
     initial: Mapping[Copy, Array]
-    losses: tuple[float, ...]
     results: tuple[Returned, ...]
+    with_gradient: frozenset[str]
 
 
 def run_references(
@@ -47,21 +56,33 @@ def run_references(
     topology: Topology,
     batches: Sequence[Sequence[Array]],
     roundings: Sequence[Rounding],
+    *,
+    eps: float,
+    combine: Combine | None = None,
 ) -> list[ReferenceResult]:
-    """Run the reference on global batches, a step each, once for each rounding."""
+    """Run the reference on global batches, a step each, once for each rounding.
+
+    Args:
+        eps: of the coarsest type that forward and backward compute in.
+        combine: tells of boundaries what updates take instead of exact sums.
+    """
     results = []
     with ExitStack() as opened:
         reference = None
         for rounding in roundings:
             if reference is None or not reference.starts_over:
                 reference = opened.enter_context(_Reference(step, initial, topology))
-            reference.begin(rounding)
+            reference.begin(rounding, eps)
             before = reference.snapshot()
-            losses = tuple(reference.step(batch) for batch in batches)
-            made = ReferenceResult(
-                values=reference.snapshot(), initial=before, losses=losses, results=reference.results
+            losses = tuple(reference.step(n, batch, combine) for n, batch in enumerate(batches))
+            results.append(
+                ReferenceResult(
+                    outcome=Outcome(values=reference.snapshot(), losses=losses),
+                    initial=before,
+                    results=reference.results,
+                    with_gradient=frozenset(reference.with_gradient),
+                )
             )
-            results.append(made)
     return results
 
 
@@ -101,6 +122,7 @@ class _Reference:
 
     Attributes:
         results: what the last step returned beside its loss.
+        with_gradient: variables that met a gradient other than zero since the beginning.
         starts_over: it can begin again: all that a step leaves behind is in variables, for no op draws from a
             state of its own.
     """
@@ -134,9 +156,15 @@ class _Reference:
         for session in self._sessions:
             session.setup()
 
-    def begin(self, rounding: Rounding) -> None:
-        """Give every variable its initial value; sums are rounded in this way from now on."""
+    def begin(self, rounding: Rounding, eps: float = 0.0) -> None:
+        """Give every variable its initial value; rounding is of this kind from now on.
+
+        Args:
+            eps: of the coarsest type that forward and backward compute in.
+        """
         self._sums = RoundedSums(rounding)
+        self._reads = RoundedReads(rounding, eps)
+        self.with_gradient: set[str] = set()
         self._random_state: dict[Copy, Array] = {
             (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
             for v in self._own.values()
@@ -160,11 +188,31 @@ class _Reference:
         }
         return shared | self._random_state
 
-    def step(self, batch: Sequence[Array]) -> float:
-        """One step on a global batch; returns its mean loss."""
-        loss, combined = self.crossing(batch)
+    def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
+        """Step n, on a global batch; returns its mean loss."""
+        with self._rounded_trainables():
+            loss, combined = self.crossing([self._reads.of(part) for part in batch])
+        if combine is not None:
+            combined |= combine(self._sums.rounding, n, self._shards_of(batch), self._crossed)
+        self.with_gradient |= {b.variable for b in self._step.gradients() if np.any(combined[b.values][0])}
         self._update(combined, batch)
         return loss
+
+    @contextmanager
+    def _rounded_trainables(self) -> Iterator[None]:
+        """Forward and backward read trainables that are off by rounding; the update has the stored ones."""
+        if self._reads.exact:
+            yield
+            return
+        names = [v.name for v in self._step.variables if v.kind == "trainable"]
+        stored = {copy: value for copy, value in self.snapshot().items() if copy[0] in names}
+        self._assign({copy: self._reads.of(value) for copy, value in stored.items()})
+        yield
+        self._assign(stored)
+
+    def _assign(self, values: Mapping[Copy, Array]) -> None:
+        for session in self._sessions:
+            session.assign(values)
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
         """The mean loss of a global batch, and what all shards together send across each boundary."""
@@ -184,6 +232,7 @@ class _Reference:
                 for result, value in zip(self._step.results, made.results, strict=True)
             )
         self.results = returned(results)
+        self._crossed = crossed
         return loss, {
             b.values: self._sums.of_boundary(b, [c[b.values] for c in crossed], shards)
             for b in self._step.boundaries

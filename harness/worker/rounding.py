@@ -1,12 +1,13 @@
-"""What shards contribute, combined outside of TensorFlow, in several ways that differ by rounding only."""
+"""Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
-from harness.equivalence import Array
+from harness.equivalence import Array, is_inexact
 from strategies.ir.train_graph import Boundary
 from strategies.topology import Shard
 
@@ -21,7 +22,8 @@ class Rounding:
     Attributes:
         order: number of shards → their positions, as they are taken and added.
         pairwise: add neighbours first, then neighbours of sums.
-        jitter: seed of factors (1 + eps·u) on gradients, u uniform in [−1, 1]; None for none.
+        jitter: seed of factors (1 + eps·u), u uniform in [−1, 1], on what shards contribute and on what their
+            forward and backward pass reads; None for none.
     """
 
     name: str
@@ -48,12 +50,12 @@ class RoundedSums:
     """Sums over shards in float64, rounded in one way."""
 
     def __init__(self, rounding: Rounding) -> None:
-        self._rounding = rounding
+        self.rounding = rounding
         self._random = np.random.default_rng(rounding.jitter)
 
     def order(self, n_shards: int) -> Sequence[int]:
         """Positions of shards, as they are taken and added."""
-        return self._rounding.order(n_shards)
+        return self.rounding.order(n_shards)
 
     def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
         """What all shards together send across a boundary, in the type of what each sends.
@@ -83,7 +85,7 @@ class RoundedSums:
 
     def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
         terms = self._terms(values, weights)
-        total = _pairwise(terms) if self._rounding.pairwise else _in_order(terms)
+        total = _pairwise(terms) if self.rounding.pairwise else _in_order(terms)
         return np.asarray(total).astype(values[0].dtype)
 
     def _terms(self, values: Sequence[Array], weights: Sequence[float]) -> list[Array]:
@@ -92,9 +94,39 @@ class RoundedSums:
         ]
 
     def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
-        if self._rounding.jitter is None:
+        if self.rounding.jitter is None:
             return value
-        return np.asarray(value * (1 + np.finfo(kind).eps * self._random.uniform(-1, 1, value.shape)))
+        return np.asarray(value * (1 + _eps(kind) * self._random.uniform(-1, 1, value.shape)))
+
+
+class RoundedReads:
+    """Variables and examples as forward and backward read them: off by as much as rounding makes of them.
+
+    Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
+    between references that compute it in the same order, and with no other correct computation.
+
+    Args:
+        eps: of the coarsest type that forward and backward compute in.
+    """
+
+    def __init__(self, rounding: Rounding, eps: float) -> None:
+        self.exact = rounding.jitter is None
+        # Not the draws that contributions get.
+        self._random = np.random.default_rng(None if rounding.jitter is None else [rounding.jitter, 1])
+        self._eps = eps
+
+    def of(self, value: Array) -> Array:
+        """The value × (1 + eps·u) in its type, fresh u for each element; what is not floating as it is."""
+        if self.exact or not is_inexact(value):
+            return value
+        factors = 1 + self._eps * self._random.uniform(-1, 1, value.shape)
+        wide = np.complex128 if np.iscomplexobj(value) else np.float64
+        return np.asarray(value.astype(wide) * factors).astype(value.dtype)
+
+
+def _eps(kind: np.dtype[Any]) -> float:
+    # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
+    return float(ml_dtypes.finfo(kind).eps)  # type: ignore[no-untyped-call]
 
 
 def _in_order(terms: Sequence[Array]) -> Array:

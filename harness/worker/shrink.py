@@ -11,12 +11,14 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from harness.equivalence import Array, Verdict
+from harness.equivalence import GROUP_SHARE, Array
+from harness.verdict import Verdict
 from harness.worker.artefact import InitialValues
+from harness.worker.boundary_values import dense_rows, fed, fetched, passed_on
 from harness.worker.in_process import InProcessCluster
 from harness.worker.reference import first_crossing, first_statistics
 from harness.worker.session_runner import WorkerSession
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
 from strategies.passes.replicate import replica_prefix
@@ -30,6 +32,7 @@ from strategies.topology import Topology
 T = TypeVar("T")
 Crossing: TypeAlias = Mapping[str, Array]
 CAPTURE = "capture"
+LOSS = "the loss"
 
 
 def first_divergence(
@@ -39,7 +42,7 @@ def first_divergence(
 
     Args:
         batch: the first global batch.
-        verdict: of the whole strategy; its tolerance is what a difference is compared with.
+        verdict: of the whole strategy; its tolerances are what differences are compared with.
     Returns:
         `{"pass", "variable"}`; the pass is the last one if gradients are right and the update is not. A wrong
         statistic goes by its layer's name.
@@ -52,7 +55,10 @@ def first_divergence(
         return {"pass": SyncStatistics.name, "variable": layer}
     combined = first_crossing(step, initial, topology, batch)
     shapes = {b.values: b for b in step.boundaries}
-    expected = {name: _dense(shapes[name], *value) for name, value in combined.items()}
+    expected = {
+        name: rows.astype(np.float64) if ids is None else dense_rows(rows, ids, shapes[name].shape.dims or ())
+        for name, (rows, ids) in combined.items()
+    }
     synchronised_by: dict[str, str] = {}
     last = passes[0][-1].name if passes[0] else CAPTURE
     for n, each in enumerate(passes[0], start=1):
@@ -64,15 +70,13 @@ def first_divergence(
             synchronised_by[name] = each.name
         brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
         if not totals and brought == set(expected) and not topology.global_statistics:
-            wrong = _first_wrong(
-                step, expected, [_brought(steps, initial, topology, batch)], verdict.tolerance
-            )
+            wrong = _first_wrong(step, expected, [_brought(steps, initial, topology, batch)], verdict)
             if wrong is not None:
                 return {"pass": each.name, "variable": shapes[wrong].variable}
-    wrong = _first_wrong(step, expected, _passed_on(made, initial, topology, batch), verdict.tolerance)
+    wrong = _first_wrong(step, expected, _passed_on(made, initial, topology, batch), verdict)
     if wrong is not None:
         return {"pass": synchronised_by.get(wrong, last), "variable": shapes[wrong].variable}
-    worst = next(v.name for v in verdict.variables if not v.update_error <= verdict.tolerance)
+    worst = next((v.name for v in verdict.variables if v.wrong), LOSS)
     return {"pass": last, "variable": worst}
 
 
@@ -94,7 +98,7 @@ def _first_wrong_layer(
         task = session.program.task
         prefixes = [replica_prefix(replica.rank) for replica in topology.local_replicas(task)]
         refs = [prefix + s.node for s in in_order for prefix in prefixes]
-        values = session.run(refs, _feed(session, batch), made[task].targets())
+        values = session.run(refs, fed(session, batch), made[task].targets())
         wanted = [expected[s.node] for s in in_order for _ in prefixes]
         return [
             k // len(prefixes)
@@ -106,18 +110,30 @@ def _first_wrong_layer(
     return in_order[min(places)].layer if places else None
 
 
-def _differs(got: Array, want: Array, tolerance: float) -> bool:
-    scale = float(np.max(np.abs(want), initial=0.0)) or 1.0
+def _differs(got: Array, want: Array, tolerance: float, scale: float = 0.0) -> bool:
+    """Whether a difference is beyond the tolerance, relative to the largest value or a greater `scale`."""
+    scale = max(_largest(want), scale) or 1.0
     return not np.max(np.abs(got - want), initial=0.0) <= tolerance * scale
 
 
+def _largest(value: Array) -> float:
+    return float(np.max(np.abs(value), initial=0.0))
+
+
 def _first_wrong(
-    step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], tolerance: float
+    step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], verdict: Verdict
 ) -> str | None:
+    tolerances = {v.name: v.limits.tolerance for v in verdict.variables if v.decidable}
+    # As updates are: what is small beside all others of its kind may be nothing but rounding.
+    scales: dict[str, float] = {}
+    for b in step.boundaries:
+        scales[b.role] = max(scales.get(b.role, 0.0), GROUP_SHARE * _largest(expected[b.values]))
     for b in step.boundaries:
         for crossing in seen:
             got = crossing.get(b.values)
-            if got is not None and _differs(got, expected[b.values], tolerance):
+            if got is None or b.variable not in tolerances:
+                continue
+            if _differs(got, expected[b.values], tolerances[b.variable], scales[b.role]):
                 return b.values
     return None
 
@@ -135,9 +151,9 @@ def _brought(
         session.load()
         session.setup()
         fetches = [(b, c) for b in step.boundaries for c in b.contributions]
-        for (b, contribution), value in zip(fetches, _fetch(session, fetches, batch), strict=True):
+        for (b, contribution), value in zip(fetches, fetched(session, fetches, batch), strict=True):
             name = captured_name(b)
-            total[name] = total.get(name, 0.0) + contribution.weight * _dense(b, *value)
+            total[name] = total.get(name, 0.0) + contribution.weight * value
         session.close()
     return total
 
@@ -149,9 +165,8 @@ def _passed_on(
 
     def one(session: WorkerSession) -> list[Crossing]:
         step = steps[session.program.task]
-        fetches = [(b, _own(b)) for b in step.boundaries]
-        values = _fetch(session, fetches, batch, step.targets())
-        return [{captured_name(b): _dense(b, *v)} for (b, _), v in zip(fetches, values, strict=True)]
+        values, _ = passed_on(session, step, batch)
+        return [{captured_name(b): v} for b, v in zip(step.boundaries, values, strict=True)]
 
     return [crossing for made in _together(steps, initial, topology, one) for crossing in made]
 
@@ -163,31 +178,3 @@ def _together(
     programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
     with InProcessCluster(programs, initial) as cluster:
         return cluster.each(job)
-
-
-def _own(b: Boundary) -> Contribution:
-    return Contribution(rank=b.rank or 0, values=b.values, indices=b.indices, weight=1.0)
-
-
-def _fetch(
-    session: WorkerSession,
-    fetches: Sequence[tuple[Boundary, Contribution]],
-    batch: Sequence[Array],
-    targets: Sequence[str] = (),
-) -> list[tuple[Array, Array | None]]:
-    refs = [r for _, c in fetches for r in (c.values, c.indices) if r is not None]
-    values = iter(session.run(refs, _feed(session, batch), targets))
-    return [(next(values), None if c.indices is None else next(values)) for _, c in fetches]
-
-
-def _feed(session: WorkerSession, batch: Sequence[Array]) -> dict[str, Array]:
-    program = session.program
-    return {b.node: part[program.start : program.stop] for b, part in zip(program.batch, batch, strict=True)}
-
-
-def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:
-    if indices is None:
-        return values.astype(np.float64)
-    dense = np.zeros(b.shape.dims or (), np.float64)
-    np.add.at(dense, indices, values.astype(np.float64))
-    return dense

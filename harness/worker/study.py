@@ -188,7 +188,7 @@ def verify(
         the first pass and variable that diverge, if any do.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
-    from harness.worker.check import check
+    from harness.worker.check import check, check_bounds
     from harness.worker.shrink import first_divergence
     from strategies.tf_bridge.float64_step import step_in_float64
 
@@ -204,10 +204,13 @@ def verify(
     results = results_document(checkup.results, checkup.reference_results)
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
     answer["notes"] = [*plan.notes, *checkup.notes]
-    if plan.strategy_class in ("bounded", "statistical"):
-        # They are held to a bound or to reaching a loss, and differ by what they are.
-        return {**answer, "equivalent": None}
-    if shrink and not verdict.equivalent:
+    if plan.strategy_class == "bounded":
+        bound = check_bounds(step, initial, plan, batches)
+        return {**answer, "equivalent": None, "within_bound": bound.within, "reason": bound.reason}
+    if plan.strategy_class == "statistical":
+        # It is held to reaching a loss, and differs by what it is.
+        return {**answer, "equivalent": None, "reason": None}
+    if shrink and verdict.equivalent is False:
         answer["shrink"] = first_divergence(step, initial, plan, batches[0], verdict)
     return answer
 

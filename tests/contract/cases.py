@@ -11,7 +11,7 @@ from model import Model
 from models import MODELS
 from servers import running
 
-from harness.equivalence import Verdict
+from harness.verdict import Verdict
 from harness.worker.artefact import InitialValues, in_float64, save
 from harness.worker.check import Reference, make_reference
 from harness.worker.in_process import InProcessCluster, programs_of
@@ -30,7 +30,7 @@ Start = Callable[[Sequence[Program], InitialValues], AbstractContextManager[InPr
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A captured step in float64 with all that a check needs; references are kept per topology."""
+    """A captured step, in float64 if not asked otherwise, with all that a check needs; keeps references."""
 
     step: TrainGraph
     summary: StepSummary
@@ -63,15 +63,14 @@ class Case:
     def run(self, plan: Plan, programs: Sequence[Program], start: Start = running) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
         with start(programs, self.initial) as cluster:
-            for batch in self.batches:
-                cluster.step(batch)
+            losses = [cluster.step(batch) for batch in self.batches]
             asked = topology_of(plan)
             reference = self.reference(
                 plan.replicas_per_task,
                 micro_batches=asked.micro_batches,
                 global_statistics=asked.global_statistics,
             )
-            return reference.yardstick.judge(cluster.read())
+            return reference.yardstick.judge(cluster.read(), losses)
 
 
 @dataclass(frozen=True)
@@ -92,18 +91,18 @@ class Cases:
         return self._made[name]
 
 
-def case_of_model(model: Model, folder: Path) -> Case:
+def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
     """A case of a model that was just made."""
-    return case_of(capture(model.step, model.spec), model.batches, folder)
+    return case_of(capture(model.step, model.spec), model.batches, folder, float64=float64)
 
 
-def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path) -> Case:
-    """A case of a capture and its global batches."""
+def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path, *, float64: bool = True) -> Case:
+    """A case of a capture and its global batches, in float64 or in the model's own types."""
     summary = summarise(captured.step, folder.name, {})
     save(folder, captured.step, captured.initial, summary)
     return Case(
-        step=step_in_float64(captured.step),
+        step=step_in_float64(captured.step) if float64 else captured.step,
         summary=summary,
-        initial=InitialValues(folder, float64=True),
-        batches=[[in_float64(part) for part in batch] for batch in fed],
+        initial=InitialValues(folder, float64=float64),
+        batches=[[in_float64(part) for part in batch] for batch in fed] if float64 else fed,
     )

@@ -46,11 +46,19 @@ class Pipeline(ModuleType):
             "steps": 4,
             "dtype": "float64",
             "equivalent": self.equivalent,
+            "reason": None if self.equivalent else "too little can be judged",
             "max_update_error": 3e-16,
             "noise_floor": float("nan"),
             "tolerance": 5.7e-14,
             "variables": [
-                {"name": f"v{index}", "kind": "slot", "update_error": index * 1e-16} for index in range(9)
+                {
+                    "name": f"v{index}",
+                    "kind": "slot",
+                    "update_error": 1e-16,
+                    "noise_floor": 0.0,
+                    "tolerance": 1e-13 / (index + 1),
+                }
+                for index in range(9)
             ],
             "loss": [2.0],
             "reference_loss": [2.0],

@@ -35,7 +35,7 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
 
 
 @pytest.mark.parametrize(
-    ("equivalent", "word", "expected"), [(False, "NOT EQUIVALENT", 1), (None, "NOT COMPARED", 0)]
+    ("equivalent", "word", "expected"), [(False, "NOT EQUIVALENT", 1), (None, "UNDECIDABLE", 1)]
 )
 def test_verify_that_fails_prints_its_document_all_the_same(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline, equivalent: bool | None, word: str, expected: int
@@ -47,6 +47,7 @@ def test_verify_that_fails_prints_its_document_all_the_same(
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == expected
     assert f"{word}: ps" in captured.out
+    assert "; too little can be judged" in captured.out
 
 
 def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:

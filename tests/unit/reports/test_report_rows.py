@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
-from harness.records import StepSeconds
+from harness.records import Equivalence, Record, StepSeconds
 from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import load, read_steps
+from reports.marks import mark_of
 from reports.notes import record_notes
 from reports.origins import origin_of
 from reports.quantities import plain
@@ -126,6 +127,28 @@ def test_unproven_strategies_cannot_win(
     assert row(found, "all-reduce").rank is None
     assert found.verdict.leaders == ("ps",)
     assert words in " ".join(found.verdict.details)
+
+
+def checked_records(tmp_path: Path, check: Equivalence) -> list[Record]:
+    records = load(write_run(tmp_path / "run", [REDUCE])).records
+    return [dataclasses.replace(record, equivalence=check) for record in records]
+
+
+def test_what_cannot_be_judged_is_not_equivalent_by_default(tmp_path: Path) -> None:
+    hidden = Equivalence(checked=True, reason="only 3 % can be judged", undecidable=("a", "b", "c", "d"))
+    mark = mark_of(checked_records(tmp_path, hidden))
+    assert mark.kind == "undecidable"
+    assert not mark.proven
+    assert mark.explanation.endswith("only 3 % can be judged.")
+
+
+def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path: Path) -> None:
+    passed = Equivalence(
+        checked=True, equivalent=True, max_update_error=1e-7, tolerance=1e-5, undecidable=("a", "b", "c", "d")
+    )
+    mark = mark_of(checked_records(tmp_path, passed))
+    assert mark.kind == "equivalent"
+    assert "hides 4 more: a, b, c, …" in mark.explanation
 
 
 def test_a_control_that_passes_the_check_makes_the_check_suspect(compare: Compare) -> None:

@@ -1,0 +1,176 @@
+"""The verdict of an equivalence check: per variable, of the losses, and what follows from both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal
+
+DECIDABLE_TOLERANCE = 0.1
+DECIDABLE_SHARE = 0.95
+_FLOAT64_EPS = 2.0**-52
+_N_NAMED = 3
+
+Kind = Literal["trainable", "slot", "state"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What rounding explains of an error: `floor` among references, `tolerance` in all, `eps` of the type."""
+
+    floor: float
+    tolerance: float
+    eps: float
+
+    @property
+    def decide(self) -> bool:
+        """Whether an error beyond them would mean something."""
+        return self.tolerance <= DECIDABLE_TOLERANCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableVerdict:
+    """One variable beside the reference's.
+
+    Attributes:
+        group: `trainable`, or the kind of slot or state.
+        n_elements: of the whole variable.
+        update_error: the worst among its copies; infinite where one is missing, misshapen or not finite.
+        unmoved: a trainable that met a gradient and stayed where it was, in the reference.
+    """
+
+    name: str
+    kind: str
+    group: str
+    n_elements: int
+    update_error: float
+    limits: Limits
+    unmoved: bool = False
+
+    @property
+    def decidable(self) -> bool:
+        """Whether comparing it shows anything."""
+        return self.limits.decide and not self.unmoved
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is not the reference's, as far as that can be told."""
+        if self.decidable:
+            return not self.update_error <= self.limits.tolerance
+        # Rounding may move it anywhere, but not out of the numbers where the reference stays among them.
+        return not isfinite(self.update_error) and isfinite(self.limits.floor)
+
+    @property
+    def use_of_tolerance(self) -> float:
+        """Its error as a share of its tolerance."""
+        if self.update_error == 0.0:
+            return 0.0
+        return self.update_error / self.limits.tolerance if self.limits.tolerance else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossVerdict:
+    """The losses of all steps beside the reference's, relative to its largest."""
+
+    error: float
+    limits: Limits
+
+    @property
+    def wrong(self) -> bool:
+        """Whether rounding does not explain the difference."""
+        return not self.error <= self.limits.tolerance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a state is the reference's.
+
+    Attributes:
+        loss: None where no losses were compared.
+    """
+
+    variables: tuple[VariableVerdict, ...]
+    loss: LossVerdict | None = None
+
+    @property
+    def equivalent(self) -> bool | None:
+        """False if anything is wrong, None if too little of the model can be judged, else True."""
+        if any(v.wrong for v in self.variables) or (self.loss is not None and self.loss.wrong):
+            return False
+        return None if self._too_little() else True
+
+    @property
+    def undecidable(self) -> tuple[str, ...]:
+        """Names of the variables that show nothing, beside any answer."""
+        return tuple(v.name for v in self.variables if not v.decidable)
+
+    @property
+    def nearest(self) -> VariableVerdict | None:
+        """The decidable variable nearest to its limit, or farthest beyond it; None without any."""
+        decidable = [v for v in self.variables if v.decidable]
+        # Where nothing differs, one that could have differed.
+        return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
+
+    @property
+    def tolerance(self) -> float:
+        """The widest among those that decide; 0 without any."""
+        return max((v.limits.tolerance for v in self.variables if v.decidable), default=0.0)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the answer is not True, in a sentence; None where it is."""
+        wrong = [v for v in self.variables if v.wrong]
+        if wrong:
+            worst = max(wrong, key=lambda v: (v.use_of_tolerance, v.update_error))
+            return f"{worst.name} is off by {_error(worst.update_error, worst.limits)}"
+        if self.loss is not None and self.loss.wrong:
+            return f"the losses are off by {_error(self.loss.error, self.loss.limits)}"
+        lacking = self._too_little()
+        if not lacking:
+            return None
+        group, share = min(lacking.items(), key=lambda item: item[1])
+        what = "trainables" if group == "trainable" else f"{group} slots"
+        return f"only {100 * share:.3g} % of the elements of the {what} can be judged: {self.why_undecidable}"
+
+    @property
+    def why_undecidable(self) -> str | None:
+        """What keeps variables from being judged, their names and the way out; None where all can be."""
+        unmoved = [v for v in self.variables if v.unmoved]
+        noisy = [v for v in self.variables if not v.decidable and not v.unmoved]
+        causes = []
+        if unmoved:
+            causes.append(
+                f"{_names(unmoved)} did not move although the gradient is not zero (a loss scale that "
+                "overflows does this; compare more steps)"
+            )
+        if noisy:
+            narrow = any(v.limits.eps > _FLOAT64_EPS for v in noisy)
+            way_out = "verify with --dtype float64" if narrow else "compare fewer steps"
+            causes.append(
+                f"rounding alone may move {_names(noisy)} by more than {100 * DECIDABLE_TOLERANCE:.0f} % of "
+                f"the update ({way_out})"
+            )
+        return "; ".join(causes) or None
+
+    def _too_little(self) -> dict[str, float]:
+        """Group → share of its elements that can be judged, where that is too small."""
+        compared: dict[str, list[VariableVerdict]] = {}
+        for v in self.variables:
+            if v.kind != "state":
+                compared.setdefault(v.group, []).append(v)
+        shares = {
+            group: sum(v.n_elements for v in members if v.decidable)
+            / max(1, sum(v.n_elements for v in members))
+            for group, members in compared.items()
+            if any(v.n_elements for v in members)
+        }
+        return {group: share for group, share in shares.items() if share < DECIDABLE_SHARE}
+
+
+def _error(error: float, limits: Limits) -> str:
+    return f"{error:.2g}, the tolerance is {limits.tolerance:.2g}"
+
+
+def _names(variables: Sequence[VariableVerdict]) -> str:
+    named = ", ".join(v.name for v in variables[:_N_NAMED])
+    more = len(variables) - _N_NAMED
+    return f"{named} and {more} more" if more > 0 else named

@@ -1,0 +1,143 @@
+"""Compressed strategies are held to the bounds that their compressors state, and mistakes leave these."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+pytest.importorskip("tensorflow")
+
+from cases import Case  # noqa: E402
+from test_mutations import After, reweighted  # noqa: E402
+
+from harness.worker import bounds  # noqa: E402
+from harness.worker.bounds import BoundVerdict  # noqa: E402
+from harness.worker.check import check_bounds  # noqa: E402
+from strategies.compressors import BY_NAME  # noqa: E402
+from strategies.numerics.compressors.cast import Cast  # noqa: E402
+from strategies.numerics.compressors.feedback import Feedback  # noqa: E402
+from strategies.passes.of_plan import passes_of  # noqa: E402
+from strategies.plan import Plan  # noqa: E402
+
+STRATEGIES = ("ps-load-balancing", "all-reduce", "hierarchical-all-reduce")
+OPTIONS = {"topk": {"compressor_ratio": 0.1}, "powersgd": {"compressor_rank": 2}}
+
+
+def bounded(case: Case, plan: Plan) -> BoundVerdict:
+    assert plan.strategy_class == "bounded"
+    assert any(node.compressor for node in plan.nodes)
+    return check_bounds(case.step, case.initial, plan, case.batches)
+
+
+def plan_of(case: Case, strategy: str, compressor: str, replicas: tuple[int, ...] = (2, 1), **more) -> Plan:
+    return case.plan(strategy, replicas, compressor=compressor, **OPTIONS.get(compressor, {}), **more)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("compressor", BY_NAME)
+def test_a_sound_compressor_stays_within_its_bound(cases, strategy, compressor):
+    case = cases.of("digits-mlp", "adam")
+    assert bounded(case, plan_of(case, strategy, compressor)) == BoundVerdict(within=True, reason=None)
+
+
+@pytest.mark.parametrize("compressor", ["fp16", "powersgd", "topk"])
+@pytest.mark.parametrize("strategy", ["partitioned-ps", "partitioned-all-reduce"])
+def test_parts_have_bounds_of_their_own(cases, strategy, compressor):
+    case = cases.of("digits-cnn", "momentum")
+    plan = plan_of(case, strategy, compressor)
+    assert any(node.compressor and node.partition for node in plan.nodes)
+    assert bounded(case, plan).within is True
+
+
+def test_micro_batches_are_compressed_together(cases):
+    case = cases.of("digits-mlp", "momentum")
+    assert bounded(case, plan_of(case, "all-reduce", "bf16-ef", (1, 1), accumulate=2)).within is True
+
+
+def mistaken(monkeypatch: pytest.MonkeyPatch, pass_name: str, mistake) -> None:
+    def with_mistake(plan: Plan, task: int):
+        return tuple(After(p, mistake) if p.name == pass_name else p for p in passes_of(plan, task))
+
+    monkeypatch.setattr(bounds, "passes_of", with_mistake)
+
+
+def one_shard_less(step, _):
+    def without_second(b):
+        lost = tuple(replace(c, weight=0.0) if c.rank == 1 else c for c in b.contributions)
+        return replace(b, contributions=lost) if b.role == "gradient" else b
+
+    return replace(step, boundaries=tuple(map(without_second, step.boundaries)))
+
+
+@pytest.mark.parametrize("compressor", BY_NAME)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        reweighted(lambda weight, _: weight / 2),
+        reweighted(lambda weight, t: weight * t.n_replicas),
+        one_shard_less,
+    ],
+    ids=["half the gradient", "times N", "one shard dropped"],
+)
+def test_a_mistake_leaves_the_bound(cases, monkeypatch, compressor, mistake):
+    case = cases.of("digits-mlp", "adam")
+    mistaken(monkeypatch, "replicate", mistake)
+    verdict = bounded(case, plan_of(case, "all-reduce", compressor))
+    assert verdict.within is False
+    assert verdict.reason
+
+
+@pytest.mark.parametrize("strategy", ["ps-load-balancing", "all-reduce"])
+def test_memory_that_is_not_kept_is_noticed(cases, monkeypatch, strategy):
+    monkeypatch.setattr(
+        "strategies.numerics.compressors.feedback.owed", lambda corrected, sent: (corrected - sent) / 2
+    )
+    case = cases.of("digits-mlp", "adam")
+    # A ratio that no other test has: equal codecs are traced once.
+    plan = case.plan(strategy, (2, 1), compressor="topk", compressor_ratio=0.17)
+    assert bounded(case, plan).within is False
+
+
+def test_what_is_not_compressed_is_held_to_rounding(cases, monkeypatch):
+    case = cases.of("digits-mlp", "adam")
+    plan = plan_of(case, "all-reduce", "powersgd")
+    assert any(node.compressor is None for node in plan.nodes)
+
+    def biases_halved(step, _):
+        def halved(b):
+            lighter = tuple(replace(c, weight=c.weight / 2) for c in b.contributions)
+            return replace(b, contributions=lighter) if b.variable.endswith("bias") else b
+
+        return replace(step, boundaries=tuple(map(halved, step.boundaries)))
+
+    mistaken(monkeypatch, "replicate", biases_halved)
+    assert bounded(case, plan).within is False
+
+
+@pytest.mark.parametrize("compressor", BY_NAME)
+def test_the_bound_of_one_encoding_holds_and_is_not_idle(compressor):
+    """Against the codec itself, on gradients of many sizes and shapes."""
+    from strategies.numerics.compressors.table import codec_of
+    from strategies.plan import Compression
+
+    option = {"topk": {"ratio": 0.1}, "powersgd": {"rank": 2}, "qsgd": {"levels": 127}}.get(compressor, {})
+    codec = codec_of(Compression(name=compressor, **option), n_terms=1)
+    inner = codec.codec if isinstance(codec, Feedback) else codec
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    for scale in (1e-9, 1e-3, 1.0, 1e6):
+        for dims in ((64, 40), (600, 3), (1, 8)):
+            gradient = random.standard_cauchy(dims) * scale
+            state = [
+                tf.constant(random.normal(size=spec.dims), spec.dtype)
+                if spec.initial == "normal"
+                else tf.zeros(spec.dims, spec.dtype)
+                for spec in inner.states(dims, "double")
+            ]
+            payload, _ = inner.encode(tf.constant(gradient), *state)
+            lost = np.linalg.norm(inner.decode(payload, dims, tf.float64).numpy() - gradient)
+            assert lost <= inner.loss_bound(gradient) * (1 + 1e-9)
+            if not isinstance(inner, Cast) or scale == 1.0:
+                assert inner.loss_bound(gradient) <= np.linalg.norm(gradient) * (1 + 1e-9)

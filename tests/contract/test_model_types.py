@@ -1,0 +1,154 @@
+"""The check in a model's own types, where rounding hides much: it sees mistakes or what it cannot see."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+tf = pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from cases import Case, case_of_model  # noqa: E402
+from model import LABELLED, Model, on_labelled  # noqa: E402
+from test_mutations import after, broken, reweighted, without  # noqa: E402
+
+from harness.verdict import Verdict  # noqa: E402
+from harness.worker.in_process import InProcessCluster  # noqa: E402
+from strategies.ir.train_graph import TrainGraph  # noqa: E402
+from strategies.topology import Topology  # noqa: E402
+from workloads import TrainStep  # noqa: E402
+
+N_STEPS = 4
+IMAGE = (tf.TensorSpec((6, 6, 2), tf.float32), LABELLED[1])
+
+
+def biased_convolution(seed: int) -> Model:
+    """A bias before BatchNormalization has a gradient of pure rounding, which Adam makes whole steps of."""
+    layers = keras.layers
+    return classifier(
+        [
+            layers.Conv2D(8, 3, name="conv"),
+            layers.BatchNormalization(name="norm"),
+            layers.ReLU(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(4, name="head"),
+        ],
+        seed,
+    )
+
+
+def classifier(hidden: list[keras.Layer], seed: int, optimizer: keras.Optimizer | None = None) -> Model:
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((6, 6, 2)), *hidden])
+    optimizer = optimizer or keras.optimizers.Adam(1e-2)
+    optimizer.build(model.trainable_variables)
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def loss(batch):
+        images, labels = batch
+        return entropy(labels, tf.cast(model(images, training=True), tf.float32))
+
+    random = np.random.default_rng(seed)
+    fed = [
+        [
+            random.normal(size=(8, 6, 6, 2)).astype(np.float32),
+            random.integers(0, 4, 8).astype(np.int32),
+        ]
+        for _ in range(N_STEPS)
+    ]
+    return Model(
+        step=TrainStep(loss=loss, variables=model.trainable_variables, optimizer=optimizer),
+        spec=IMAGE,
+        batches=fed,
+    )
+
+
+@pytest.fixture(scope="module")
+def convolution(shared: Path) -> Case:
+    keras.backend.clear_session()
+    return case_of_model(biased_convolution(1), shared / "biased-convolution", float64=False)
+
+
+def scaled_loss(step: TrainGraph, topology: Topology) -> TrainGraph:
+    return replace(step, losses=tuple(replace(loss, weight=loss.weight * 2) for loss in step.losses))
+
+
+def one_shard_less(step: TrainGraph, _: Topology) -> TrainGraph:
+    def without_second(b):
+        lost = tuple(replace(c, weight=0.0) if c.rank == 1 else c for c in b.contributions)
+        return replace(b, contributions=lost) if b.role == "gradient" else b
+
+    return replace(step, boundaries=tuple(map(without_second, step.boundaries)))
+
+
+MISTAKES: dict[str, tuple[tuple[int, ...], Callable]] = {
+    "half the gradient": ((1, 1), after("replicate", reweighted(lambda weight, _: weight / 2))),
+    "loss scaled by N": ((1, 1), after("replicate", reweighted(lambda weight, t: weight * t.n_replicas))),
+    "loss told twice as large": ((1, 1), after("replicate", scaled_loss)),
+    "no collective": ((1, 1), without("dense-all-reduce")),
+    "one shard dropped": ((2, 1), after("replicate", one_shard_less)),
+}
+
+
+@pytest.mark.parametrize("global_statistics", [False, True], ids=["own statistics", "sync_batch_norm"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_noise_of_one_variable_excuses_no_other(convolution: Case, mistake: str, global_statistics: bool):
+    replicas, change = MISTAKES[mistake]
+    plan = convolution.plan("all-reduce", replicas, transport="ring", sync_batch_norm=global_statistics)
+    wrong = convolution.run(plan, broken(convolution, plan, change), InProcessCluster)
+    assert wrong.equivalent is not True, wrong
+    if wrong.equivalent is None:
+        assert wrong.reason
+
+
+@pytest.mark.parametrize("global_statistics", [False, True], ids=["own statistics", "sync_batch_norm"])
+def test_a_sound_strategy_is_not_called_wrong(convolution: Case, global_statistics: bool):
+    plan = convolution.plan("all-reduce", (1, 1), sync_batch_norm=global_statistics)
+    verdict = convolution.check(plan)
+    assert verdict.equivalent is not False, verdict.reason
+    bias = of_name(verdict, "conv/bias")
+    kernel = of_name(verdict, "head/kernel")
+    # What is nothing but rounding is said to be so; the rest is held to a tolerance of its own.
+    assert not bias.decidable
+    assert kernel.decidable
+    assert bias.name in verdict.undecidable
+
+
+def of_name(verdict: Verdict, end: str):
+    return next(v for v in verdict.variables if v.kind == "trainable" and v.name.endswith(end))
+
+
+def test_a_loss_scale_that_overflows_proves_nothing(shared: Path):
+    keras.backend.clear_session()
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        inner = keras.optimizers.SGD(0.1)
+        scaled = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**120)
+        model = classifier([keras.layers.Flatten(), keras.layers.Dense(4)], 0, scaled)
+        case = case_of_model(model, shared / "overflow", float64=False)
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    verdict = case.check(case.plan("all-reduce", (1, 1)))
+    assert verdict.equivalent is None
+    assert "did not move although the gradient is not zero" in verdict.reason
+
+
+def test_variables_of_bfloat16_are_compared(shared: Path):
+    weights = tf.Variable(tf.ones((3, 4), tf.bfloat16) / 8, name="weights")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([weights])
+
+    def loss(batch):
+        rows, labels = batch
+        logits = tf.cast(tf.matmul(tf.cast(rows, tf.bfloat16), weights), tf.float32)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    step = TrainStep(loss=loss, variables=[weights], optimizer=optimizer)
+    case = case_of_model(on_labelled(step), shared / "bfloat16", float64=False)
+    verdict = case.check(case.plan("all-reduce", (1, 1)))
+    # Four steps of eight bits are too few to tell a mistake from rounding.
+    assert verdict.equivalent is None
+    assert "--dtype float64" in verdict.reason
