@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.records import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
-from reports.load import Run
+from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
 from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes
 from reports.origins import origin_of
@@ -225,7 +225,9 @@ def _steps(
     if read_steps is None:
         return ()
     found = []
-    for record in sorted(usable, key=lambda r: r.repeat):
+    ordered = sorted(usable, key=lambda r: r.repeat)
+    # More lines than a person can compare are not drawn, and so not read.
+    for record in ordered[:: -(-len(ordered) // MAX_SHOWN_REPEATS) or 1]:
         steps = read_steps(run, record)
         if isinstance(steps, LeftOut):
             item = replace(steps, where=f"{run.name}: {steps.where}")

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
@@ -90,25 +90,33 @@ def to_json(report: Report) -> str:
     return json.dumps(document(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def document(report: Report) -> dict[str, object]:
-    """The rows as plain data, names as in the contract where it has one."""
-    return {"schema": SCHEMA} | {
-        item.name: _plain(getattr(report, item.name)) for item in dataclasses.fields(report)
-    }
+def document(report: Report, *, without: Collection[str] = ()) -> dict[str, object]:
+    """The rows as plain data, names as in the contract where it has one.
+
+    Args:
+        without: fields that are left out wherever they are.
+    """
+    fields = [item.name for item in dataclasses.fields(report) if item.name not in without]
+    return {"schema": SCHEMA} | {name: _plain(getattr(report, name), without) for name in fields}
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, without: Collection[str]) -> object:
+    # Scalars first: a report has millions of them.
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if dataclasses.is_dataclass(value):
         return {
-            item.name.rstrip("_"): _plain(getattr(value, item.name)) for item in dataclasses.fields(value)
+            item.name.rstrip("_"): _plain(getattr(value, item.name), without)
+            for item in dataclasses.fields(value)
+            if item.name not in without
         }
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        return {str(key): _plain(item, without) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item, without) for item in value]
+    return str(value)
 
 
 def _markdown_table(table: Table) -> list[str]:

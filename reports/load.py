@@ -19,6 +19,8 @@ from reports.rows import LeftOut, Steps
 # Fields without a default say which case a line is about; without them it is about nothing.
 _NULLABLE = {item.name for item in dataclasses.fields(Record) if item.default is None}
 MAX_SHOWN_STEPS = 400
+MAX_SHOWN_REPEATS = 20
+"""Of one strategy, evenly spread over the run, whose single steps are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

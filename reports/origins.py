@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from reports.load import Run
 from reports.quantities import byte_count
@@ -47,12 +48,12 @@ def origin_of(run: Run) -> Origin:
         "created_utc": run.stored.created_utc,
         "spec_hash": run.stored.spec_hash,
     }
-    for record in run.records:
-        for section in ("machine", "provenance", "method"):
-            value = getattr(record, section)
-            _collect(found, section, dataclasses.asdict(value) if value is not None else None)
-        _collect(found, "provider", record.provider)
-        _collect(found, "exposed", record.exposed)
+    for section in ("machine", "provenance", "method"):
+        for value in _distinct(getattr(record, section) for record in run.records):
+            _collect(found, section, dataclasses.asdict(value))
+    for name in ("provider", "exposed"):
+        for value in _distinct(getattr(record, name) for record in run.records):
+            _collect(found, name, value)
     for name, value in head.items():
         _collect(found, name, value)
     seen = {text for texts in found.values() for text in texts}
@@ -69,6 +70,12 @@ def origin_of(run: Run) -> Origin:
         facts=tuple((_shown(name), "; ".join(found[name])) for name in [*named, *versions, *rest]),
         experiment=run.experiment,
     )
+
+
+def _distinct(values: Iterable[Any]) -> Sequence[Any]:
+    """Each value that is there once: thousands of records share a few."""
+    # Sections hold mappings, which have no hash; equal ones are written alike.
+    return tuple({repr(value): value for value in values if value is not None}.values())
 
 
 def _shown(name: str) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from reports import charts
 from reports.code_spans import code_spans
 from reports.exports import document
+from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.quantities import byte_count
 from reports.rows import Comparison, Report, Row
@@ -44,7 +45,8 @@ def to_html(report: Report) -> str:
             for origin in report.origins
             if origin.experiment
         ],
-        data=document(report) | {"comparisons": _without_steps(report)},
+        # The dots are drawn already, and would double the size of the page.
+        data=document(report, without=("steps",)),
     )
 
 
@@ -64,6 +66,7 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "step_chart": charts.both(charts.step_times, comparison),
         "split_chart": charts.both(charts.time_split, comparison),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
+        "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),
     }
 
@@ -79,16 +82,6 @@ def _heat(row: Row) -> list[list[tuple[str, Markup]]]:
         [(byte_count(value), Markup("{:.2f}").format((value or 0.0) / top)) for value in line]
         for line in row.tcp_matrix
     ]
-
-
-def _without_steps(report: Report) -> object:
-    """The rows for the page's embedded data; the dots are drawn already and would double its size."""
-    plain = document(report)["comparisons"]
-    if isinstance(plain, list):
-        for comparison in plain:
-            for row in comparison["rows"]:
-                del row["steps"]
-    return plain
 
 
 def _plain(value: object) -> object:

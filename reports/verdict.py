@@ -34,7 +34,7 @@ def together(first: Row, second: Row, rates: Rates) -> bool:
         return True
     if second.rate.interval is None:
         return second.rate.value >= first.rate.interval.low
-    lead = ratio(rates[first.strategy], rates[second.strategy]).interval
+    lead = _lead(first.strategy, second.strategy, rates).interval
     return lead is None or lead.contains(1.0)
 
 
@@ -115,7 +115,7 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Verdict
 def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Verdict:
     names = [row.strategy for row in level]
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
-    gap = _phrase(ratio(rates[names[0]], rates[names[-1]]), names[-1])
+    gap = _phrase(_lead(names[0], names[-1], rates), names[-1])
     return Verdict(
         kind="together",
         headline=f"{joined} rank together: these repeats cannot tell them apart.",
@@ -139,7 +139,7 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Verd
         headline = f"{leader.strategy} is fastest{_at_ratio(leader, base)}."
         details = []
         if not second.is_baseline:
-            lead = _phrase(ratio(rates[leader.strategy], rates[second.strategy]), second.strategy)
+            lead = _phrase(_lead(leader.strategy, second.strategy, rates), second.strategy)
             details.append(f"Next is {second.strategy}: {leader.strategy} runs at {lead}.")
     details.extend(_wire([second if leader.is_baseline else leader]))
     return Verdict(
@@ -148,6 +148,11 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Verd
         details=(*details, *_outside(rows, leader)),
         leaders=(leader.strategy,),
     )
+
+
+def _lead(first: str, second: str, rates: Rates) -> Ratio:
+    """How one strategy stands against another, in figure and interval."""
+    return ratio(rates[first], rates[second], tested=False)
 
 
 def _phrase(figure: Ratio, of: str) -> str:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
+import reports
 from harness.records import Equivalence, Record, StepSeconds
 from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
-from reports.load import load, read_steps
+from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
 from reports.notes import record_notes
 from reports.origins import origin_of
 from reports.quantities import plain
-from reports.rows import Comparison, Report, Row, Steps
+from reports.rows import Comparison, LeftOut, Report, Row, Steps
 from reports.tables import check_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
@@ -319,6 +320,24 @@ def test_runs_are_not_mixed(tmp_path: Path) -> None:
     found = build(runs)
     assert len(found.comparisons) == 2
     assert all(r.n == 3 for c in found.comparisons for r in c.rows)
+
+
+def test_of_many_repeats_a_few_are_drawn_evenly_and_the_page_says_so(tmp_path: Path) -> None:
+    n_repeats = 2 * MAX_SHOWN_REPEATS + 1
+    path = write_run(tmp_path / "run", [ALONE, REDUCE], n_repeats=n_repeats)
+    read: list[tuple[str, int]] = []
+
+    def reader(run: Run, record: Record) -> Steps | LeftOut:
+        read.append((record.strategy, record.repeat))
+        return read_steps(run, record)
+
+    report = build([load(path)], read_steps=reader)
+    drawn = [steps.repeat for steps in row(report.comparisons[0], "all-reduce").steps]
+    assert drawn == list(range(0, n_repeats, 3))
+    assert sorted(read) == [(name, repeat) for name in ("all-reduce", "single") for repeat in drawn]
+    assert report.left_out == ()
+    n_undrawn = 2 * (n_repeats - len(drawn))
+    assert f"; {n_undrawn} repeats are not drawn" in reports.render([path], "html")
 
 
 def test_steps_are_the_slowest_workers_with_warm_up_first(tmp_path: Path) -> None:

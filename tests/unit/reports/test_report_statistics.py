@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -119,6 +120,23 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     assert 0.935 <= hits / n_trials <= 0.98
     # It must also be able to say that there is a difference.
     assert false_alarms / n_trials > 0.8
+
+
+def test_without_its_test_a_ratio_is_the_same_but_for_p() -> None:
+    top, bottom = [2.0 + i / 10 for i in range(8)], [1.0 + i / 10 for i in range(8)]
+    tested, untested = ratio(top, bottom), ratio(top, bottom, tested=False)
+    assert tested.p_value is not None
+    assert untested.why_no_p == "not asked for"
+    assert dataclasses.replace(untested, p_value=tested.p_value, why_no_p=None) == tested
+
+
+@pytest.mark.parametrize(("n_top", "n_bottom"), [(5, 6), (12, 13), (12, 30)])
+def test_splits_choose_every_repeat_as_often(n_top: int, n_bottom: int) -> None:
+    for odd in range(n_top):
+        # As far apart as observed is every split that has the odd one on the smaller side, as observed.
+        top = [1.0] * n_top
+        top[odd] = 2.0
+        assert permutation_p(top, [1.0] * n_bottom) == pytest.approx(n_top / (n_top + n_bottom), abs=0.02)
 
 
 def test_equal_repeats_give_a_point_and_not_an_error() -> None:

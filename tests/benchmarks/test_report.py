@@ -1,0 +1,88 @@
+"""What a report of many records costs, beside reading them, which every format has to.
+
+Processor seconds of one process, which other programs disturb little; what is held is their ratio.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+import reports
+from harness.record_json import to_json
+from harness.records import Machine, Method, Provenance, Record, StepSeconds
+from harness.run_folder import open_run
+from reports.load import load
+
+N_STRATEGIES = 10
+N_REPEATS = 300
+# The permutation tests of ten strategies draw as many splits however few the repeats are.
+MOST_OF_READING = 5.0
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ten strategies that went on for hundreds of repeats."""
+    path = tmp_path_factory.mktemp("many") / "run"
+    experiment = {"name": "many", "compare": {"baseline": "strategy-0"}}
+    with open_run(path, experiment=experiment, environment={}) as folder:
+        records = [record(folder.run, s, repeat) for repeat in range(N_REPEATS) for s in range(N_STRATEGIES)]
+    # Not one by one: each would wait for the disk.
+    (path / "results.jsonl").write_text("".join(f"{to_json(item)}\n" for item in records))
+    return path
+
+
+def record(run: str, strategy: int, repeat: int) -> Record:
+    p50_s = 0.01 * (1 + 0.1 * strategy) * (1 + 0.01 * (repeat * 7919 % 101) / 101)
+    return Record(
+        run=run,
+        case=f"case-{strategy}",
+        repeat=repeat,
+        order=repeat * N_STRATEGIES + strategy,
+        workload="wide-mlp",
+        strategy=f"strategy-{strategy}",
+        strategy_class="exact",
+        provider="local",
+        device="cpu",
+        workers=2,
+        replicas=1,
+        status="ok",
+        batch_size=64,
+        examples_per_s=64 / p50_s,
+        step_s=StepSeconds(n=50, mean=p50_s, p50=p50_s, p90=p50_s, p99=p50_s),
+        tcp_matrix=((0.0, 1e6), (1e6, 0.0)),
+        loss=(2.0, 1.0),
+        method=Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global"),
+        machine=Machine(cpu_model="a", n_cores=2),
+        provenance=Provenance(git_sha="0" * 40, versions={"tensorflow": "2.21.0"}),
+    )
+
+
+@pytest.mark.parametrize("format", reports.FORMATS)
+def test_report_of_many_records(
+    format: str,  # noqa: A002 - as the command line calls it
+    run_dir: Path,
+    benchmark: BenchmarkFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rendered = lambda: reports.render([run_dir], format)  # noqa: E731 - what is measured, twice
+    n_records = N_STRATEGIES * N_REPEATS
+    # What is imported at the first call is no part of it.
+    load(run_dir), rendered()
+    reading_s = min(processor_s(lambda: load(run_dir)) for _ in range(3))
+    whole_s = min(processor_s(rendered) for _ in range(3))
+    benchmark.pedantic(rendered, rounds=1)
+    benchmark.extra_info.update(records=n_records, reading_s=reading_s, whole_s=whole_s)
+    with capsys.disabled():
+        sys.stdout.write(f"\nreport {format} of {n_records} records: {whole_s:.2f} s, ")
+        sys.stdout.write(f"{whole_s / reading_s:.1f} times what reading them takes\n")
+    assert whole_s < MOST_OF_READING * reading_s
+
+
+def processor_s(work: Callable[[], object]) -> float:
+    started_s = time.process_time()
+    work()
+    return time.process_time() - started_s
