@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, producer
 from strategies.ir.part_facts import UNKNOWN, Fact, Kind, NotLocalError, Outcome, PartUse, Swap, owner_of
@@ -130,7 +131,7 @@ class _Walk:
                 fact = cut.get(ref)
                 if fact is None or fact.kind is Kind.SPLIT:
                     continue
-                lookup = node.op != "ResourceGather" or node.attrs.get("batch_dims", 0) == 0
+                lookup = node.op != "ResourceGather" or lookup_form(node, fact.axis) is not None
                 if fact.kind is Kind.HANDLE and node.op in _FORWARD_READS and lookup:
                     continue
                 what = "the variable feeds" if fact.kind is Kind.HANDLE else "rows of its gradient reach"
@@ -139,6 +140,19 @@ class _Walk:
     def _refuse(self, variables: Iterable[str], reason: str) -> None:
         for name in variables:
             self.refused.setdefault(name, reason)
+
+
+def lookup_form(node: Node, axis: int) -> Literal["rows", "columns"] | None:
+    """What a part of a table that is cut along this axis holds of the rows that a ResourceGather reads.
+
+    Some of the rows where the cut is along the axis of the ids, some of each row where it is along one behind
+    it. None along an axis before it: ids have a batch of their own for each of the table's there.
+    """
+    batch_dims = node.attrs.get("batch_dims", 0)
+    assert isinstance(batch_dims, int)
+    if axis > batch_dims:
+        return "columns"
+    return "rows" if axis == batch_dims == 0 else None
 
 
 def _carried(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.part_facts import Fact, Kind
+from strategies.ir.part_spread import lookup_form
 from strategies.ir.train_graph import Variable
 from strategies.numerics.parts import join_parts, split_ids, stitch_rows
 from strategies.passes.part_names import PartNames
@@ -49,7 +50,23 @@ class PartReads:
             yield from self._lookup(node, variable)
 
     def _lookup(self, node: Node, variable: Variable) -> Iterator[Node]:
-        """Rows by id, each from the part that has it."""
+        """Rows by id, from parts that have some of the rows, or some of every row."""
+        form = lookup_form(node, self._names.cuts[variable.name].axis)
+        yield from (self._columns if form == "columns" else self._rows)(node, variable)
+
+    def _columns(self, node: Node, variable: Variable) -> Iterator[Node]:
+        """What every part has of the rows of all ids, joined; ids may have any rank."""
+        cut, dims = self._names.cuts[variable.name], variable.shape.dims or ()
+        copies = self._part_reads(node, variable, [node.data_inputs[1:]] * cut.n)
+        yield from copies
+        # Behind the ids' own axes come those of a row, so that the axis is known from the end.
+        specs = (TensorSpec(dtype=variable.dtype),) * cut.n
+        snippet = trace(join_parts, specs, axis=cut.axis - len(dims))
+        refs = [copy.name for copy in copies]
+        yield from self._snippets.in_place(node, snippet, f"join/{node.name}/", refs, variable.dtype)
+
+    def _rows(self, node: Node, variable: Variable) -> Iterator[Node]:
+        """Each id's row from the part that has it."""
         cut, dims = self._names.cuts[variable.name], variable.shape.dims or ()
         ids, index_dtype = node.data_inputs[1], node.attrs["Tindices"]
         assert isinstance(index_dtype, DType)

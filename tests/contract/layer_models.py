@@ -97,6 +97,46 @@ def shared_embedding():
     return Model(step=step, spec=(tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32)), batches=fed)
 
 
+def tied_embeddings():
+    """Tables that are looked up in and also read whole, whose dense gradients let any axis be cut.
+
+    One scores its own rows, as a language model's does. One has rows of two axes, and is looked up in by ids
+    of rank 2, 1 and 0. One has two batches of rows, with ids for each.
+    """
+    table = keras.Variable(np.linspace(-1, 1, 21).reshape(7, 3), name="table", dtype="float32")
+    matrices = keras.Variable(np.linspace(-0.7, 0.8, 40).reshape(5, 4, 2), name="matrices", dtype="float32")
+    batches = keras.Variable(np.linspace(-0.3, 0.6, 42).reshape(2, 7, 3), name="batches", dtype="float32")
+    variables = [table, matrices, batches]
+    optimizer = K.Adam(0.05)
+    optimizer.build(variables)
+    random = np.random.default_rng(0)
+    fed = [
+        [
+            random.integers(0, 5, (BATCH_SIZE, 2)).astype(np.int32),
+            random.integers(0, 7, BATCH_SIZE).astype(np.int32),
+        ]
+        for _ in range(N_STEPS)
+    ]
+
+    def loss(batch):
+        ids, labels = batch
+        words = tf.nn.embedding_lookup(table.value, ids)
+        first, second, third = (tf.gather(matrices.value, i) for i in (ids, ids[:, 1], tf.constant(3)))
+        scores = tf.einsum("btkd,bkd,kd->bt", first, second, third)
+        # TensorFlow has no gradient of such a look-up.
+        each = tf.raw_ops.ResourceGather(
+            resource=batches.value.handle, indices=tf.transpose(ids) + 1, dtype=tf.float32, batch_dims=1
+        )
+        hidden = tf.reduce_mean(words, 1) + tf.reduce_sum(tf.stop_gradient(each), 0)
+        logits = tf.tanh(hidden) @ tf.transpose(table.value)
+        columns = tf.gather(matrices.value, [1, 0, 2], axis=1)
+        whole = tf.reduce_mean(columns**2) + tf.reduce_mean((batches.value - 1.0) ** 2)
+        return mean_cross_entropy(labels, logits) + tf.reduce_mean(scores**2) + whole
+
+    step = TrainStep(loss=loss, variables=variables, optimizer=optimizer)
+    return Model(step=step, spec=(tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)), batches=fed)
+
+
 def two_optimizers():
     """A step of the author's own: two losses, two optimizers, and one network that both read."""
     layers = keras.layers

@@ -65,6 +65,7 @@ ASSIGNING: Mapping[str, Callable[[], Model]] = {
 }
 OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,
+    "tied-embeddings": layer_models.tied_embeddings,
     "clipped-and-averaged": layer_models.clipped_and_averaged,
     "accumulated": layer_models.accumulated,
     "two-optimizers": layer_models.two_optimizers,

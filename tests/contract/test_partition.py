@@ -20,6 +20,7 @@ from strategies.numerics import parts  # noqa: E402
 from strategies.passes import part_gradients, part_reads, part_updates  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.plan import Partition  # noqa: E402
+from strategies.plan_file import read_plan  # noqa: E402
 from strategies.planning import topology_of  # noqa: E402
 
 
@@ -31,6 +32,48 @@ def cut_of(plan):
 @pytest.mark.parametrize("model", ["digits-mlp+momentum", "word-lm+rmsprop", "wide-mlp+adamw-clipped"])
 def test_the_matrix_has_parts(cases, model, strategy):
     assert cut_of(cases.model(model).plan(strategy, (2, 1), **PARTITIONED[strategy]))
+
+
+def in_single_slices(case, made, axis):
+    """The plan, through a file, with parts of length 1 along an axis for all variables that may have them."""
+    shapes = {v.name: v.shape for v in case.summary.variables}
+    able = {v.name for v in case.summary.variables if axis in v.partitionable_axes}
+    nodes = []
+    for v, node in zip(case.summary.variables, made.nodes, strict=True):
+        owner = v.slot_of or v.name
+        if owner in able and v.shape == shapes[owner]:
+            n = v.shape[axis]
+            places = {
+                "destinations": node.destination is not None and tuple(k % 2 for k in range(n)),
+                "groups": node.group is not None and tuple(range(n)),
+                "owners": node.owner is not None and tuple(k % 2 for k in range(n)),
+            }
+            cut = Partition(axis=axis, sizes=(1,) * n, **{k: given for k, given in places.items() if given})
+            whole = {"destination": None, "group": None, "owner": None}
+            nodes.append(node.model_copy(update={"partition": cut, **whole}))
+        else:
+            nodes.append(node)
+    text = made.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
+    topology = case.topology(made.replicas_per_task)
+    return read_plan(text, name="edited", where="plan").plan(case.summary, topology)
+
+
+@pytest.mark.parametrize(
+    ("axis", "cut"), [(0, {"table", "matrices"}), (1, {"table", "matrices"}), (2, {"matrices", "batches"})]
+)
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce", "hierarchical-all-reduce", "sharded-update"])
+def test_tables_may_be_cut_along_any_axis_wherever_they_are_looked_up_in(cases, strategy, axis, cut):
+    case = cases.model("tied-embeddings")
+    plan = in_single_slices(case, case.plan(strategy, (2, 1)), axis)
+    assert {*cut_of(plan)} & {"table", "matrices", "batches"} == cut
+    verdict = case.check(plan)
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+def test_a_random_axis_reaches_columns_of_a_table(cases):
+    plan = cases.model("tied-embeddings").plan("random-axis-partitioned-all-reduce", (2, 1), seed=3)
+    assert cut_of(plan)["matrices"].axis == cut_of(plan)["batches"].axis == 2
 
 
 K = keras.optimizers
