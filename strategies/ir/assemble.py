@@ -7,6 +7,7 @@ from strategies.ir.effects import READ_OPS
 from strategies.ir.forward_assignments import with_values_read
 from strategies.ir.forward_state import additions_as_such, merge_state, seed_words, state_rules
 from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.loop_frames import without_waits_across_loops
 from strategies.ir.parts import Parts, check_gradients_come_first, outermost, tell_apart
 from strategies.ir.resources import Access, access_nodes, with_resources
 from strategies.ir.results import Sorted, results_of, sort_results
@@ -27,7 +28,8 @@ def assemble(traced: TracedStep) -> TrainGraph:
             forward state is written where its replicas cannot be merged.
     """
     access = access_nodes(traced.variables)
-    graph = with_resources(traced, access)
+    graph, must_run = without_waits_across_loops(with_resources(traced, access), traced.must_run)
+    traced = replace(traced, must_run=must_run)
     results = sort_results(graph, traced, access)
     traced = replace(traced, results=results.own)
     graph = _alive(graph, traced, access)

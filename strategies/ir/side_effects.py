@@ -11,6 +11,8 @@ from strategies.ir.traversal import ancestors
 
 _CHECK_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 _CALL_OPS = frozenset({"While", "If", "Case", "StatefulPartitionedCall", "For", "RemoteCall"})
+# What loops of the first kind keep from round to round for their gradients, and for nobody else.
+_KEPT_BY_LOOPS = ("Stack", "TensorArray")
 _HARMLESS = READ_OPS | _CALL_OPS | {"Placeholder", "VarHandleOp", "HashTableV2", "SummaryWriter"}
 
 
@@ -42,7 +44,7 @@ def side_effects(
         if node is None or name in excluded:
             continue
         ops = _ops_within(graph, node)
-        acting = {op for op in ops - _HARMLESS if op in stateful_ops and not is_random_op(op)}
+        acting = {op for op in ops - _HARMLESS if op in stateful_ops and _is_noticed(op)}
         checks = ops & _CHECK_OPS
         if any(not _keeps_state(op) for op in acting):
             seen.append(name)
@@ -74,6 +76,11 @@ def _ops_within(graph: Graph, node: Node) -> set[str]:
     """The node's op, and those of all functions that it reaches."""
     reached = reachable_functions((node,), graph.functions)
     return {node.op} | {inner.op for name in reached for inner in graph.functions[name].nodes}
+
+
+def _is_noticed(op: str) -> bool:
+    """Whether anybody could tell that a stateful op has run."""
+    return not (is_random_op(op) or op.startswith(_KEPT_BY_LOOPS))
 
 
 def _keeps_state(op: str) -> bool:

@@ -1,15 +1,19 @@
-"""One read per variable and step: equal reads merged, reads in loops, branches and calls moved out."""
+"""One read per variable and step: equal reads merged, reads in loops, branches and calls moved out.
+
+Loops and branches are calls of functions, or (those of the first kind) nodes behind Enter and Switch.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
+from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.late import late_nodes
 from strategies.ir.library import drop_unreachable_functions
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.value_arguments import CALLS, Use, ValueArguments, graph_ref, tensor_uses
+from strategies.passes.value_arguments import CALLS, TAKERS, Use, ValueArguments, graph_ref, tensor_uses
 from strategies.topology import Topology
 
 Value: TypeAlias = tuple[DType, Shape]
@@ -31,7 +35,7 @@ class HoistReads:
         values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
         left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
         left_alone |= late_nodes(graph, graph.variables)
-        hoisted = _hoist_calls(graph.graph, values, left_alone)
+        hoisted = _hoist(graph.graph, values, left_alone, {v.load for v in graph.variables})
         merged = _merge_reads(hoisted, values, left_alone)
         return graph if merged is graph.graph else replace(graph, graph=merged)
 
@@ -64,15 +68,18 @@ def _followed(node: Node, renamed: Mapping[str, str]) -> Node:
     return replace(node, inputs=(*data, *waits))
 
 
-def _hoist_calls(graph: Graph, values: Mapping[str, Value], left_alone: AbstractSet[str]) -> Graph:
-    """Calls that take values instead of the variables that their functions only read."""
-    if not any(node.op in CALLS for node in graph.nodes):
+def _hoist(
+    graph: Graph, values: Mapping[str, Value], left_alone: AbstractSet[str], loads: Collection[str]
+) -> Graph:
+    """Calls, loops and branches that take values instead of the variables that they only read."""
+    if not any(node.op in TAKERS for node in graph.nodes):
         return graph
     arguments = ValueArguments(graph)
     carried = _carried(graph, arguments, values, left_alone)
     if not carried:
         return graph
     nodes: list[Node] = []
+    before_loops: dict[str, list[str]] = {}
     for node in graph.nodes:
         reads: dict[int, Node] = {}
         taken: dict[int, Value] = {}
@@ -80,6 +87,8 @@ def _hoist_calls(graph: Graph, values: Mapping[str, Value], left_alone: Abstract
             if ref in values and (node.name, k) in carried:
                 taken[k] = values[ref]
                 reads[k] = _read(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device)
+                if node.op not in CALLS:
+                    before_loops.setdefault(ref, []).append(reads[k].name)
             elif ref in carried:
                 taken[k] = values[carried[ref]]
         if not taken:
@@ -87,11 +96,33 @@ def _hoist_calls(graph: Graph, values: Mapping[str, Value], left_alone: Abstract
             continue
         nodes += reads.values()
         inputs = tuple(reads[k].name if k in reads else ref for k, ref in enumerate(node.inputs))
-        nodes += [
-            replace(made, inputs=inputs) if made.op in CALLS else made
-            for made in arguments.with_values(node, taken, graph_ref)
-        ]
-    return drop_unreachable_functions(replace(graph, nodes=tuple(nodes), functions=arguments.functions))
+        nodes += arguments.with_values(replace(node, inputs=inputs), taken, graph_ref)
+    after = _writes_after_reads(graph, before_loops, loads)
+    made = (
+        node.changed(inputs=(*node.inputs, *after[node.name])) if node.name in after else node
+        for node in nodes
+    )
+    return drop_unreachable_functions(replace(graph, nodes=tuple(made), functions=arguments.functions))
+
+
+def _writes_after_reads(
+    graph: Graph, reads: Mapping[str, Sequence[str]], loads: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Assignment → what it must wait for; where a call reads, it waits for the call already.
+
+    Args:
+        reads: handle → reads that now are before the loops and branches that they were in.
+        loads: assignments that are no part of the step.
+    """
+    if not reads:
+        return {}
+    uses = resource_uses(graph)
+    return {
+        write: tuple(f"^{name}" for name in names)
+        for handle, names in reads.items()
+        for write in uses[handle].writes
+        if write not in loads
+    }
 
 
 def _carried(
@@ -108,13 +139,13 @@ def _carried(
         return uses.get(ref, ())
 
     for node in graph.nodes:
-        if node.op not in CALLS or node.name in left_alone:
+        if node.op not in TAKERS or node.name in left_alone:
             continue
         for k, handle in enumerate(node.data_inputs):
             handed = arguments.passed_on(node, k) if handle in values else None
             if handed is None:
                 continue
-            refs = arguments.follow([graph_ref(node, i) for i in handed], uses_of, graph_ref)
+            refs = arguments.follow([graph_ref(node, i) for i in handed], uses_of, graph_ref, by=node.op)
             if refs is not None and left_alone.isdisjoint(u.name for ref in refs for u, _ in uses_of(ref)):
                 carried |= dict.fromkeys(refs, handle)
                 carried[node.name, k] = handle

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Node
 from strategies.ir.late import late_nodes
+from strategies.ir.loop_frames import LoopFrames
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import share
 from strategies.passes.ps_accumulator import DOUBLE, INT64, Accumulator, Pushed, push_node
@@ -63,12 +64,12 @@ def push_in_turn(
     return PushInTurn(nodes=nodes, take=take.name, give=give.name)
 
 
-def _reads(graph: TrainGraph) -> dict[str, list[str]]:
-    """Variable → its reads by forward and backward."""
+def _reads(graph: TrainGraph) -> dict[str, tuple[str, ...]]:
+    """Variable → its reads by forward and backward, or the ends of the loops that they are in."""
     shared = [v for v in graph.variables if v.rank is None]
     apart = late_nodes(graph, shared) | graph.update_nodes() | {v.read for v in shared}
-    uses = resource_uses(graph.graph)
-    return {v.name: [r for r in uses[v.handle].reads if r not in apart] for v in shared}
+    uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
+    return {v.name: loops.outside(r for r in uses[v.handle].reads if r not in apart) for v in shared}
 
 
 def _on_server(a: Accumulator, pushed: Pushed, after: Sequence[str]) -> tuple[Pushed, list[Node]]:

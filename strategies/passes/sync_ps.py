@@ -7,6 +7,7 @@ from typing import ClassVar
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import Attr, Node, Shape
 from strategies.ir.late import late_nodes
+from strategies.ir.loop_frames import LoopFrames
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.passes.ps_accumulator import INT32, Accumulator
 from strategies.passes.rewire import contribute
@@ -35,7 +36,7 @@ class ParameterServerSync:
         """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""
         if topology.n_tasks == 1:
             return graph
-        uses = resource_uses(graph.graph)
+        uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
         handles = {v.name: v.handle for v in graph.variables if v.rank is None}
         shared = [b for b in graph.boundaries if b.rank is None]
         updates = self.task == UPDATER
@@ -58,7 +59,7 @@ class ParameterServerSync:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             own = uses[handles[boundary.variable]].reads
-            reads = [*(name for name in own if name not in not_waited_for), *common]
+            reads = loops.outside([*(name for name in own if name not in not_waited_for), *common])
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
             pushes.append(nodes[-1].name)

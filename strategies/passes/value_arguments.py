@@ -13,8 +13,12 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 CALLS = LOOPS | _BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
-# A loop of the first kind takes what stays the same in all rounds through Enter.
-_FORWARDERS = frozenset({"Identity", "Enter"})
+# A call may look up elements by itself; among the nodes of a loop none stands for the whole of it.
+_READERS_OUTSIDE_CALLS = _READERS | {"ResourceGatherNd"}
+# A loop of the first kind takes what stays the same in all rounds through Enter, a branch through Switch.
+_FORWARDERS = {"Identity": frozenset({0}), "Enter": frozenset({0}), "Switch": frozenset({0, 1})}
+_SWITCHED = ("output_false", "output_true")
+TAKERS = CALLS | _FORWARDERS.keys()
 _INT32 = DType("int32")
 
 Use: TypeAlias = tuple[Node, int]
@@ -38,7 +42,9 @@ class ValueArguments:
         self.functions = dict(self.graph.functions)
 
     def passed_on(self, node: Node, position: int) -> frozenset[int] | None:
-        """Which outputs of a call hand on a variable that it takes; None unless the call only reads it."""
+        """Which outputs of a node hand on a variable that it takes; None unless a call only reads it."""
+        if node.op in _FORWARDERS:
+            return _FORWARDERS[node.op]
         outputs: set[frozenset[int]] = set()
         for function in called(self.graph, node):
             own = position - (len(node.data_inputs) - len(function.inputs))
@@ -78,14 +84,18 @@ class ValueArguments:
         refs: Iterable[str],
         uses_of: Callable[[str], Iterable[Use]],
         output: Callable[[Node, int], str],
+        *,
+        by: str = "",
     ) -> frozenset[str] | None:
-        """All references that stand for the same variable, through identities and calls.
+        """All references that stand for the same variable, through identities, loops, branches and calls.
 
         Args:
             output: the reference to an output of a node.
+            by: op of the node that gives them, where it is in a graph.
         Returns:
             None when one of them is not only read.
         """
+        readers = _READERS_OUTSIDE_CALLS if by in _FORWARDERS else _READERS
         found: set[str] = set()
         waiting = list(refs)
         while waiting:
@@ -94,14 +104,12 @@ class ValueArguments:
                 continue
             found.add(ref)
             for node, k in uses_of(ref):
-                if node.op in _FORWARDERS:
-                    waiting.append(output(node, 0))
-                elif node.op in CALLS:
+                if node.op in TAKERS:
                     handed = self.passed_on(node, k)
                     if handed is None:
                         return None
                     waiting += [output(node, i) for i in handed]
-                elif node.op not in _READERS or k != 0:
+                elif node.op not in readers or k != 0:
                     return None
         return frozenset(found)
 
@@ -186,16 +194,24 @@ class ValueArguments:
             attrs = {"T": dtype, "out_type": node.attrs.get("out_type", _INT32)}
             yield replace(node, op="Shape", attrs=attrs)
         elif node.op == "ResourceGather":
-            yield (axis := constant(f"{node.name}/axis", 0, _INT32, node.device))
+            table = node.data_inputs[0]
+            # A constant is in the frame of what it waits for; a function's argument is in none.
+            waited_for = (f"^{producer(table)}",) if output is graph_ref or ":" in table else ()
+            batch_dims = node.attrs.get("batch_dims", 0)
+            assert isinstance(batch_dims, int)
+            axis = constant(f"{node.name}/axis", batch_dims, _INT32, node.device)
+            yield replace(axis, inputs=waited_for)
             waits = (f"^{name}" for name in node.control_inputs)
             gather: dict[str, Attr] = {
                 "Tparams": dtype,
                 "Tindices": node.attrs["Tindices"],
                 "Taxis": _INT32,
-                "batch_dims": node.attrs.get("batch_dims", 0),
+                "batch_dims": batch_dims,
             }
             inputs = (*node.data_inputs, output(axis, 0), *waits)
             yield replace(node, op="GatherV2", inputs=inputs, attrs=gather)
+        elif node.op == "ResourceGatherNd":
+            yield replace(node, op="GatherNd", attrs={"Tparams": dtype, "Tindices": node.attrs["Tindices"]})
         elif node.op == "ReadVariableOp":
             yield replace(node, op="Identity", attrs={"T": dtype})
         else:
@@ -218,7 +234,7 @@ def _replace_items(attrs: dict[str, Attr], key: str, items: Mapping[int, Attr]) 
 
 
 def _body_ref(node: Node, index: int) -> str:
-    return f"{node.name}:output:{index}"
+    return f"{node.name}:{_SWITCHED[index]}:0" if node.op == "Switch" else f"{node.name}:output:{index}"
 
 
 def graph_ref(node: Node, index: int) -> str:

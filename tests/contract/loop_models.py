@@ -1,6 +1,6 @@
 """Models with control flow: loops of the first kind, nested too, and loops and branches of the second."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -28,11 +28,32 @@ def first_control_flow() -> Iterator[None]:
 def imported(loss: Callable[..., tf.Tensor], *variables: tf.Variable) -> Callable[[tf.Tensor], tf.Tensor]:
     """A loss whose graph, with its gradient, was built outside: how loops of the first kind reach a step.
 
-    Without the wrapper, tf.function would let nodes wait across the borders of loops, which cannot run.
+    Without the wrapper, tf.function lets nodes wait across the borders of loops, which TensorFlow cannot run.
 
     Args:
         loss: of rows, and for each variable a function that reads it where it is called.
     """
+    graph_def, names = _built(loss, variables)
+
+    @partial(tf.compat.v1.wrap_function, signature=[tf.TensorSpec([None, 3], tf.float32)])
+    def found(rows: tf.Tensor) -> list[tf.Tensor]:
+        return _here(graph_def, names, rows, variables)
+
+    return lambda batch: _with_gradients(found(batch), variables)
+
+
+def imported_into_step(
+    loss: Callable[..., tf.Tensor], *variables: tf.Variable
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """As `imported`, right among the step's own nodes."""
+    graph_def, names = _built(loss, variables)
+    return lambda batch: _with_gradients(_here(graph_def, names, batch, variables), variables)
+
+
+def _built(
+    loss: Callable[..., tf.Tensor], variables: Sequence[tf.Variable]
+) -> tuple[tf.compat.v1.GraphDef, list[str]]:
+    """A graph of the first TensorFlow, and the names of the loss and of its gradients there."""
     with tf.Graph().as_default() as built, first_control_flow():
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         handles = [
@@ -40,31 +61,33 @@ def imported(loss: Callable[..., tf.Tensor], *variables: tf.Variable) -> Callabl
         ]
         reads = [partial(_read, h, v.shape) for h, v in zip(handles, variables, strict=True)]
         value = loss(x, *reads)
-        names = [t.name for t in (value, *tf.gradients(value, handles))]
-    graph_def = built.as_graph_def()
+        gradients = [tf.convert_to_tensor(g) for g in tf.gradients(value, handles)]
+    return built.as_graph_def(), [t.name for t in (value, *gradients)]
 
-    @partial(tf.compat.v1.wrap_function, signature=[tf.TensorSpec([None, 3], tf.float32)])
-    def found(rows: tf.Tensor) -> list[tf.Tensor]:
-        own = tf.compat.v1.get_default_graph()
-        given = {"x": rows, **{f"handle_{i}": own.capture(v.handle) for i, v in enumerate(variables)}}
-        return tf.graph_util.import_graph_def(graph_def, given, names, name="")
 
-    def of(batch: tf.Tensor) -> tf.Tensor:
-        value, *gradients = found(batch)
-        value = tf.ensure_shape(value, [])
-        # What is imported is on no tape: each sum is zero, and its gradient is the one that was imported.
-        for v, gradient in zip(variables, gradients, strict=True):
-            value += tf.reduce_sum((v - tf.stop_gradient(v)) * gradient)
-        return value
+def _here(
+    graph_def: tf.compat.v1.GraphDef, names: Sequence[str], rows: tf.Tensor, variables: Sequence[tf.Variable]
+) -> list[tf.Tensor]:
+    """The loss and its gradients, imported into the graph at hand."""
+    own = tf.compat.v1.get_default_graph()
+    given = {"x": rows, **{f"handle_{i}": own.capture(v.handle) for i, v in enumerate(variables)}}
+    return tf.graph_util.import_graph_def(graph_def, given, names, name="")
 
-    return of
+
+def _with_gradients(found: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> tf.Tensor:
+    """The loss, for a tape: what is imported is on none, so each sum is zero, with the imported gradient."""
+    value, *gradients = found
+    value = tf.ensure_shape(value, [])
+    for v, gradient in zip(variables, gradients, strict=True):
+        value += tf.reduce_sum((v - tf.stop_gradient(v)) * gradient)
+    return value
 
 
 def _read(handle: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), shape)
 
 
-def first_loop():
+def first_loop(through=imported):
     """One loop that reads its variable in each round, around one variable that is read outside."""
     w, scale = variable("w", 3, 3), variable("scale", 3)
 
@@ -75,7 +98,7 @@ def first_loop():
         )
         return tf.reduce_mean(y**2)
 
-    return on_rows(descent(imported(loss, w, scale), w, scale))
+    return on_rows(descent(through(loss, w, scale), w, scale))
 
 
 def first_loops_nested():
@@ -94,6 +117,34 @@ def first_loops_nested():
         return tf.reduce_mean((y - 0.1) ** 2)
 
     return on_rows(descent(imported(loss, w, bias), w, bias))
+
+
+def first_loops_in_step():
+    """Loops of the first kind among the step's own nodes, one in another, which read where they are.
+
+    Of two reads no gradient tells that they have been made: a look-up, and the inner loop's condition.
+    """
+    w, table, limit = variable("w", 3, 3), variable("table", 5, 3), variable("limit", 1)
+
+    def loss(x, read_w, read_table, read_limit):
+        handle, _ = read_table.args
+
+        def outer(i, y):
+            rows = tf.raw_ops.ResourceGather(resource=handle, indices=[i, 4 - i, i], dtype=tf.float32)
+            _, y = tf.while_loop(
+                lambda j, _: (j < i) & (read_limit()[0] < 1.0),
+                lambda j, y: (j + 1, y @ read_w()),
+                (0, y),
+                ROUNDS,
+            )
+            # TensorFlow has no gradient of a look-up in such a loop.
+            rows = tf.reshape(tf.stop_gradient(rows), [3, 3])
+            return i + 1, tf.tanh(y + tf.reduce_mean(rows, 0))
+
+        _, y = tf.while_loop(lambda i, _: i < 3, outer, (0, x), ROUNDS)
+        return tf.reduce_mean((y - 0.1) ** 2) + tf.reduce_sum(read_limit() ** 2) + tf.norm(read_table())
+
+    return on_rows(descent(imported_into_step(loss, w, table, limit), w, table, limit))
 
 
 def loops_and_branches():

@@ -72,6 +72,8 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "primes-and-ones": lambda: layer_models.primes_and_ones(keras.optimizers.Adam(0.1)),
     "first-loop": loop_models.first_loop,
     "first-loops-nested": loop_models.first_loops_nested,
+    "first-loop-in-step": partial(loop_models.first_loop, loop_models.imported_into_step),
+    "first-loops-in-step": loop_models.first_loops_in_step,
     "loops-and-branches": loop_models.loops_and_branches,
     "recurrent": loop_models.recurrent,
     "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,

@@ -195,6 +195,73 @@ def test_a_read_in_a_loop_of_the_first_kind_leaves_it():
     assert [(n.op, n.attrs["T"]) for n in made.nodes] == [("Enter", FLOAT)]
 
 
+def test_what_reads_in_a_branch_of_the_first_kind_leaves_it_in_a_function_too():
+    body = function(
+        "body",
+        node("s", "Switch", "v", "p", T=RESOURCE),
+        read("r", "s:output_true:0"),
+        result="r:value:0",
+        args=("v", "p"),
+        types=(RESOURCE, DType("bool")),
+    )
+    predicate = node("p", "Placeholder", dtype=DType("bool"))
+    taken = node(
+        "x",
+        "StatefulPartitionedCall",
+        "v",
+        "p",
+        Tin=(RESOURCE, DType("bool")),
+        Tout=(FLOAT,),
+        f=FunctionRef("body"),
+    )
+    after = hoisted(step(predicate, taken, functions=(body,)))
+    assert len(reads(after)) == 1
+    (made,) = after.graph.functions.values()
+    assert [(n.op, n.attrs["T"]) for n in made.nodes] == [("Switch", FLOAT)]
+
+
+def in_loop(*inside):
+    """A loop of the first kind among a step's nodes, which takes the variable, and its Exit."""
+    frame = {"frame_name": b"loop", "parallel_iterations": 1}
+    boolean = DType("bool")
+    return (
+        node("start", "Placeholder", dtype=INT32),
+        node("e", "Enter", "v", T=RESOURCE, is_constant=True, **frame),
+        node("n", "Enter", "start", T=INT32, is_constant=False, **frame),
+        node("m", "Merge", "n", "next", T=INT32, N=2),
+        node("cast", "Cast", "m", SrcT=INT32, DstT=boolean, Truncate=False),
+        node("more", "LoopCond", "cast"),
+        node("s", "Switch", "m", "more", T=INT32),
+        *inside,
+        node("next", "NextIteration", "s:1", *(f"^{n.name}" for n in inside), T=INT32),
+        node("exit", "Exit", "s", T=INT32),
+    )
+
+
+def test_every_kind_of_read_leaves_a_loop_of_the_first_kind_among_the_nodes_of_a_step():
+    inside = (
+        read("r", "e", "^s"),
+        node("shape", "VariableShape", "e", out_type=INT32),
+        node("rows", "ResourceGather", "e", "s:1", dtype=FLOAT, Tindices=INT32, batch_dims=0),
+        node("one", "ResourceGatherNd", "e", "shape", dtype=FLOAT, Tindices=INT32),
+    )
+    assign = node("w", "AssignAddVariableOp", "v", "v/initial", "^exit", dtype=FLOAT)
+    after = hoisted(step(*in_loop(*inside), assign, node("done", "NoOp", "^w")))
+    assert reads(after) == ["e/hoisted_0"]
+    by_name = after.graph.by_name
+    assert by_name["e"].attrs["T"] == FLOAT
+    assert [by_name[n.name].op for n in inside] == ["Identity", "Shape", "GatherV2", "GatherNd"]
+    # In the frame of the loop, which a constant owes to what it waits for.
+    assert by_name["rows/axis"].inputs == ("^e",)
+    assert by_name["w"].control_inputs == ("exit", "e/hoisted_0")
+    assert by_name["v/load"].control_inputs == ()
+
+
+def test_a_variable_that_a_loop_of_the_first_kind_assigns_is_not_hoisted():
+    before = step(*in_loop(node("w", "AssignVariableOp", "e", "v/initial", dtype=FLOAT)))
+    assert HoistReads().apply(before, ALONE) is before
+
+
 def test_a_function_promises_no_read_that_left_it():
     body = replace(
         function("body", read("r", "v"), node("other", "NoOp"), result="r:value:0"),

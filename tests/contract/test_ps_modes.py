@@ -23,7 +23,7 @@ from harness.worker.check import make_reference  # noqa: E402
 from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
 from harness.worker.update_loop import UpdateLoop  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
-from strategies.passes import ps_in_turn, ps_modes, ps_queues  # noqa: E402
+from strategies.passes import hoist_reads, ps_in_turn, ps_modes, ps_queues  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402
 from strategies.passes.pipeline import run_passes  # noqa: E402
 from strategies.passes.ps_accumulator import INT64, LAST_STEP, Accumulator  # noqa: E402
@@ -247,7 +247,9 @@ def test_updates_count_their_steps(cases, workload, strategy, params):
         assert workers.taken() + sum(s.pace.dropped for s in workers.cluster.sessions if s.pace) <= 12
 
 
-@pytest.mark.parametrize("model", [name for name in STATE if name != "looked-at-afterwards"])
+@pytest.mark.parametrize(
+    "model", [*(name for name in STATE if name != "looked-at-afterwards"), "first-loops-in-step"]
+)
 def test_steps_of_other_kinds(cases, model):
     case = cases.model(model)
     for params in MODES:
@@ -256,6 +258,18 @@ def test_steps_of_other_kinds(cases, model):
                 workers.start(task, 4)
             assert all(workers.reach(task, 4) for task in range(2))
             assert all(np.isfinite(value).all() for value in workers.cluster.read().values())
+
+
+def test_what_is_read_in_a_loop_is_waited_for_through_its_end(cases, monkeypatch):
+    """Of loops of the first kind no read may be left inside, but should one be, its frame has no way out."""
+    monkeypatch.setattr(hoist_reads, "_hoist", lambda graph, *_: graph)
+    case = cases.model("first-loops-in-step")
+    plan = case.plan("ps", (1, 2))
+    assert case.run(plan, programs_of(case.step, plan)).equivalent
+    with workers_of(case, case.plan("ps", (1, 2), staleness=1)) as workers:
+        for task in range(2):
+            workers.start(task, 4)
+        assert all(workers.reach(task, 4) for task in range(2))
 
 
 def test_sums_of_stale_and_asynchronous_steps_are_whole(cases):
