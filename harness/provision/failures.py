@@ -1,12 +1,12 @@
 """How workers fail a case, each with its own type, and how a run fails before it has workers."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
-from harness.errors import EXIT_MISSING, CaseError, HarnessError, first_line
+from harness.errors import EXIT_MISSING, CaseError, HarnessError
+from harness.graph_errors import graph_error
 from harness.worker.replies import CutOff, Died, JobError, Silent
 
 N_LOG_LINES = 60
@@ -21,8 +21,6 @@ HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume o
 HOST_LOG = "output.log"
 """Name of what is kept of a worker's host, in a folder of its own."""
 _LOG_TAIL_BYTES = 16384
-# The line before what TensorFlow says of another task's error.
-_FROM_TASK = re.compile(r"\A(From /job:\S+:\n)+")
 
 
 class ProvisionError(HarnessError):
@@ -150,8 +148,7 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
     else:
         error = JobFailed(
             "worker-error",
-            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: "
-            f"{first_line(_FROM_TASK.sub('', failed.message))}",
+            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {graph_error(failed.message)}",
             stage=awaited.stage,
         )
     error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")

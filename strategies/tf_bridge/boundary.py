@@ -1,5 +1,6 @@
 """Marks, while a step is traced, where gradients leave backward and enter the update."""
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import tensorflow as tf
 from strategies.errors import CaptureError
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedGradient
+from strategies.tf_bridge.fixed_batch import requiring_batch
 from strategies.tf_bridge.hooks import replaced
 from strategies.tf_bridge.source_lines import line_of_operation
 from strategies.tf_bridge.statistics import StatisticsRecorder
@@ -47,9 +49,11 @@ class BoundaryRecorder:
         results: place → tensor in the trace that a whole step returns beside its loss.
         not_fetched: places of what it returns besides and that is no dense tensor.
         statistics: what is recorded of BatchNormalization.
+        n_examples: in the trace's batch, None for a free axis.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
+    n_examples: int | None = None
     marks: list[Mark] = field(default_factory=list)
     optimizers: list[keras.optimizers.Optimizer] = field(default_factory=list)
     failure: CaptureError | None = None
@@ -69,6 +73,8 @@ class BoundaryRecorder:
             hooks.enter_context(replaced(tf.compat.v1, "gradients", self._graph_hook))
             for owner in _owners_of_apply():
                 hooks.enter_context(replaced(owner, "apply", self._apply_hook))
+            checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
+            hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
             hooks.enter_context(self.statistics.recording())
             yield
 
@@ -83,8 +89,12 @@ class BoundaryRecorder:
 
     def fail(self, message: str) -> NoReturn:
         """Raise a CaptureError, and keep it."""
-        self.failure = CaptureError(message)
-        raise self.failure
+        self.refuse(CaptureError(message))
+
+    def refuse(self, failure: CaptureError) -> NoReturn:
+        """Raise an error, and keep it."""
+        self.failure = failure
+        raise failure
 
     def _tape_hook(self, gradient: Callable[..., object]) -> Callable[..., object]:
         def hooked(

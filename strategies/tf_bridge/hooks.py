@@ -8,16 +8,22 @@ import tensorflow as tf
 
 @contextmanager
 def replaced(
-    owner: object, name: str, hook: Callable[[Callable[..., object]], Callable[..., object]]
+    owner: object,
+    name: str,
+    hook: Callable[[Callable[..., object]], Callable[..., object]],
+    *,
+    is_converted: bool = False,
 ) -> Iterator[None]:
     """An attribute replaced for the duration; one that `owner` inherits is inherited again afterwards.
 
     Args:
         hook: original function → the one in its place.
+        is_converted: leave to autograph what the original calls; the hook must carry the original's name.
     """
     original = getattr(owner, name)
     own = name in vars(owner)
-    setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
+    hooked = hook(original)
+    setattr(owner, name, hooked if is_converted else tf.autograph.experimental.do_not_convert(hooked))
     try:
         yield
     finally:

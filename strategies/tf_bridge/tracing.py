@@ -12,6 +12,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from strategies.errors import CaptureError
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable
+from strategies.tf_bridge.fixed_batch import FixedBatchError
 
 _MAX_REASON = 300
 _TERMINAL_STYLE = re.compile("\x1b\\[[0-9;]*m")
@@ -153,10 +154,14 @@ def trace(body: Body, element_spec: object, *, replica_batch: int | None) -> Tra
     Args:
         replica_batch: examples in every shard, None where shards differ.
     Raises:
-        CaptureError: naming what the user's code raised.
+        CaptureError: naming what the user's code raised, or what a layer requires of shards.
     """
     try:
         return trace_sized(body, element_spec, None)
+    except FixedBatchError as failure:
+        if failure.n_examples != replica_batch:
+            raise failure.of_shards(replica_batch) from None
+        return trace_sized(body, element_spec, replica_batch)
     except CaptureError as failure:
         try:
             fixed = trace_sized(body, element_spec, replica_batch or 2)
@@ -176,7 +181,7 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
     Raises:
         CaptureError: naming what the user's code raised, which is the cause.
     """
-    recorder = BoundaryRecorder()
+    recorder = BoundaryRecorder(n_examples=size)
 
     def step(batch: object) -> tf.Tensor:
         recorder.begin(tf.compat.v1.get_default_graph())

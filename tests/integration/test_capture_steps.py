@@ -20,6 +20,7 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
+from strategies.errors import CaptureError  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
 
 optimizers, layers = keras.optimizers, keras.layers
@@ -283,3 +284,65 @@ def test_an_unused_variable_stays_and_has_no_boundary(tmp_path):
     assert variable(captured, "unused").kind == "trainable"
     assert "unused" not in gradients(captured)
     assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def of_fixed_batch(kind):
+    """A model whose batch has five examples, and its spec."""
+    inputs = keras.Input(batch_shape=(5, 3))
+    if kind == "stateful":
+        inputs = keras.Input(batch_shape=(5, 4, 3))
+        found = keras.layers.LSTM(2, stateful=True)(inputs)
+    else:
+        found = keras.ops.reshape(inputs, (5, 3, 1))[:, :, 0]
+    net = keras.Model(inputs, keras.layers.Dense(4)(found))
+    return net, (tf.TensorSpec(inputs.shape[1:]), SPEC[1])
+
+
+@pytest.mark.parametrize("kind", ["stateful", "reshaped"])
+def test_a_model_whose_batch_is_fixed_is_captured_at_that_size(kind):
+    net, spec = of_fixed_batch(kind)
+    captured = capture(train(net, optimizers.SGD(0.1)), spec, replica_batch=5)
+    assert [part.shape.dims[0] for part in captured.step.batch] == [5, 5]
+
+
+@pytest.mark.parametrize("kind", ["stateful", "reshaped"])
+@pytest.mark.parametrize(("shard", "got"), [(4, "4"), (None, "different sizes")])
+def test_shards_of_another_size_than_the_models_are_refused(kind, shard, got):
+    net, spec = of_fixed_batch(kind)
+    told = (
+        rf"takes batches of 5 examples only, got shards of {got}; choose a batch_size of 5 for each replica"
+    )
+    with pytest.raises(CaptureError, match=told):
+        capture(train(net, optimizers.SGD(0.1)), spec, replica_batch=shard)
+
+
+def test_a_model_of_a_constant_with_a_fixed_batch_leaves_the_batch_free():
+    learned = keras.Sequential([keras.Input(batch_shape=(1, 2)), keras.layers.Dense(3)])
+    net = model(keras.layers.Dense(3))
+    plain = cross_entropy(net)
+
+    def loss(batch):
+        return plain((batch[0] + learned(tf.ones((1, 2))), batch[1]))
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), SPEC, replica_batch=4)
+    assert [part.shape.dims[0] for part in captured.step.batch] == [-1, -1]
+
+
+class Doubled(keras.layers.Layer):
+    """Its `if` on a tensor needs autograph."""
+
+    @tf.function
+    def branch(self, x):
+        if tf.reduce_sum(x) > 0:
+            return 2 * x
+        return -x
+
+    def call(self, x):
+        return self.branch(x)
+
+
+def test_autograph_reaches_what_layers_call():
+    captured = capture(train(model(Doubled()), optimizers.SGD(0.1)), SPEC)
+    assert any(
+        node.op in ("If", "StatelessIf") for f in captured.step.graph.functions.values() for node in f.nodes
+    )
