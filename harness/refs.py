@@ -17,6 +17,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CONTINUES = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\s*=")
 _SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _PLAN = ".json"
+_KERAS = "keras"
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
@@ -51,7 +52,7 @@ class StrategyRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadRef:
-    """A workload's reference (registered name or `path.py:factory`) and the parameters given for it."""
+    """A workload's reference (registered name, `keras:NAME` or `path.py:factory`) and parameters for it."""
 
     reference: str
     params: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
@@ -87,7 +88,7 @@ def parse_strategy(text: str, *, field: str) -> StrategyRef:
 
 
 def parse_workload(text: str, *, field: str) -> WorkloadRef:
-    """Read `name` or `path/to/file.py:factory`, either with `:key=value,key=value`.
+    """Read `name`, `keras:NAME` or `path/to/file.py:factory`, each with `:key=value,key=value` or without.
 
     Args:
         text: what the person wrote.
@@ -100,7 +101,12 @@ def parse_workload(text: str, *, field: str) -> WorkloadRef:
         reference, params = _in_file(text, field, "path.py:factory")
         return WorkloadRef(reference=reference, params=params)
     name, colon, rest = text.partition(":")
-    return WorkloadRef(reference=_name(name, field), params=_params(rest, field) if colon else {})
+    if not _is_keras(text):
+        return WorkloadRef(reference=_name(name, field), params=_params(rest, field) if colon else {})
+    model, colon, rest = rest.partition(":")
+    if not model.isidentifier():
+        raise UsageError(f"a model must be named, as keras:MobileNetV2:input=96, got {text!r}", field=field)
+    return WorkloadRef(reference=f"{_KERAS}:{model}", params=_params(rest, field) if colon else {})
 
 
 def strategy_from(value: object, *, field: str) -> StrategyRef:
@@ -154,8 +160,13 @@ def _is_path(text: str) -> bool:
     return "/" in location or location.endswith(".py")
 
 
+def _is_keras(text: str) -> bool:
+    """Whether a reference names a model of `keras.applications`."""
+    return text.partition(":")[0] == _KERAS
+
+
 def _has_params(text: str) -> bool:
-    return text.count(":") > _is_path(text)
+    return text.count(":") > (_is_path(text) or _is_keras(text))
 
 
 def _in_file(text: str, field: str, form: str) -> tuple[str, dict[str, Scalar]]:

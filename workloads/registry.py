@@ -77,12 +77,25 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
 }
 
+KERAS = Entry(
+    summary="A model of keras.applications with random weights, on synthetic images: keras:MobileNetV2",
+    factory="workloads.keras_application:KerasApplication",
+    params=(
+        Param(name="batch_size", type="int", default=16),
+        Param(name="input", type="int", default=96),
+        Param(name="classes", type="int", default=10),
+        Param(name="examples", type="int", default=128),
+        *_optimizer("momentum"),
+    ),
+)
+_KERAS_PREFIX = "keras:"
+
 
 def describe() -> list[dict[str, object]]:
     """Return the rows of `list workloads`: name, summary and params, without importing a model."""
     return [
         {"name": name, "summary": entry.summary, "params": [param.describe() for param in entry.params]}
-        for name, entry in WORKLOADS.items()
+        for name, entry in [*WORKLOADS.items(), (f"{_KERAS_PREFIX}NAME", KERAS)]
     ]
 
 
@@ -90,7 +103,7 @@ def check(reference: str, params: Mapping[str, object]) -> str:
     """Find what is wrong with a reference without running a user's file or importing TensorFlow.
 
     Args:
-        reference: a registered name, or `path/to/file.py:factory`.
+        reference: a registered name, `keras:NAME`, or `path/to/file.py:factory`.
         params: as for `resolve`.
 
     Returns:
@@ -99,7 +112,7 @@ def check(reference: str, params: Mapping[str, object]) -> str:
     Raises:
         WorkloadError: for an unknown name, a missing file, or a wrong parameter of a shipped workload.
     """
-    if user_file.is_path(reference):
+    if _is_file(reference):
         user_file.find(reference)
         user_file.check_batch_size(params)
         return reference
@@ -112,26 +125,36 @@ def resolve(reference: str, params: Mapping[str, object]) -> Workload:
     """Make a workload.
 
     Args:
-        reference: a registered name with `-` or `_`, or `path/to/file.py:factory`, where the factory is a
-            class or a function.
+        reference: a registered name with `-` or `_`, `keras:NAME` of a model of `keras.applications`, or
+            `path/to/file.py:factory`, where the factory is a class or a function.
         params: given to the factory as keyword arguments.
 
     Raises:
         WorkloadError: when there is no such workload, or its factory does not make one from `params`.
     """
-    if user_file.is_path(reference):
+    if _is_file(reference):
         return user_file.make(reference, params)
     name, entry = _find(reference)
     values = read_params(name, entry.params, params)
     module, _, factory = entry.factory.partition(":")
-    workload: Workload = getattr(import_module(module), factory)(**values)
+    named = {"model": name.removeprefix(_KERAS_PREFIX)} if entry is KERAS else {}
+    workload: Workload = getattr(import_module(module), factory)(**named, **values)
     return workload
 
 
+def _is_file(reference: str) -> bool:
+    return user_file.is_path(reference) and not reference.startswith(_KERAS_PREFIX)
+
+
 def _find(reference: str) -> tuple[str, Entry]:
+    if reference.startswith(_KERAS_PREFIX):
+        return reference, KERAS
     name = reference.strip().replace("_", "-")
     if name not in WORKLOADS:
         hint = did_you_mean(name, WORKLOADS)
-        message = f"workload {reference!r} is not known{hint}; or give your own as path/to/file.py:factory"
+        message = (
+            f"workload {reference!r} is not known{hint}; or give keras:NAME, or your own as "
+            "path/to/file.py:factory"
+        )
         raise WorkloadError(message, field="name")
     return name, WORKLOADS[name]

@@ -16,7 +16,7 @@ from harness.refs import parse_strategy, parse_workload, split_list
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 WorkloadArgument = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help="A registered name, or path/to/file.py:factory.")
+    str, typer.Argument(metavar="WORKLOAD", help="A registered name, keras:NAME, or path/to/file.py:factory.")
 ]
 StrategyOption = Annotated[
     str | None,

@@ -387,3 +387,18 @@ def test_a_users_own_file_gives_a_step_of_either_kind(tmp_path, monkeypatch: pyt
             float(loss({"x": x, "y": y})) for x, y in islice(batches(workload, batch_size=4, seed=0), 8)
         ]
         assert values[4] < values[0] if whole else values[4] == values[0]
+
+
+def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
+    workload = resolve("keras:MobileNetV2", {"input": 32, "classes": 3, "examples": 4, "batch_size": 2})
+    step = fresh_step(workload)
+    assert [part.shape for part in element_spec(workload)] == [(32, 32, 3), ()]
+    loss, found = gradients(step, next(batches(workload, batch_size=2, seed=0)))
+    assert np.isfinite(loss)
+    assert len(found) == len(step.variables) > 100
+    assert all(gradient is not None for gradient in found)
+
+
+def test_a_model_that_keras_does_not_have_is_named() -> None:
+    with pytest.raises(WorkloadError, match="no model 'MobileNetV9'; did you mean 'MobileNetV"):
+        resolve("keras:MobileNetV9", {}).train_step()

@@ -51,6 +51,8 @@ def test_a_comma_list_comes_apart_as_it_was_joined(refs: list[StrategyRef]) -> N
         ("a/b.py:Make,k=1,j=2,ps", ["a/b.py:Make:k=1,j=2", "ps"]),
         ("a/b.py:Make:k=1,j=2,c.py:D", ["a/b.py:Make:k=1,j=2", "c.py:D"]),
         ("edited.json,ps:staleness=2", ["edited.json", "ps:staleness=2"]),
+        ("keras:VGG16,input=32,wide-mlp", ["keras:VGG16:input=32", "wide-mlp"]),
+        ("keras:VGG16:input=32,classes=2,keras:VGG19", ["keras:VGG16:input=32,classes=2", "keras:VGG19"]),
     ],
 )
 def test_a_piece_with_a_key_continues_the_one_before_it(text: str, expected: list[str]) -> None:
@@ -181,3 +183,17 @@ def test_infinity_has_no_number_form() -> None:
 
 def test_what_is_no_number_for_its_length_is_text() -> None:
     assert parse_scalar("9" * 5000) == "9" * 5000
+
+
+@pytest.mark.parametrize("params", [{}, {"input": 96, "classes": 10}])
+def test_a_model_of_keras_keeps_its_name(params: dict[str, int]) -> None:
+    ref = WorkloadRef(reference="keras:MobileNetV2", params=params)
+    assert parse_workload(str(ref), field="workload") == ref
+    assert workload_from({"name": "keras:MobileNetV2", **params}, field="workload") == ref
+    assert not ref.is_path
+
+
+@pytest.mark.parametrize("text", ["keras", "keras:", "keras:input=96", "keras:Mobile Net"])
+def test_a_model_of_keras_must_be_named(text: str) -> None:
+    with pytest.raises(UsageError, match="a model must be named, as keras:MobileNetV2:input=96, got"):
+        parse_workload(text, field="workload")

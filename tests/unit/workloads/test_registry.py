@@ -15,7 +15,7 @@ SHIPPED = ["digits-mlp", "digits-cnn", "word-lm", "wide-mlp"]
 
 def test_describe_is_json_and_lists_every_shipped_workload() -> None:
     rows = json.loads(json.dumps(describe()))
-    assert [row["name"] for row in rows] == SHIPPED
+    assert [row["name"] for row in rows] == [*SHIPPED, "keras:NAME"]
     for row in rows:
         assert row["summary"]
         assert {"batch_size", "optimizer", "learning_rate", "clip_global_norm"} <= {
@@ -107,3 +107,11 @@ def test_an_unknown_export_is_named() -> None:
 
     with pytest.raises(AttributeError, match="'Workloads'"):
         _ = workloads.Workloads
+
+
+def test_a_model_of_keras_is_a_workload_by_its_name() -> None:
+    workload = resolve("keras:MobileNetV2", {"input": 32, "batch_size": 4})
+    assert isinstance(workload, Workload)
+    assert (workload.name, workload.batch_size) == ("keras:MobileNetV2", 4)
+    with pytest.raises(WorkloadError, match="has no parameter 'size'"):
+        check("keras:MobileNetV2", {"size": 3})
