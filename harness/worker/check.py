@@ -1,6 +1,7 @@
 """Checks a strategy against the reference, in one process."""
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from harness.equivalence import Array, Checked, Yardstick
@@ -113,19 +114,26 @@ def check(
         batches: may be of other sizes than the plan's, where the step takes any number of examples.
         reference: of the same step, topology and batches, if it was made before.
     """
-    reference = reference or make_reference(step, initial, topology_of(plan), batches)
+
+    def referred() -> Reference:
+        return reference or make_reference(step, initial, topology_of(plan), batches)
+
     programs = programs_of(step, plan)
-    with InProcessCluster(programs, initial, with_results=True) as cluster:
-        for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
-            cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
-        losses = tuple(cluster.step(batch) for batch in batches)
-        results = cluster.results()
-        actual = cluster.read()
+    # Preparing a session takes one core for longer than the steps in it take two.
+    with ThreadPoolExecutor(1, "reference") as beside:
+        compared = beside.submit(referred)
+        with InProcessCluster(programs, initial, with_results=True) as cluster:
+            for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
+                cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
+            losses = tuple(cluster.step(batch) for batch in batches)
+            results = cluster.results()
+            actual = cluster.read()
+        expected = compared.result()
     return Checkup(
-        verdict=reference.yardstick.judge(actual, losses),
+        verdict=expected.yardstick.judge(actual, losses),
         losses=losses,
-        reference_losses=reference.yardstick.losses,
+        reference_losses=expected.yardstick.losses,
         results=results,
-        reference_results=reference.results,
+        reference_results=expected.results,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )

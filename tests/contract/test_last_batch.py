@@ -58,7 +58,7 @@ def test_a_smaller_batch_between_full_ones_is_equivalent(shortened, on, row):
     programs = programs_of(case.step, plan)
     losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan))
     assert verdict.equivalent, max(verdict.variables, key=lambda v: v.update_error)
-    assert losses == pytest.approx(case.reference(replicas).losses, rel=1e-9)
+    assert losses == pytest.approx(case.reference(replicas).yardstick.losses, rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
