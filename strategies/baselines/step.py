@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from strategies.errors import UnsupportedError
 from strategies.tf_bridge.boundary import merge_duplicates, raw_variable
+from strategies.tf_bridge.step_arguments import called_on
 from strategies.tf_bridge.tracing import CapturableStep, reason_of
 from strategies.topology import Replica
 
@@ -100,7 +101,7 @@ def train_once(step: CapturableStep, batch: object, weight: "tf.Tensor | float",
     """
     variables = list(step.variables)
     with tf.GradientTape() as tape:
-        loss = step.loss(batch)
+        loss = called_on(step.loss, batch)
         scaled = step.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
     gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
     used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]

@@ -31,7 +31,8 @@ def assemble(traced: TracedStep) -> TrainGraph:
     graph, must_run = without_waits_across_loops(with_resources(traced, access), traced.must_run)
     traced = replace(traced, must_run=must_run)
     results = sort_results(graph, traced, access)
-    traced = replace(traced, results=results.own)
+    notes = _result_notes(results, traced.loss)
+    traced = replace(traced, results=results.own, loss=results.loss)
     graph = _alive(graph, traced, access)
     marks = outermost(graph, traced.marks)
     graph, parts, variables = _described(graph, traced, marks, access)
@@ -63,7 +64,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
         own_statistics=statistics.own,
         readiness=_readiness(boundaries, graph, order),
         results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
-        notes=_result_notes(results),
+        notes=notes,
     )
     released = released_from(graph, effects.seen, replace(step, effects=()).roots())
     return replace(step, graph=prune(released, step.roots()))
@@ -79,8 +80,13 @@ def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Gr
     return prune(graph, dict.fromkeys(roots))
 
 
-def _result_notes(results: Sorted) -> tuple[str, ...]:
+def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
     notes = []
+    if results.loss != returned_loss:
+        notes.append(
+            "the loss is what the step's gradients are of: what it returns as its loss follows an update or "
+            "an assignment, as a metric's running result does"
+        )
     if results.own:
         notes.append(
             "timed steps fetch the loss alone; `verify` tells what the step returns beside it: "

@@ -44,7 +44,9 @@ def side_effects(
         if node is None or name in excluded:
             continue
         ops = _ops_within(graph, node)
-        acting = {op for op in ops - _HARMLESS if op in stateful_ops and _is_noticed(op)}
+        # An assignment that became an addition is of a type that the trace need not have had.
+        stateful = {op for op in ops - _HARMLESS if op in stateful_ops or _keeps_state(op)}
+        acting = {op for op in stateful if _is_noticed(op)}
         checks = ops & _CHECK_OPS
         if any(not _keeps_state(op) for op in acting):
             seen.append(name)

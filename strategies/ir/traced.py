@@ -96,6 +96,8 @@ class TracedStep:
     Attributes:
         constants: placeholder of a captured tensor → the constant that replaces it.
         marks: gradients of every gradient call, nested ones included.
+        loss: tensor reference of the loss that it returns, or of `target` where it returns none.
+        target: tensor reference of what its gradients are of, None where that is no scalar loss.
         must_run: nodes with effects, which the traced function runs whether or not a result needs them.
         stateful_ops: the op types of the graph and its functions that have effects or state.
         statistics: means over the examples in forward, and their gradients in backward.
@@ -115,3 +117,4 @@ class TracedStep:
     statistics: tuple[TracedStatistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     results: tuple[TracedResult, ...] = ()
+    target: str | None = None

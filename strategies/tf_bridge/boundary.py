@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -13,11 +13,16 @@ from strategies.errors import CaptureError
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedGradient
 from strategies.tf_bridge.fixed_batch import requiring_batch
-from strategies.tf_bridge.hooks import replaced
+from strategies.tf_bridge.gradient_target import TargetRecorder
+from strategies.tf_bridge.hooks import overriding_classes, replaced
 from strategies.tf_bridge.source_lines import line_of_operation
 from strategies.tf_bridge.statistics import StatisticsRecorder
 
 PREFIX = "gradient_boundary"
+AnyOptimizer: TypeAlias = keras.optimizers.Optimizer | tf.compat.v1.train.Optimizer
+_APPLYING = ((keras.optimizers.Optimizer, "apply"), (tf.compat.v1.train.Optimizer, "apply_gradients"))
+# They refer to this module's function, not to the public names of it.
+_GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["gradients"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +50,24 @@ class BoundaryRecorder:
     """Collects the gradients that a trace takes with respect to trainables, and the optimizers it applies.
 
     Attributes:
-        loss: tensor of the loss in the trace.
+        loss: tensor of the loss in the trace, None where the step returns none.
+        targets: what gradient calls differentiate.
         results: place → tensor in the trace that a whole step returns beside its loss.
         not_fetched: places of what it returns besides and that is no dense tensor.
         statistics: what is recorded of BatchNormalization.
         n_examples: in the trace's batch, None for a free axis.
+        created: Keras variables that the step makes when it is traced, as metrics do; TensorFlow's names for
+            them may differ from their paths.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
     n_examples: int | None = None
     marks: list[Mark] = field(default_factory=list)
-    optimizers: list[keras.optimizers.Optimizer] = field(default_factory=list)
+    optimizers: list[AnyOptimizer] = field(default_factory=list)
+    created: list[keras.Variable] = field(default_factory=list)
     failure: CaptureError | None = None
-    loss: str = ""
+    loss: str | None = None
+    targets: TargetRecorder = field(default_factory=TargetRecorder)
     results: dict[str, tf.Tensor] = field(default_factory=dict)
     not_fetched: tuple[str, ...] = ()
     statistics: StatisticsRecorder = field(default_factory=StatisticsRecorder)
@@ -66,13 +76,17 @@ class BoundaryRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Hook `GradientTape.gradient`, `tf.gradients` and every Keras `Optimizer.apply` for the duration."""
+        """Hook `GradientTape.gradient`, `tf.gradients` and how optimizers apply them, for the duration."""
         with ExitStack() as hooks:
             hooks.enter_context(replaced(tf.GradientTape, "gradient", self._tape_hook))
             hooks.enter_context(replaced(tf, "gradients", self._graph_hook))
             hooks.enter_context(replaced(tf.compat.v1, "gradients", self._graph_hook))
-            for owner in _owners_of_apply():
-                hooks.enter_context(replaced(owner, "apply", self._apply_hook))
+            hooks.enter_context(replaced(_GRADIENTS_OF_V1, "gradients", self._graph_hook))
+            for base, method in _APPLYING:
+                for owner in overriding_classes(base, method):
+                    hooks.enter_context(replaced(owner, method, self._apply_hook))
+            hooks.enter_context(replaced(keras.Variable, "__init__", self._creation_hook))
+            hooks.enter_context(self.targets.recording())
             checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
             hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
             hooks.enter_context(self.statistics.recording())
@@ -85,6 +99,7 @@ class BoundaryRecorder:
         self.marks.clear()
         self.optimizers.clear()
         self.results.clear()
+        self.targets.begin()
         self.statistics.begin(graph)
 
     def fail(self, message: str) -> NoReturn:
@@ -100,29 +115,38 @@ class BoundaryRecorder:
         def hooked(
             tape: tf.GradientTape, target: object, sources: object, *args: object, **kw: object
         ) -> object:
-            return self._mark(sources, gradient(tape, target, sources, *args, **kw))
+            weights = args[0] if args else kw.get("output_gradients")
+            return self._mark(target, sources, gradient(tape, target, sources, *args, **kw), weights)
 
         return hooked
 
     def _graph_hook(self, gradients: Callable[..., object]) -> Callable[..., object]:
         def hooked(ys: object, xs: object, *args: object, **kw: object) -> object:
-            return self._mark(xs, gradients(ys, xs, *args, **kw))
+            weights = args[0] if args else kw.get("grad_ys")
+            return self._mark(ys, xs, gradients(ys, xs, *args, **kw), weights)
 
         return hooked
 
     def _apply_hook(self, apply: Callable[..., object]) -> Callable[..., object]:
-        def hooked(optimizer: keras.optimizers.Optimizer, *args: object, **kw: object) -> object:
+        def hooked(optimizer: AnyOptimizer, *args: object, **kw: object) -> object:
             self.applied(optimizer)
             return apply(optimizer, *args, **kw)
 
         return hooked
 
-    def applied(self, optimizer: keras.optimizers.Optimizer) -> None:
+    def _creation_hook(self, create: Callable[..., object]) -> Callable[..., object]:
+        def hooked(variable: keras.Variable, *args: object, **kw: object) -> None:
+            create(variable, *args, **kw)
+            self.created.append(variable)
+
+        return hooked
+
+    def applied(self, optimizer: AnyOptimizer) -> None:
         """Remember an optimizer, once."""
         if all(optimizer is not known for known in self.optimizers):
             self.optimizers.append(optimizer)
 
-    def _mark(self, sources: object, gradients: object) -> object:
+    def _mark(self, target: object, sources: object, gradients: object, weights: object) -> object:
         if self._graph is None:
             return gradients
         call, self._calls = self._calls, self._calls + 1
@@ -134,6 +158,8 @@ class BoundaryRecorder:
             else gradient
             for source, gradient in zip(flat_sources, flat_gradients, strict=True)
         ]
+        if any(mark.call == call for mark in self.marks):
+            self.targets.record(call, target, weights)
         return tf.nest.pack_sequence_as(gradients, marked)
 
     def _boundary(
@@ -168,20 +194,6 @@ def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSli
     if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
         return shape
     return tf.constant(known.as_list(), shape.dtype)
-
-
-def _owners_of_apply() -> Iterator[type]:
-    """Keras's optimizer class, and every subclass with an `apply` of its own (a loss scale, a user's)."""
-    yield keras.optimizers.Optimizer
-    waiting = list(keras.optimizers.Optimizer.__subclasses__())
-    seen: set[type] = set()
-    while waiting:
-        each = waiting.pop()
-        if each not in seen:
-            seen.add(each)
-            waiting += each.__subclasses__()
-            if "apply" in vars(each):
-                yield each
 
 
 def merge_duplicates(

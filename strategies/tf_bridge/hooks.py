@@ -31,3 +31,17 @@ def replaced(
             setattr(owner, name, original)
         else:
             delattr(owner, name)
+
+
+def overriding_classes(base: type, method: str) -> Iterator[type]:
+    """A class, and every subclass that has a method of its own: hooked in all of them, each call is met."""
+    yield base
+    waiting: list[type] = list(base.__subclasses__())
+    seen: set[type] = set()
+    while waiting:
+        each = waiting.pop()
+        if each not in seen:
+            seen.add(each)
+            waiting += each.__subclasses__()
+            if method in vars(each):
+                yield each

@@ -1,7 +1,7 @@
 """From a trace to what it tells: variables by name, marks, constants and tables, as plain values."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import keras
@@ -9,17 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.parts import outermost
 from strategies.ir.traced import TracedInput, TracedResult, TracedStep, TracedTable, TracedVariable
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable, variable_name
 from strategies.tf_bridge.captured_constants import constant_of, is_large, large_constants
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 from strategies.tf_bridge.op_types import op_definition
-from strategies.tf_bridge.optimizer_slots import slots_of
+from strategies.tf_bridge.optimizer_slots import slots_of, variables_of
 from strategies.tf_bridge.tables import remade_table
 from strategies.tf_bridge.tracing import AnyVariable, Trace, with_effects
 
 Array: TypeAlias = np.ndarray[Any, Any]
+_OWN_JOB = "/job:localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +51,30 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         CaptureError: when the step holds what a graph of its own cannot.
     """
     concrete, recorder = traced.concrete, traced.recorder
-    graph = graph_from_graphdef(concrete.graph.as_graph_def())
-    owned = [*declared, *(v for optimizer in recorder.optimizers for v in optimizer.variables)]
-    named = _named(owned, concrete.graph.variables)
+    graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
+    owned = [*declared, *(v for optimizer in recorder.optimizers for v in variables_of(optimizer))]
+    named = _named(owned, concrete.graph.variables, recorder.created)
     captures = _captures(concrete, {id(v.handle) for v in named.values()})
     variables = [_variable(name, v, captures) for name, v in named.items()]
     variables = _with_slots(variables, named, recorder)
     large = {**captures.large, **large_constants(graph)}
     beside = dict(zip(_unique([f"constants/{n}" for n in large], taken=named), large.items(), strict=True))
     names = {id(v.handle): name for name, v in named.items()}
+    marks = tuple(mark.named(names[id(mark.handle)]) for mark in recorder.marks)
+    calls = sorted({mark.call for mark in outermost(graph, marks)})
+    target = next(
+        (recorder.targets.targets[call] for call in calls if call in recorder.targets.targets), None
+    )
+    loss = recorder.loss or target
+    assert loss is not None
     step = TracedStep(
         graph=graph,
         constants=captures.constants,
         variables=(*variables, *(_constant(name, node, value) for name, (node, value) in beside.items())),
-        marks=tuple(mark.named(names[id(mark.handle)]) for mark in recorder.marks),
+        marks=marks,
         batch=tuple(_inputs(concrete, element_spec)),
-        loss=recorder.loss,
+        loss=loss,
+        target=target,
         must_run=tuple(op.name for op in with_effects(concrete)),
         stateful_ops=_stateful_ops(graph),
         tables=captures.tables,
@@ -80,9 +90,25 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     return Told(step=step, initial=initial)
 
 
-def _named(declared: Sequence[AnyVariable], used: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
-    """Name → variable, in the order in which they were created."""
-    paths = {id(raw_variable(v)): variable_name(v) for v in declared}
+def _unplaced(graph: Graph) -> Graph:
+    """The graph without this process's devices, where optimizers put what they compute beside a variable."""
+
+    def freed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(n.changed(device="") if _OWN_JOB in n.device else n for n in nodes)
+
+    functions = {name: replace(f, nodes=freed(f.nodes)) for name, f in graph.functions.items()}
+    return replace(graph, nodes=freed(graph.nodes), functions=functions)
+
+
+def _named(
+    declared: Sequence[AnyVariable], used: Sequence[tf.Variable], known: Sequence[keras.Variable]
+) -> dict[str, tf.Variable]:
+    """Name → variable, in the order in which they were created.
+
+    Args:
+        known: Keras variables that give names to those that are used.
+    """
+    paths = {id(raw_variable(v)): variable_name(v) for v in [*known, *declared]}
     found = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
     # Eager tensors are numbered as they are made; tf.Variable has no public creation order.
     ordered = sorted(found.values(), key=lambda v: v.handle._id)  # noqa: SLF001
@@ -137,8 +163,9 @@ def _with_slots(
     variables: Sequence[TracedVariable], named: Mapping[str, tf.Variable], recorder: BoundaryRecorder
 ) -> list[TracedVariable]:
     """The variables with what optimizers tell of theirs."""
-    owned = {id(raw_variable(v)) for optimizer in recorder.optimizers for v in optimizer.variables}
-    slots = slots_of(recorder.optimizers)
+    owned = {id(raw_variable(v)) for optimizer in recorder.optimizers for v in variables_of(optimizer)}
+    trained = {id(mark.handle) for mark in recorder.marks}
+    slots = slots_of(recorder.optimizers, [v for v in named.values() if id(v.handle) in trained])
     names = {id(v): name for name, v in named.items()}
     made = []
     for variable in variables:

@@ -13,6 +13,7 @@ from tensorflow.types.experimental import ConcreteFunction
 from strategies.errors import CaptureError
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable
 from strategies.tf_bridge.fixed_batch import FixedBatchError
+from strategies.tf_bridge.step_arguments import called_on
 
 _MAX_REASON = 300
 _TERMINAL_STYLE = re.compile("\x1b\\[[0-9;]*m")
@@ -49,7 +50,7 @@ class Trace:
 
 
 Body = Callable[[object, BoundaryRecorder], object]
-"""The step as ordinary code: batch → what should be a scalar loss."""
+"""The step as ordinary code: batch → what should be a scalar loss, or None where it returns none."""
 
 
 def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
@@ -67,13 +68,17 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
             "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got "
             f"{type(step).__name__}; return one of them from train_step()"
         )
-    return lambda batch, recorder: _loss_among(python_function(batch), recorder)
+    return lambda batch, recorder: _loss_among(called_on(python_function, batch), recorder)
 
 
 def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
-    """The loss among what a whole step returns: under the key `loss`, or the first of several."""
-    if isinstance(returned, Mapping) and "loss" in returned:
-        loss, others = returned["loss"], {str(key): v for key, v in returned.items() if key != "loss"}
+    """The loss among what a whole step returns: under the key `loss`, or the first of several.
+
+    Returns:
+        None for a mapping without that key, where gradients tell what the loss is.
+    """
+    if isinstance(returned, Mapping) and ("loss" in returned or recorder.targets.targets):
+        loss, others = returned.get("loss"), {str(key): v for key, v in returned.items() if key != "loss"}
     elif isinstance(returned, tuple | list) and returned:
         loss, others = returned[0], {f"[{k}]": v for k, v in enumerate(returned) if k > 0}
     else:
@@ -124,7 +129,7 @@ def _composed(step: CapturableStep) -> Body:
     def train(batch: object, recorder: BoundaryRecorder) -> tf.Tensor:
         recorder.applied(step.optimizer)
         with tf.GradientTape() as tape:
-            loss = _checked_loss(step.loss(batch), recorder)
+            loss = _checked_loss(called_on(step.loss, batch), recorder)
             scaled = step.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
         used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
@@ -183,9 +188,16 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
     """
     recorder = BoundaryRecorder(n_examples=size)
 
-    def step(batch: object) -> tf.Tensor:
+    def step(batch: object) -> tf.Tensor | None:
         recorder.begin(tf.compat.v1.get_default_graph())
-        loss = _checked_loss(body(batch, recorder), recorder)
+        try:
+            returned = body(batch, recorder)
+        except CaptureError as failure:
+            recorder.failure = recorder.failure or failure
+            raise
+        if returned is None and recorder.targets.targets:
+            return None  # What its gradients are of is its loss.
+        loss = _checked_loss(returned, recorder)
         marked = tf.identity(loss, name="loss")
         # What the function returns waits for every update; the loss itself must not.
         recorder.loss = marked.name

@@ -20,8 +20,13 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
-from strategies.errors import CaptureError  # noqa: E402
+from harness.worker.artefact import InitialValues, save  # noqa: E402 - needs TensorFlow
+from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402 - needs TensorFlow
+from strategies.errors import CaptureError  # noqa: E402 - needs TensorFlow
+from strategies.registry import make_plan  # noqa: E402 - needs TensorFlow
+from strategies.summary import summarise  # noqa: E402 - needs TensorFlow
 from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+from strategies.topology import Topology  # noqa: E402 - needs TensorFlow
 
 optimizers, layers = keras.optimizers, keras.layers
 
@@ -75,6 +80,136 @@ def test_results_of_the_updated_model_are_left_out(tmp_path, returned, left):
     assert captured.step.results == ()
     assert "Max" not in {node.op for node in captured.step.graph.nodes}
     assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda loss, tracker: None,
+        lambda loss, tracker: {"examples": tf.constant(3)},
+        lambda loss, tracker: {"loss": tracker.result()},
+        lambda loss, tracker: (tracker.result(), 1.0),
+    ],
+)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_loss_of_a_step_that_returns_none_of_its_own_is_what_its_gradients_are_of(
+    tmp_path, returned, scaled
+):
+    """Of this step alone, while a metric's running result is of all steps; and without a loss scale."""
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    if scaled:
+        optimizer = optimizers.LossScaleOptimizer(optimizer, initial_scale=256.0)
+    optimizer.build(net.trainable_variables)
+    tracker, loss_of = keras.metrics.Mean("loss"), cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+            scaled_loss = optimizer.scale_loss(loss)
+        tracker.update_state(loss)
+        found = tape.gradient(scaled_loss, net.trainable_variables)
+        optimizer.apply(found, net.trainable_variables)
+        return returned(loss, tracker)
+
+    batches = dense_batches()
+    expected = [float(loss_of(tuple(map(tf.constant, batch)))) for batch in batches[:1]]
+    captured = capture(step, SPEC)
+    assert losses(captured, tmp_path, batches[:1]) == pytest.approx(expected, rel=1e-6)
+    assert_equivalent(captured, tmp_path)
+
+
+def losses(captured, folder, batches):
+    """Of the captured step itself."""
+    summary = summarise(captured.step, "tiny", {})
+    save(folder / "losses", captured.step, captured.initial, summary)
+    plan = make_plan("single", {}, summary, Topology(replicas_per_task=(1,), batch_size=len(batches[0][0])))
+    with InProcessCluster(programs_of(captured.step, plan), InitialValues(folder / "losses")) as cluster:
+        return [cluster.step(batch) for batch in batches]
+
+
+def test_a_loss_that_the_step_returns_is_preferred_to_what_its_gradients_are_of(tmp_path):
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    sgd.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+            penalised = loss + sum(tf.nn.l2_loss(v) for v in net.trainable_variables)
+        sgd.apply(tape.gradient(penalised, net.trainable_variables), net.trainable_variables)
+        return {"loss": loss}
+
+    batches = dense_batches()[:1]
+    expected = float(loss_of(tuple(map(tf.constant, batches[0]))))
+    assert losses(capture(step, SPEC), tmp_path, batches) == pytest.approx([expected], rel=1e-6)
+
+
+def test_a_sum_of_targets_is_the_loss_and_weighted_targets_are_none(tmp_path):
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    sgd.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    def step(**options):
+        @tf.function
+        def train_on(batch):
+            with tf.GradientTape() as tape:
+                targets = [loss_of(batch), tf.square(net(batch[0]))]
+            weights = [tf.ones_like(t) for t in targets] if options else None
+            found = tape.gradient(targets, net.trainable_variables, output_gradients=weights)
+            sgd.apply(found, net.trainable_variables)
+
+        return train_on
+
+    batches = dense_batches()[:1]
+    parts = tuple(map(tf.constant, batches[0]))
+    expected = float(loss_of(parts) + tf.reduce_sum(tf.square(net(parts[0]))))
+    assert losses(capture(step(), SPEC), tmp_path, batches) == pytest.approx([expected], rel=1e-6)
+    with pytest.raises(CaptureError, match="loss must be a floating scalar, got NoneType"):
+        capture(step(weighted=True), SPEC)
+
+
+NAMED = {"x": SPEC[0], "labels": SPEC[1]}
+
+
+@pytest.mark.parametrize("spec", [SPEC, NAMED], ids=["tuple", "dict"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_step_may_take_the_parts_of_a_batch_as_arguments(tmp_path, whole, spec):
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    sgd.build(net.trainable_variables)
+    loss_of = cross_entropy(net)
+
+    def loss(x, labels, scale=1.0):
+        return scale * loss_of((x, labels))
+
+    @tf.function
+    def step(x, labels):
+        with tf.GradientTape() as tape:
+            value = loss(x, labels)
+        sgd.apply(tape.gradient(value, net.trainable_variables), net.trainable_variables)
+        return value
+
+    batches = dense_batches()
+    if spec is NAMED:  # Structures of names are in the order of their keys.
+        batches = [list(reversed(batch)) for batch in batches]
+    assert_equivalent(capture(step if whole else train(net, sgd, loss), spec), tmp_path, batches)
+
+
+@pytest.mark.parametrize(
+    ("spec", "got"), [(SPEC, "a tuple of 2"), (SPEC[0], "a tensor"), (NAMED, "the keys labels, x")]
+)
+def test_a_step_of_other_arguments_than_its_batch_has_parts_is_refused(spec, got):
+    @tf.function
+    def step(x, y, z):
+        return x
+
+    with pytest.raises(CaptureError) as caught:
+        capture(step, spec)
+    assert str(caught.value) == (
+        f"train step: must take a batch, or its parts as arguments, got the arguments x, y, z for {got}; let "
+        "it take the batch alone and unpack that"
+    )
 
 
 def test_several_tapes_are_joined_and_each_optimizer_keeps_its_slots(tmp_path):

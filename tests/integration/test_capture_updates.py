@@ -49,6 +49,30 @@ def test_updates_are_kept(tmp_path, name):
     assert_equivalent(capture(train(hidden(), OPTIMIZERS[name]()), SPEC), tmp_path)
 
 
+@pytest.mark.parametrize("minimized", [True, False])
+@pytest.mark.parametrize("name", ["AdamOptimizer", "MomentumOptimizer", "FtrlOptimizer"])
+def test_optimizers_of_the_first_tensorflow(tmp_path, name, minimized):
+    net = hidden()
+    weights, loss_of = [v.value for v in net.trainable_variables], cross_entropy(net)
+    options = {"momentum": 0.9} if name == "MomentumOptimizer" else {}
+    optimizer = getattr(tf.compat.v1.train, name)(0.1, **options)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        if minimized:
+            optimizer.minimize(loss, var_list=weights)
+        else:
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return loss
+
+    captured = capture(step, SPEC)
+    slots = [v for v in captured.step.variables if v.slot_of is not None]
+    assert len(slots) == len(weights) * len(optimizer.get_slot_names())
+    assert_equivalent(captured, tmp_path, strategies=("ps", "partitioned-ps", "all-reduce"))
+
+
 def test_clipping_by_the_step_reads_all_gradients(tmp_path):
     captured = capture(train(hidden(), optimizers.AdamW(0.01), clip=0.05), SPEC)
     by_name = captured.step.graph.by_name
