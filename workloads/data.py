@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 Array = npt.NDArray[np.generic]
+_DENSE = {
+    "RaggedTensorSpec": "ragged.to_tensor(shape=[…]), which pads",
+    "SparseTensorSpec": "tf.sparse.to_dense",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,12 +156,21 @@ def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
     import tensorflow as tf
 
     components = []
-    for path, spec in _leaves(dataset.element_spec, ()):
+    leaves = list(_leaves(dataset.element_spec, ()))
+    if leaves and all(_is_batch(spec) for _, spec in leaves):
+        message = (
+            f"workload {name}: dataset() must return single examples of one fixed shape, got"
+            f" {dataset.element_spec}; leave out .batch(), for batch_size says how many make a batch, and pad"
+            " what varies in length"
+        )
+        raise WorkloadError(message, field="dataset")
+    for path, spec in leaves:
         place = "/".join(path) or "0"
         if not isinstance(spec, tf.TensorSpec):
             message = (
-                f"workload {name}: component {place} of dataset() must be a tensor,"
-                f" got {type(spec).__name__}; convert it to a dense tensor of fixed shape"
+                f"workload {name}: component {place} of dataset() must be a dense tensor, got"
+                f" {type(spec).__name__}; make it one of fixed shape in dataset().map, by"
+                f" {_DENSE.get(type(spec).__name__, 'tf.convert_to_tensor')}"
             )
             raise WorkloadError(message, field="dataset")
         if not spec.shape.is_fully_defined():
@@ -174,6 +187,15 @@ def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
             raise WorkloadError(message, field="dataset")
         components.append(Component(name=place, dtype=spec.dtype.name, shape=tuple(spec.shape.as_list())))
     return components
+
+
+def _is_batch(spec: object) -> bool:
+    """Whether the first axis alone has no fixed length, as that of a batch has whose last may be smaller."""
+    import tensorflow as tf
+
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        return False
+    return spec.shape[0] is None and spec.shape[1:].is_fully_defined()
 
 
 def _leaves(spec: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -10,6 +10,7 @@ from workloads.errors import WorkloadError
 from workloads.python_file import quote
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 
@@ -56,14 +57,16 @@ class Workload(Protocol):
     flops_per_example: float | None
     """Floating-point operations of forward and backward for one example; None if unknown."""
 
-    def train_step(self) -> "TrainStep | Callable[[Any], tf.Tensor]":
+    def train_step(self) -> "TrainStep | Callable[..., tf.Tensor] | keras.Model":
         """Create all variables and return the step.
 
         Called once, eagerly, after the random seeds were set.
 
         Returns:
-            A `TrainStep`, or a `tf.function` that takes a batch, applies the gradients of its own tape and
-            returns the scalar mean loss.
+            A `TrainStep`; a compiled `keras.Model`, which is trained as `model.fit` does; or a `tf.function`
+            that takes a batch, applies the gradients of its own tape and returns the scalar mean loss. Where
+            it returns none, the loss is what its gradients are of. Losses and steps may take the parts of a
+            batch as arguments.
         """
         ...
 

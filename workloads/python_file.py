@@ -49,12 +49,24 @@ class Maker:
             WorkloadError: when the file or the call raises, there is no such maker, or it takes other
                 arguments.
         """
+        return self.loaded(params)()
+
+    def loaded(self, params: Mapping[str, object] | None) -> Callable[[], object]:
+        """Run the file; the call of the maker, which may be made several times.
+
+        Raises:
+            WorkloadError: as `make` does.
+        """
         maker = self._found(_load(self.path, self.kind))
         values = self._arguments(maker, params)
-        try:
-            return maker(**values)
-        except (Exception, SystemExit) as error:
-            raise WorkloadError(describe_failure(error, path=self.path), field="name") from error
+
+        def called() -> object:
+            try:
+                return maker(**values)
+            except (Exception, SystemExit) as error:
+                raise WorkloadError(describe_failure(error, path=self.path), field="name") from error
+
+        return called
 
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"

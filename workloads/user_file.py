@@ -7,6 +7,7 @@ from pathlib import Path
 
 from workloads import python_file
 from workloads.errors import WorkloadError
+from workloads.model_and_data import ModelAndData, holds_model
 from workloads.protocol import Workload
 from workloads.python_file import quote
 
@@ -35,7 +36,11 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     """
     factory = find(reference)
     check_batch_size(params)
-    return check_workload(factory.make(params), where=str(factory))
+    call = factory.loaded(params)
+    made = call()
+    if holds_model(made):
+        made = ModelAndData.of(made, call=call, factory=factory)
+    return check_workload(made, where=str(factory))
 
 
 def check_workload(made: object, *, where: str) -> Workload:
@@ -58,7 +63,7 @@ def check_workload(made: object, *, where: str) -> Workload:
         "name": (_is_name, "a text that is not empty"),
         "batch_size": (_is_count, "a positive whole number"),
         "flops_per_example": (_is_flops, "a positive number, or None if unknown"),
-        "train_step": (callable, "a method that returns a TrainStep"),
+        "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
         "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
     }
     for attribute, (holds, rule) in rules.items():
@@ -91,7 +96,9 @@ def check_batch_size(params: Mapping[str, object]) -> None:
 
 
 def source_file(workload: object) -> Path | None:
-    """Return the file that a workload's class was written in, None if there is none."""
+    """Return the file that a workload was written in, None if there is none."""
+    if isinstance(workload, ModelAndData):
+        return workload.path
     try:
         return Path(inspect.getfile(type(workload)))
     except (TypeError, OSError):

@@ -215,13 +215,14 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
 
     from harness.worker.study import workload_of
     from strategies.baselines.variables import matched, recorded
+    from workloads.keras_step import step_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
     with distribution.scope(), recorded() as made:
-        step = _composed(workload.train_step())
+        step = _composed(step_of(workload, structure).step)
         if not step.optimizer.built:
             step.optimizer.build(list(step.variables))
     variables = matched(captured.variables, made, [*step.variables, *step.optimizer.variables])

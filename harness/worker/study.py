@@ -7,7 +7,7 @@ the state of its process first.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -63,6 +63,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     from strategies.summary import summarise
     from strategies.tf_bridge.capture import capture as capture_step
     from workloads.data import element_spec
+    from workloads.keras_step import step_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
@@ -71,13 +72,14 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
         structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
     with _told_as_usage(workload, "train_step() must return a step"):
-        step = workload.train_step()
+        asked = step_of(workload, structure)
     try:
-        captured = capture_step(step, structure, replica_batch=_even_share(case, workload, n_shards))
+        captured = capture_step(asked.step, structure, replica_batch=_even_share(case, workload, n_shards))
     except CaptureError as error:
         raise UsageError(str(error), field=case.workload_name) from error
-    summary = summarise(captured.step, case.workload_name, getattr(captured, "rows_per_example", {}))
-    save(Path(folder), captured.step, captured.initial, summary)
+    captured_step = replace(captured.step, notes=(*asked.notes, *captured.step.notes))
+    summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
+    save(Path(folder), captured_step, captured.initial, summary)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
         summary=summary,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import keras
+import keras_models
 import layer_models
 import loop_models
 import sequence_models
@@ -80,7 +81,10 @@ OWN: Mapping[str, Callable[[], Model]] = {
     **STATE,
     **ASSIGNING,
 }
+COMPILED: Mapping[str, Callable[[], Model]] = {
+    f"keras-{name}": partial(keras_models.compiled, name) for name in keras_models.COMPILED
+}
 NORMALISED = "normalised"
-MODELS = {**SHIPPED, **OWN, NORMALISED: layer_models.normalised}
+MODELS = {**SHIPPED, **OWN, **COMPILED, NORMALISED: layer_models.normalised}
 # One instance of each shipped workload, all optimizers among them and `shared-embedding`.
 FEW = ("digits-mlp+momentum", "digits-cnn+adam", "word-lm+rmsprop", "wide-mlp+adamw-clipped", *OWN)

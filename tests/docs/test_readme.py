@@ -31,8 +31,12 @@ def test_every_command_and_option_exists(command: str) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_example_workload_is_equivalent(tmp_path: Path) -> None:
-    (example,) = blocks(README, "python")
-    (tmp_path / "my_model.py").write_text(example)
-    (shown,) = [c for c in commands(README) if c.startswith("stratbench verify my_model")]
-    assert run(shown, tmp_path).startswith("EQUIVALENT: all-reduce (exact) on my_model.py:MyModel")
+def test_the_example_workloads_are_equivalent(tmp_path: Path) -> None:
+    for example in blocks(README, "python"):
+        name = example.partition("\n")[0].removeprefix("# ")
+        (tmp_path / name).write_text(example)
+    verified = [c.split()[2] for c in commands(README) if c.startswith("stratbench verify my_")]
+    for workload in ("my_model.py:MyModel", "my_fit.py:model"):
+        assert workload in verified
+        shown = f"stratbench verify {workload} --strategy all-reduce"
+        assert run(shown, tmp_path).startswith(f"EQUIVALENT: all-reduce (exact) on {workload}")

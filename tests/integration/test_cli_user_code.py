@@ -122,6 +122,42 @@ def mine(method: str, *lines: str) -> str:
             ),
             "failed while being read: ValueError: no more",
         ),
+        (
+            mine(
+                "train_step(self)",
+                "net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])",
+                "return net",
+            ),
+            r"train_step\(\) must return a compiled model, got 'sequential' .*; call model\.compile\(",
+        ),
+        (
+            "def Mine(): return keras.Sequential([keras.layers.Dense(1)])",
+            r"must return its model with data, got a model alone; return \(model, dataset\) as model\.fit",
+        ),
+        (
+            "def Mine(): return keras.Sequential([keras.layers.Dense(1)]), [1.0], [2.0]",
+            "got a model with list, list; return",
+        ),
+        (
+            "def Mine(): return keras.Sequential([]), Good().dataset(0).map(lambda row: (row, 1.0))",
+            r"must be of batches, .*, got parts of shapes \(4,\), \(\); end it with \.batch\(32\)",
+        ),
+        (
+            mine("dataset(self, seed)", "return super().dataset(seed).batch(4)"),
+            r"dataset\(\) must return single examples of one fixed shape, got .*; leave out \.batch\(\), ",
+        ),
+        (
+            mine("dataset(self, seed)", "return super().dataset(seed).map(tf.sparse.from_dense)"),
+            r"must be a dense tensor, got SparseTensorSpec; .*tf\.sparse\.to_dense",
+        ),
+        (
+            mine(
+                "dataset(self, seed)",
+                "rows = tf.ragged.constant([[1.0], [2.0, 3.0]])",
+                "return tf.data.Dataset.from_tensor_slices(rows)",
+            ),
+            r"must be a dense tensor, got RaggedTensorSpec; .*to_tensor",
+        ),
         (mine("dataset(self, seed)", "return [1]"), "must return a tf.data.Dataset, got list"),
         (mine("dataset(self, seed)", "return super().dataset(seed).take(0)"), "no examples"),
         (

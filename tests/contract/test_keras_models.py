@@ -1,0 +1,100 @@
+"""Compiled Keras models: captured as `model.fit` trains them, and equal under every strategy.
+
+By default each model meets one of the topologies; with `--all-cases` both.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from keras_models import COMPILED, compiled  # noqa: E402
+from model import BATCH_SIZE  # noqa: E402
+from servers import running  # noqa: E402
+
+from harness.worker.artefact import InitialValues, save  # noqa: E402
+from harness.worker.in_process import programs_of  # noqa: E402
+from strategies.registry import make_plan  # noqa: E402
+from strategies.summary import summarise  # noqa: E402
+from strategies.tf_bridge.capture import capture  # noqa: E402
+from strategies.topology import Topology  # noqa: E402
+
+STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+TOPOLOGIES = ((2, 1), (1, 2))
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--all-cases"):
+        shapes = list(itertools.product(COMPILED, TOPOLOGIES))
+    else:
+        shapes = list(zip(COMPILED, itertools.cycle(TOPOLOGIES), strict=False))
+    chosen = [(*shape, strategy) for shape in shapes for strategy in STRATEGIES]
+    metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
+
+
+def test_a_compiled_model_computes_under_every_strategy_what_one_device_computes(cases, combination):
+    model, replicas, strategy = combination
+    case = cases.model(f"keras-{model}")
+    verdict = case.check(case.plan(strategy, replicas))
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+class Snapshot(keras.callbacks.Callback):
+    """All that a model holds after its last batch, before `fit` puts averages in place of weights."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        net = self.model
+        variables = [*net.variables, *net.metrics_variables, *net.optimizer.variables]
+        self.held = {last_parts(variable.path): variable.numpy() for variable in variables}
+
+
+def last_parts(path):
+    """A variable's name and its layer's: where an optimizer is built decides what comes before."""
+    return "/".join(path.split("/")[-2:])
+
+
+def fitted(name, batches):
+    """What `model.fit` itself makes of a model."""
+    net, spec = COMPILED[name]()
+    rows = [tf.nest.pack_sequence_as(spec, batch) for batch in batches]
+    whole = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *rows)
+    data = tf.data.Dataset.from_tensor_slices(whole).batch(BATCH_SIZE)
+    snapshot = Snapshot()
+    net.fit(data, verbose=0, callbacks=[snapshot])
+    return snapshot.held
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_model_is_captured_as_fit_trains_it(tmp_path, name):
+    fresh()
+    model = compiled(name)
+    captured = capture(model.step, model.spec)
+    folder = tmp_path / name
+    summary = summarise(captured.step, name, {})
+    save(folder, captured.step, captured.initial, summary)
+    topology = Topology(replicas_per_task=(1,), batch_size=BATCH_SIZE)
+    programs = programs_of(captured.step, make_plan("single", {}, summary, topology))
+    with running(programs, InitialValues(folder)) as cluster:
+        for batch in model.batches:
+            cluster.step(batch)
+        held = {last_parts(variable): value for (variable, _), value in cluster.read().items()}
+    assert len(held) == len(captured.initial)
+    fresh()
+    expected = fitted(name, model.batches)
+    assert expected.keys() <= held.keys()
+    trained = [v.name for v in captured.step.variables if v.kind == "trainable"]
+    assert all(np.any(held[last_parts(name)] != captured.initial[name]) for name in trained)
+    for variable, value in expected.items():
+        np.testing.assert_allclose(held[variable], value, rtol=2e-4, atol=1e-6, err_msg=variable)
+
+
+def fresh():
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(3)

@@ -1,0 +1,107 @@
+"""The step of a compiled Keras model: what `model.fit` does with one batch."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workloads.errors import WorkloadError
+from workloads.protocol import TrainStep, Workload
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepToCapture:
+    """A workload's step, and what of its author's settings it leaves out, in sentences."""
+
+    step: "TrainStep | Callable[..., tf.Tensor]"
+    notes: tuple[str, ...] = ()
+
+
+def step_of(workload: Workload, example: object) -> StepToCapture:
+    """A workload's step, that of a compiled Keras model made of the model.
+
+    Args:
+        example: structure of `tf.TensorSpec` of one example, without the batch axis.
+    Raises:
+        WorkloadError: the model is not compiled.
+    """
+    import keras
+
+    step = workload.train_step()
+    if not isinstance(step, keras.Model):
+        return StepToCapture(step=step)
+    return StepToCapture(step=step_of_model(step, example), notes=_left_out(step))
+
+
+def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callable[..., tf.Tensor]":
+    """What `model.fit` does with one batch: a TrainStep, or the model's own `train_step` as a whole.
+
+    Args:
+        example: as for `step_of`.
+    Raises:
+        WorkloadError: the model is not compiled.
+    """
+    import keras
+    import tensorflow as tf
+
+    if not model.compiled:
+        message = (
+            f"train_step() must return a compiled model, got {model.name!r} without a loss and an optimizer; "
+            "call model.compile(optimizer=…, loss=…) first"
+        )
+        raise WorkloadError(message, field="train_step")
+    if getattr(model.train_step, "__func__", None) is not keras.Model.train_step:
+        return tf.function(model.train_step)  # type: ignore[no-any-return]
+    if not getattr(model, "inputs", None):
+        _build(model, example)
+    return TrainStep(loss=_loss(model), variables=model.trainable_variables, optimizer=model.optimizer)
+
+
+def _build(model: "keras.Model", example: object) -> None:
+    """Have a model that learns its input when called make its variables, in a trace that runs nothing."""
+    import keras
+    import tensorflow as tf
+
+    batch = tf.nest.map_structure(lambda s: tf.TensorSpec((None, *s.shape), s.dtype), example)
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    tf.function(lambda inputs: model(inputs, training=True)).get_concrete_function(x)
+
+
+def _loss(model: "keras.Model") -> "Callable[[Any], tf.Tensor]":
+    """The loss of a batch as Keras's own `train_step` computes it, metrics updated on the way."""
+    import keras
+    import tensorflow as tf
+
+    takes_training = "training" in inspect.signature(model.compute_loss).parameters
+    training = {"training": True} if takes_training else {}
+    # Keras's own list begins with the mean of losses; a user's may leave it out.
+    mean_loss, *_ = keras.Model.metrics.fget(model)
+
+    def loss(batch: object) -> tf.Tensor:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        y_pred = model(x, training=True)
+        value = model.compute_loss(x, y, y_pred, sample_weight, **training)
+        mean_loss.update_state(value, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+        model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return value
+
+    return loss
+
+
+def _left_out(model: "keras.Model") -> tuple[str, ...]:
+    """Settings of `compile` that say how `fit` runs a step, not what the step computes."""
+    values = {
+        "jit_compile": model.jit_compile,
+        "run_eagerly": model.run_eagerly,
+        "steps_per_execution": model.steps_per_execution,
+    }
+    asked = [f"{name}={value}" for name, value in values.items() if value not in (False, 1)]
+    if not asked:
+        return ()
+    return (
+        f"{', '.join(asked)} of compile() is left out: each step runs by itself, as a graph, without XLA",
+    )
