@@ -182,6 +182,7 @@ class Record:
     task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
+    `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     """
 
@@ -230,6 +231,7 @@ class Record:
     checkpoint: Checkpoint | None = None
     plausibility: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     started_utc: str | None = None
     wall_s: float | None = None
     method: Method | None = None

@@ -113,6 +113,7 @@ class RunRecorder:
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
+            warnings=plan.warnings,
             notes=(
                 *self.notes,
                 *plan.notes,

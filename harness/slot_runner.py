@@ -68,7 +68,9 @@ class SlotRunner:
             if time.monotonic() >= deadline_s:
                 return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
-                capture, _ = planned(self.captures, case)
+                capture, made = planned(self.captures, case)
+                for warning in made.warnings:
+                    self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
 

@@ -9,7 +9,7 @@ from harness.records import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
-from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes
+from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes, warning_notes
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
@@ -56,7 +56,7 @@ def _comparison(
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
     }
-    notes: list[str] = []
+    notes = warning_notes(cases)
     baseline = _baseline(run, cases, rates, notes)
     rows = []
     for name, records in cases.items():
@@ -171,7 +171,7 @@ def _row(
         tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
         steps=(),
         problems=_problems(name, records, shape),
-        notes=tuple(dict.fromkeys(note for r in records for note in r.notes)),
+        notes=tuple(dict.fromkeys(note for r in records for note in (*r.warnings, *r.notes))),
     )
 
 

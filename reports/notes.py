@@ -91,6 +91,15 @@ def small_payload_notes(rows: Sequence[Row]) -> list[str]:
     return [f"{why}: over TCP {', '.join(sent)}."]
 
 
+def warning_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Why cases are not what their strategies were chosen for."""
+    return [
+        f"Warning, for {name}: {text}."
+        for name, records in cases.items()
+        for text in dict.fromkeys(text for record in records for text in record.warnings)
+    ]
+
+
 def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """What the records say themselves: first what is of a strategy, then what all that say anything share."""
     speaking = {name: said for name, records in cases.items() if (said := [r for r in records if r.notes])}

@@ -167,6 +167,7 @@ class Plan(Frozen):
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns, the one that owns the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
+        warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
     """
 
     workload: str
@@ -183,6 +184,7 @@ class Plan(Frozen):
     worker_bytes: int
     statistics: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def mistake(error: ValidationError) -> str:

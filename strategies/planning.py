@@ -73,7 +73,8 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     if topology.n_replicas > 1 and not partitioned.CUTTING.isdisjoint(p.name for p in strategy.params):
-        notes.extend(partitioned.kept_whole(step, nodes))
+        is_cut = strategy.parts is None or any(node.partition for node in nodes)
+        notes += partitioned.kept_whole(step, nodes) if is_cut else []
     return assembled(strategy, values, nodes, step, topology, notes)
 
 
@@ -127,7 +128,18 @@ def assembled(
         worker_bytes=worker_bytes(nodes),
         statistics=step.statistics if topology.global_statistics else (),
         notes=(*step.notes, *notes),
+        warnings=_warnings(strategy, values, nodes, step, topology),
     )
+
+
+def _warnings(
+    strategy: Strategy, values: Params, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
+) -> tuple[str, ...]:
+    """Why nodes of a strategy that is about parts have none, if so."""
+    parts, whole = strategy.parts, strategy.whole
+    if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
+        return ()
+    return (partitioned.nothing_cut(parts(step, topology, values), whole),)
 
 
 def _check_statistics(strategy: Strategy, step: StepSummary) -> None:

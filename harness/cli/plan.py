@@ -41,6 +41,8 @@ _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 
 def _show(document: Mapping[str, object]) -> None:
+    for warning in _texts(document.get("warnings")):
+        output.say(f"warning: {warning}")
     nodes = document["nodes"]
     rows = [item for item in nodes if isinstance(item, Mapping)] if isinstance(nodes, Sequence) else []
     output.table(
@@ -67,9 +69,12 @@ def _show(document: Mapping[str, object]) -> None:
         )
     for key in ("server_bytes", "worker_bytes"):
         output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
-    notes = document["notes"]
-    for note in notes if isinstance(notes, Sequence) else ():
+    for note in _texts(document["notes"]):
         output.say(f"note: {note}")
+
+
+def _texts(value: object) -> Sequence[object]:
+    return value if isinstance(value, Sequence) else ()
 
 
 def _shape(shape: object) -> str:

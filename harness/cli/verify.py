@@ -93,9 +93,10 @@ def _show(document: Mapping[str, object]) -> None:
         [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
     )
     output.say(_verdict(document))
-    notes = document.get("notes")
-    for note in notes if isinstance(notes, Sequence) else ():
-        output.say(f"note: {note}")
+    for key in ("warnings", "notes"):
+        texts = document.get(key)
+        for text in texts if isinstance(texts, Sequence) else ():
+            output.say(f"{key.removesuffix('s')}: {text}")
     worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
     if worst:
         output.say()

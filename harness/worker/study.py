@@ -205,6 +205,7 @@ def verify(
     verdict = checkup.verdict
     results = results_document(checkup.results, checkup.reference_results)
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
+    answer["warnings"] = list(plan.warnings)
     answer["notes"] = [*plan.notes, *checkup.notes]
     if plan.strategy_class == "bounded":
         bound = check_bounds(step, initial, plan, batches)

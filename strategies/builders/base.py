@@ -15,6 +15,9 @@ Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
 Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
+Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
+"""Axis and sizes of a variable's parts, or why it stays whole."""
+Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choice]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Strategy:
         runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy:
             each its own part of a step, or what one coordinator hands out.
         settle: its class with given parameters, from its class otherwise; an error where they contradict.
+        parts: how it cuts each trainable that replicas share; None for one that is about other things.
+        whole: the strategy that it comes to where it cuts nothing.
         refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
     """
 
@@ -52,6 +57,8 @@ class Strategy:
     params: tuple[Param, ...] = ()
     single: bool = False
     runner: Literal["graph", "baseline", "coordinator"] = "graph"
+    parts: Choices | None = None
+    whole: str | None = None
     refuses: Refusal | None = None
     settle: Settlement | None = None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.base import Param, Params, node_of
+from strategies.builders.base import Choice, Choices, Layout, Param, Params, node_of
 from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
@@ -14,7 +14,7 @@ MIN_BYTES = Param(name="min_bytes", type=int, default=16384, minimum=1)
 SEED = Param(name="seed", type=int, default=0, minimum=0)
 CUTTING = frozenset({MAX_SHARDS.name, MIN_BYTES.name})
 """A strategy with one of these knobs cuts what it can."""
-_N_NAMED = 3  # of the variables in a note
+_N_NAMED = 3  # of the variables or reasons in a note
 Cuts: TypeAlias = Mapping[str, tuple[int, tuple[int, ...]]]
 """Variable → axis and sizes of its parts."""
 
@@ -37,43 +37,84 @@ def near_equal(length: int, n: int) -> tuple[int, ...]:
     return tuple(share + (k < longer) for k in range(n))
 
 
-def partitioned_ps(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+def by_smallest_divisor(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:  # noqa: ARG001 - a Choices
     """Axis 0 in as many equal parts as its smallest divisor."""
-    return _servers(step, topology, params, _cut_by(step, smallest_divisor, params, _axis_0))
+    return _choices(step, smallest_divisor, params, _axis_0)
 
 
-def uneven_partitioned_ps(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+def by_smallest_non_divisor(
+    step: StepSummary,
+    topology: Topology,  # noqa: ARG001 - a Choices
+    params: Params,
+) -> dict[str, Choice]:
     """Axis 0 in as many parts as the smallest number that does not divide its length."""
-    return _servers(step, topology, params, _cut_by(step, smallest_non_divisor, params, _axis_0))
+    return _choices(step, smallest_non_divisor, params, _axis_0)
 
 
-def sharded_ps(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Every large variable over all servers; one with fewer rows than servers stays whole."""
+def by_servers(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:
+    """Axis 0 of every large variable in a part for each server; one with fewer rows stays whole."""
+    n_servers, least = topology.n_tasks, int(params[MIN_BYTES.name] or 0)
 
-    def n_servers(length: int) -> int | None:
-        return topology.n_tasks if 1 < topology.n_tasks <= length else None
+    def axis(v: VariableSummary) -> int | str:
+        return _axis_0(v) if v.bytes >= least else f"smaller than min_bytes={least}"
 
-    cuts = _cut_by(step, n_servers, {}, _axis_0)
-    large = {v.name for v in step.variables if v.bytes >= int(params[MIN_BYTES.name] or 0)}
-    return _servers(
-        step, topology, params, {name: cut for name, cut in cuts.items() if name in large}, apart=True
+    return _choices(step, lambda length: n_servers if 1 < n_servers <= length else None, {}, axis)
+
+
+def along_random_axis(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:  # noqa: ARG001 - a Choices
+    """A seeded random axis with length > 1, axis 0 for a sparse gradient, by its smallest divisor."""
+    draw = random.Random(int(params[SEED.name] or 0))  # noqa: S311 - any sequence that a seed repeats
+
+    def drawn(v: VariableSummary) -> int | str:
+        axes = [a for a in v.partitionable_axes if v.shape[a] > 1]
+        return draw.choice(axes) if axes else next(iter(v.cut_refusals.values()), _too_short(v))
+
+    return _choices(step, smallest_divisor, params, drawn)
+
+
+def on_servers(choices: Choices, *, apart: bool = False) -> Layout:
+    """Servers hold the parts that are chosen.
+
+    Args:
+        apart: no two parts of a variable on one server, where there are as many.
+    """
+
+    def layout(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+        return _servers(step, topology, params, _cuts(choices(step, topology, params)), apart=apart)
+
+    return layout
+
+
+def by_collectives(choices: Choices) -> Layout:
+    """Each part that is chosen is reduced by itself."""
+
+    def layout(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+        return _collectives(step, topology, params, _cuts(choices(step, topology, params)))
+
+    return layout
+
+
+def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
+    """Why every variable stays whole and what to choose instead, in one sentence.
+
+    Args:
+        choices: for a plan without parts; one that would cut a variable was edited away.
+        whole: the strategy that keeps variables whole.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        reason = choice if isinstance(choice, str) else "the plan was edited so"
+        by_reason.setdefault(reason, []).append(repr(name))
+    told = [f"{_few(names)} ({reason})" for reason, names in by_reason.items()]
+    return (
+        f"nothing is partitioned, every variable stays whole as under {whole}: {_few(told)}; choose {whole}"
     )
 
 
-def partitioned_all_reduce(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Axis 0 in as many equal parts as its smallest divisor, each reduced by itself."""
-    return _collectives(step, topology, params, _cut_by(step, smallest_divisor, params, _axis_0))
-
-
-def random_axis(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """A seeded random axis with length > 1, axis 0 for a sparse gradient."""
-    draw = random.Random(int(params[SEED.name] or 0))  # noqa: S311 - any sequence that a seed repeats
-
-    def drawn(v: VariableSummary) -> int | None:
-        axes = [a for a in v.partitionable_axes if v.shape[a] > 1]
-        return draw.choice(axes) if axes else None
-
-    return _collectives(step, topology, params, _cut_by(step, smallest_divisor, params, drawn))
+def _few(items: Sequence[str]) -> str:
+    """The first items, and how many more there are."""
+    more = f" and {len(items) - _N_NAMED} more" if len(items) > _N_NAMED else ""
+    return f"{', '.join(items[:_N_NAMED])}{more}"
 
 
 def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
@@ -84,31 +125,48 @@ def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
         for v in step.variables
         if v.kind == "trainable" and v.synced and v.cut_refusals and v.name not in cut
     ]
-    if not whole:
-        return []
-    more = f" and {len(whole) - _N_NAMED} more" if len(whole) > _N_NAMED else ""
-    return [f"kept whole, since their updates cannot be cut: {', '.join(whole[:_N_NAMED])}{more}"]
+    return [f"kept whole, since their updates cannot be cut: {_few(whole)}"] if whole else []
 
 
-def _axis_0(v: VariableSummary) -> int | None:
-    return 0 if 0 in v.partitionable_axes else None
+def _axis_0(v: VariableSummary) -> int | str:
+    return 0 if 0 in v.partitionable_axes else v.cut_refusals.get(0, _too_short(v))
 
 
-def _cut_by(
+def _too_short(v: VariableSummary) -> str:
+    """Why a variable has nothing to cut, whatever its update is like."""
+    return f"shape {list(v.shape)} has no such axis longer than 1" if v.shape else "a scalar has no axis"
+
+
+def _choices(
     step: StepSummary,
     n_parts: Callable[[int], int | None],
     params: Params,
-    axis_of: Callable[[VariableSummary], int | None],
-) -> Cuts:
-    """Cuts of the trainables that allow one; more parts than `max_shards` leave a variable whole."""
+    axis_of: Callable[[VariableSummary], int | str],
+) -> dict[str, Choice]:
+    """What becomes of each trainable; one that would have more parts than `max_shards` stays whole."""
     most = params.get(MAX_SHARDS.name)
-    cuts = {}
+    choices: dict[str, Choice] = {}
     for v in step.variables:
-        axis = axis_of(v) if v.kind == "trainable" and v.synced else None
-        n = None if axis is None else n_parts(v.shape[axis])
-        if axis is not None and n is not None and (most is None or n <= int(most)):
-            cuts[v.name] = (axis, near_equal(v.shape[axis], n))
-    return cuts
+        if v.kind != "trainable" or not v.synced:
+            continue
+        axis = axis_of(v)
+        if isinstance(axis, str):
+            choices[v.name] = axis
+            continue
+        length = v.shape[axis]
+        n = n_parts(length)
+        if n is None:
+            choices[v.name] = f"no number of parts suits its length of {length} along axis {axis}"
+        elif most is not None and n > int(most):
+            choices[v.name] = f"{n} parts of its length of {length} are more than max_shards={most}"
+        else:
+            choices[v.name] = (axis, near_equal(length, n))
+    return choices
+
+
+def _cuts(choices: Mapping[str, Choice]) -> Cuts:
+    """The variables that are cut."""
+    return {name: choice for name, choice in choices.items() if not isinstance(choice, str)}
 
 
 def family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:

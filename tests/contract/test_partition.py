@@ -122,8 +122,9 @@ def test_an_update_that_needs_the_whole_keeps_it_whole(tmp_path):
     case = tables(tmp_path, K.Adafactor(0.1))
     plan = case.plan("partitioned-ps", (1, 1))
     assert not cut_of(plan)
-    (note,) = [note for note in plan.notes if note.startswith("kept whole")]
-    assert re.search(r"'kernel' \(node '.+' \(\w+\): it is neither elementwise nor row-local\)", note)
+    (warning,) = plan.warnings
+    assert re.search(r"'kernel' \(node '.+' \(\w+\): it is neither elementwise nor row-local\)", warning)
+    assert warning.endswith("choose ps-load-balancing")
     edited = plan.model_copy(
         update={
             "nodes": tuple(

@@ -92,6 +92,7 @@ class Pipeline(ModuleType):
             "worker_bytes": {"worker:1": 614400},
             "statistics": [{"layer": "norm_0", "bytes": 256}, {"layer": "norm_1", "bytes": 512}],
             "notes": ["one variable stays whole"],
+            "warnings": ["nothing is partitioned"],
         }
 
     def transform(self, request: TransformRequest) -> Mapping[str, object]:

@@ -58,6 +58,7 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
     assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
     assert "worker bytes: worker:1 614 kB" in captured.out
+    assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
 
 

@@ -1,23 +1,53 @@
 """What a person is told while a command works."""
 
 import contextlib
+import math
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from open_folders import made_record
 
-from harness import progress
+from harness import progress, slot_runner
 from harness.matrix import Slot, expand
 from harness.progress import Progress
 from harness.records import Equivalence, Record, StepSeconds
 from harness.resolve import resolve
+from harness.slot_runner import SlotRunner
 from reports.quantities import plain, seconds
 
+WARNING = "nothing is partitioned"
 SLOT = Slot(
     order=0,
     repeat=0,
     case=expand(resolve({"name": "test", "workloads": ["wide-mlp"], "strategies": ["ps"]}))[0],
 )
+
+
+def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = {"warned": SimpleNamespace(warnings=(WARNING,)), "plain": SimpleNamespace(warnings=())}
+    case = SimpleNamespace(workload_name="w", links=(), id="id")
+    slots = [
+        SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name, "strategy": name}), repeat=repeat)
+        for repeat in range(2)
+        for name in plans
+    ]
+    monkeypatch.setattr(slot_runner, "planned", lambda _, case: (None, plans[case.id]))
+    monkeypatch.setattr(SlotRunner, "_reference", lambda *_: None)
+    nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
+    runner = SlotRunner(
+        spec=cast("Any", None),
+        folder=cast("Any", None),
+        cluster=cast("Any", nothing),
+        recorder=cast("Any", None),
+        captures=cast("Any", nothing),
+        progress=Progress(4, live=False, quiet=False),
+        timeouts=cast("Any", None),
+    )
+    runner.prepare(cast("Any", slots), deadline_s=math.inf)
+    assert capsys.readouterr().err == f"warning: w warned: {WARNING}\n"
 
 
 def record(p50_s: float | None) -> Record:

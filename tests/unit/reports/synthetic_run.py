@@ -57,6 +57,7 @@ class Case:
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     # By repeat: what went wrong there.
     problems: Mapping[int, tuple[str, Failure | None]] = field(default_factory=dict)
@@ -232,6 +233,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         ),
         link=_link(case),
         notes=case.notes,
+        warnings=case.warnings,
     )
     if status in ("ok", "implausible"):
         record = _measured(record, case, folder, rng)

@@ -73,6 +73,16 @@ def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare)
     assert row(found, "all-reduce").notes == (shared, own)
 
 
+def test_warnings_come_before_all_notes_and_are_part_of_the_row(compare: Compare) -> None:
+    why = "nothing is partitioned; choose all-reduce"
+    found = compare(
+        [change(ALONE, notes=("shared",)), change(REDUCE, warnings=(why,), notes=("shared", "own"))]
+    )
+    assert found.notes[0] == f"Warning, for all-reduce: {why}."
+    assert [note for note in found.notes if why in note] == [found.notes[0]]
+    assert row(found, "all-reduce").notes == (why, "shared", "own")
+
+
 def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
     slow, *rest = load(write_run(tmp_path / "run", [PS])).records
     slow = dataclasses.replace(slow, notes=("warm-up did not settle",))

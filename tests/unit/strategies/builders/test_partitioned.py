@@ -90,6 +90,46 @@ def test_small_variables_and_too_few_rows_are_not_sharded():
     assert set(cuts_of(make_plan("sharded-ps", {}, step, THREE).nodes)) == {"large"}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "params", "whole", "reasons"),
+    [
+        (
+            "partitioned-ps",
+            {},
+            "ps-load-balancing",
+            ["97 parts of its length of 97", "more than max_shards=16"],
+        ),
+        ("uneven-partitioned-ps", {}, "ps-load-balancing", ["suits its length of 2 along axis 0"]),
+        ("sharded-ps", {}, "ps-load-balancing", ["'kernel_1' and 4 more (smaller than min_bytes=16384)"]),
+        ("sharded-ps", {"min_bytes": 1}, "ps-load-balancing", ["suits its length of 2 along axis 0"]),
+        ("partitioned-all-reduce", {}, "all-reduce", ["97 parts of its length of 97"]),
+        ("random-axis-partitioned-all-reduce", {}, "all-reduce", ["97 parts of its length of 97"]),
+    ],
+)
+def test_a_strategy_that_cuts_nothing_says_so_once_with_reasons_and_what_to_choose(
+    strategy, params, whole, reasons
+):
+    update = "node 'update/Mean' (Mean): it is neither elementwise nor row-local"
+    shape = (2, 4) if "length of 2" in reasons[0] or "min_bytes" in reasons[0] else (97,)
+    alike = [trainable(f"kernel_{k}", 8, cut_refusals={0: update}) for k in range(5)]
+    step = step_of(cuttable("short", *shape), *alike, trainable("scalar"), state("mean", 8))
+    (warning,) = make_plan(strategy, params, step, THREE).warnings
+    assert warning.startswith(f"nothing is partitioned, every variable stays whole as under {whole}: ")
+    assert warning.endswith(f"; choose {whole}")
+    assert all(reason in warning for reason in reasons)
+    if strategy != "sharded-ps" or params:
+        assert f"'kernel_0', 'kernel_1', 'kernel_2' and 2 more ({update})" in warning
+        assert "'scalar' (a scalar has no axis)" in warning
+    assert not [note for note in make_plan(strategy, params, step, THREE).notes if "whole" in note]
+
+
+@pytest.mark.parametrize("strategy", ["partitioned-ps", "sharded-update", "ps"])
+def test_a_strategy_that_cuts_something_or_need_not_has_nothing_to_warn_of(strategy):
+    step = step_of(cuttable("w", 12, 5) if strategy == "partitioned-ps" else trainable("w", 12, 5))
+    assert make_plan(strategy, {}, step, TWO).warnings == ()
+    assert make_plan(strategy, {}, step, Topology(replicas_per_task=(1,), batch_size=8)).warnings == ()
+
+
 def test_servers_are_balanced_within_a_tenth_where_shapes_allow():
     shapes = [(512, 64), (64, 64), (64,), (1000, 16), (48, 10), (10,)]
     step = step_of(*(cuttable(f"v{i}", *shape) for i, shape in enumerate(shapes)))
