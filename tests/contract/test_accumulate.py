@@ -68,7 +68,10 @@ def test_equivalent(cases, combination):
 
 @pytest.mark.parametrize(
     ("model", "strategy"),
-    [*zip(STATE, itertools.cycle(["ps", "all-reduce"]), strict=False), ("first-loop", "ps")],
+    [
+        *zip(STATE, itertools.cycle(["ps", "all-reduce"]), strict=False),
+        *((model, "ps") for model in ("first-loop", "first-loops-in-step")),
+    ],
 )
 def test_state_and_loops(cases, model, strategy):
     case = cases.model(model)
