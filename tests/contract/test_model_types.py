@@ -1,5 +1,10 @@
-"""The check in a model's own types, where rounding hides much: it sees mistakes or what it cannot see."""
+"""The check in a model's own types, where rounding hides much: it sees mistakes or what it cannot see.
 
+By default few models meet few strategies there; with `--all-cases` every model meets every exact strategy on
+every topology, from three seeds.
+"""
+
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +17,9 @@ tf = pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
 from cases import Case, case_of_model  # noqa: E402
+from matrix import ROWS, TOPOLOGIES  # noqa: E402
 from model import LABELLED, Model, on_labelled  # noqa: E402
+from models import MODELS  # noqa: E402
 from test_mutations import after, broken, reweighted, without  # noqa: E402
 
 from harness.verdict import Verdict  # noqa: E402
@@ -22,6 +29,8 @@ from strategies.topology import Topology  # noqa: E402
 from workloads import TrainStep  # noqa: E402
 
 N_STEPS = 4
+SEEDS = (1, 2, 3)
+FEW = ("digits-cnn+adam", "word-lm+rmsprop", "recurrent", "normalised")
 IMAGE = (tf.TensorSpec((6, 6, 2), tf.float32), LABELLED[1])
 
 
@@ -152,3 +161,43 @@ def test_variables_of_bfloat16_are_compared(shared: Path):
     # Four steps of eight bits are too few to tell a mistake from rounding.
     assert verdict.equivalent is None
     assert "--dtype float64" in verdict.reason
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--all-cases"):
+        chosen = list(itertools.product(MODELS, TOPOLOGIES, SEEDS, ROWS))
+    else:
+        chosen = [
+            (model, topology, 1, row)
+            for model, topology in zip(FEW, TOPOLOGIES[1:], strict=False)
+            for row in ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+        ]
+    metafunc.parametrize(
+        "combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-seed{c[2]}-{c[3]}"
+    )
+
+
+@pytest.fixture(scope="module")
+def in_own_types(shared: Path):
+    """One model and seed at a time, with its references."""
+    kept: dict[tuple[str, int], Case] = {}
+
+    def of(name: str, seed: int) -> Case:
+        if (name, seed) not in kept:
+            kept.clear()
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(seed)
+            kept[name, seed] = case_of_model(MODELS[name](), shared / f"{name}-{seed}", float64=False)
+        return kept[name, seed]
+
+    return of
+
+
+def test_no_exact_strategy_is_called_wrong(in_own_types, combination):
+    name, replicas, seed, row = combination
+    strategy, params = ROWS[row]
+    case = in_own_types(name, seed)
+    verdict = case.check(case.plan(strategy, replicas, **params))
+    assert verdict.equivalent is not False, verdict.reason

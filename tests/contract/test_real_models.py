@@ -1,0 +1,58 @@
+"""Models that nobody here wrote compute under every family what they compute on one device.
+
+By default two of them meet a covering set of strategies and topologies; with `--all-cases` all meet all.
+"""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
+pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from cases import Case, case_of_model  # noqa: E402
+from covering import covering  # noqa: E402
+from real_models import REAL  # noqa: E402
+
+STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
+FEW = ("MobileNetV2", "bert-like")
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--all-cases"):
+        chosen = list(itertools.product(REAL, TOPOLOGIES, STRATEGIES))
+    else:
+        factors = {"model": FEW, "topology": TOPOLOGIES, "strategy": STRATEGIES}
+        chosen = covering(factors, [("model", "strategy"), ("model", "topology")])
+    chosen = sorted(chosen, key=lambda c: (list(REAL).index(c[0]), c[1]))
+    metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
+
+
+@pytest.fixture(scope="module")
+def real(shared: Path):
+    """One case at a time: a model of millions of parameters is not kept when the next one comes."""
+    kept: dict[str, Case] = {}
+
+    def of(name: str) -> Case:
+        if name not in kept:
+            kept.clear()
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(1)
+            kept[name] = case_of_model(REAL[name](), shared / "real" / name)
+        return kept[name]
+
+    return of
+
+
+def test_a_real_model_is_trained_as_on_one_device(real, combination):
+    name, replicas, strategy = combination
+    case = real(name)
+    verdict = case.check(case.plan(strategy, replicas))
+    assert verdict.equivalent is True, verdict.reason
+    # Statistics of two examples of one pixel amplify rounding, but not until anything fits.
+    assert verdict.loss.limits.decide
