@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.matrix import Slot
 from harness.records import Record
 from harness.status_line import StatusLine
-from harness.terminal_text import plain
+from harness.terminal_text import plain, shortened
 
 
 class Progress:
@@ -58,7 +58,7 @@ class Progress:
 
 def _outcome(record: Record) -> str:
     if record.error is not None:
-        return f"{record.status}: {record.error.message}"
+        return f"{record.status}: {shortened(record.error.message)}"
     rate = record.median_examples_per_s
     if rate is None or record.step_s is None or record.step_s.p50 is None:
         return record.status

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import typer
@@ -18,6 +18,7 @@ from harness.cli.answer import Answer
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
 from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
+from harness.terminal_text import shortened
 
 _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run.run, run.EXAMPLE),
@@ -37,7 +38,7 @@ _CLICK_ERROR = cast(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Failure:
     """An error as a person and a program are told of it."""
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; None for those of this process.
     Returns:
-        The exit status.
+        The exit status; without arguments this process ends with it.
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = "--json" in given
@@ -66,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if caller.owns_process:
         standard_streams.make_usable()
     with signals_interrupt(for_good=caller.owns_process):
-        return _status(given, caller, as_json=as_json)
+        status = _status(given, caller, as_json=as_json)
+    if caller.owns_process:
+        standard_streams.end_process(status)
+    return status
 
 
 def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
@@ -88,6 +92,7 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
         if "--debug" in given:
             traceback.print_exc()
         failure = _describe(error, given)
+        failure = dataclasses.replace(failure, message=shortened(failure.message))
     if as_json:
         error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
         # Where that is not possible the status says it alone.

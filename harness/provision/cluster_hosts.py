@@ -76,9 +76,10 @@ class ClusterHosts:
         """Of each worker's node."""
         return [self._facts[worker] for worker in range(self._n_workers)]
 
-    def placement(self, worker: int) -> PlacementGroupSchedulingStrategy:
-        """By which Ray places an actor on a worker's node."""
-        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which an actor gets to a worker's node."""
+        placement = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
+        return {"scheduling_strategy": placement}
 
     def porters(self, n_workers: int) -> Mapping[int, PorterHandle]:
         """Actors on the nodes of the first workers, each node's once, by one of its workers."""
@@ -92,9 +93,9 @@ class ClusterHosts:
         """Whether the cluster's head still answers."""
         return self._head.is_up()
 
-    def failure(self, worker: int) -> None:
+    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
         """Nothing: Ray itself tells when a node is gone, and with it an actor."""
-        del worker
+        del worker, stopped_s
 
     def renew(self, n_workers: int) -> Sequence[int]:
         """Settle anew where a node is gone; return whose it was.
@@ -139,7 +140,7 @@ class ClusterHosts:
 
     def _settle(self, workers: Sequence[int]) -> None:
         for worker in workers:
-            remote = ray.remote(Porter).options(num_cpus=0, scheduling_strategy=self.placement(worker))
+            remote = ray.remote(Porter).options(num_cpus=0, **self.options(worker))
             self._porters[worker] = remote.remote(str(self._folder))
         for worker in workers:
             self._facts[worker] = self._introduced(worker)

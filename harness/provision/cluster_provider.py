@@ -90,7 +90,7 @@ class ClusterProvider:
             files.ship(reads)
             cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
             cluster = RayCluster(
-                _seats(shape, hosts, folder, log_dir, cores),
+                _seats(shape, folder, log_dir, cores),
                 hosts=hosts,
                 scratch=folder / SCRATCH,
                 pinned=None not in cores,
@@ -106,7 +106,6 @@ class ClusterProvider:
 
 def _seats(
     shape: ClusterShape,
-    hosts: "ClusterHosts",
     folder: Path,
     logs: Path,
     cores: Sequence[tuple[int, ...] | None],
@@ -118,7 +117,7 @@ def _seats(
     environment = process_variables(folder, shape.device, folder / "tmp")
     return [
         Seat(
-            resources={**actor_options(shape), "scheduling_strategy": hosts.placement(worker)},
+            resources=actor_options(shape),
             cores=cores[worker],
             environment=environment,
             log=logs / f"zygote-{worker}.log",

@@ -33,15 +33,17 @@ class ContainerEvents:
         self._thread = threading.Thread(target=self._follow, name="container-events", daemon=True)
         self._thread.start()
 
-    def failure(self, container_id: str) -> Died | Silent | None:
-        """What has become of a container; None while it is well."""
+    def failure(self, container_id: str, stopped_s: float = STOPPED_S) -> Died | Silent | None:
+        """What has become of a container; None while it is well, or paused for no longer than that."""
         if container_id in self._deaths:
             return self._deaths[container_id]
         if self._is_over:
             # Containers do not outlive their engine, and if one did, nobody could watch over it.
             return Died(what="container's engine", exit_code=None)
-        paused_s = time.monotonic() - self._paused_from_s.get(container_id, time.monotonic())
-        return Silent(waited_s=paused_s, is_stopped=True) if paused_s > STOPPED_S else None
+        from_s = self._paused_from_s.get(container_id)
+        paused_s = 0.0 if from_s is None else time.monotonic() - from_s
+        is_stopped = from_s is not None and paused_s >= stopped_s
+        return Silent(waited_s=paused_s, is_stopped=True) if is_stopped else None
 
     def close(self) -> None:
         """Stop following."""

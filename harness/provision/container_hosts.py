@@ -2,7 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,12 @@ from harness import links
 from harness.provision import containers, link_shaping
 from harness.provision.container_events import ContainerEvents
 from harness.provision.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
+from harness.provision.control_links import ControlLinks
 from harness.provision.engine import GONE
 from harness.provision.failures import HOST_LOG, ProvisionError
 from harness.provision.shared_folders import share
-from harness.worker.replies import Died, Silent
+from harness.worker.actor import STOPPED_S
+from harness.worker.replies import CutOff, Died, Silent
 
 _ENGINE_BACK_S = 30.0
 _POLL_S = 0.2
@@ -43,6 +46,8 @@ class ContainerHosts:
         self._condemned: set[int] = set()
         self._is_connected = False
         self._events: ContainerEvents | None = None
+        self._control_links: ControlLinks | None = None
+        self._n_started: Counter[int] = Counter()
         self._limited_links: link_shaping.Limited = {}
 
     def start(self) -> None:
@@ -50,6 +55,7 @@ class ContainerHosts:
         from harness.provision import ray_client
 
         self._events = ContainerEvents(self._client, self._place.run_id)
+        self._control_links = ControlLinks()
         self._head = containers.start_head(self._client, self._place, self._between)
         self._start_workers(range(len(self._limits)))
         ray_client.connect(f"{self._head.control_address}:{CLIENT_PORT}", is_up=self.is_up)
@@ -66,6 +72,8 @@ class ContainerHosts:
                 ray.shutdown()
         if self._events is not None:
             self._events.close()
+        if self._control_links is not None:
+            self._control_links.close()
         nodes = [*self._workers.values(), *([] if self._head is None else [self._head])]
         self._workers, self._head = {}, None
         self._remove(nodes)
@@ -79,9 +87,13 @@ class ContainerHosts:
         """Whether the head still runs."""
         return self._failure(self._head) is None
 
-    def failure(self, worker: int) -> Died | Silent | None:
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which an actor gets to a worker's container."""
+        return {"resources": {self._resource(worker): 1}}
+
+    def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         """What has become of a worker's container; None while it is well."""
-        return self._failure(self._workers.get(worker))
+        return self._failure(self._workers.get(worker), stopped_s)
 
     def renew(self, n_workers: int) -> Sequence[int]:
         """Replace containers that have failed or are condemned; all of them where the head has ended."""
@@ -121,22 +133,37 @@ class ContainerHosts:
             self._limited_links = {}
             raise
 
-    def _failure(self, node: Node | None) -> Died | Silent | None:
-        if node is None or self._events is None:
+    def _failure(self, node: Node | None, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+        if node is None or self._events is None or self._control_links is None:
             return Died(what="container", exit_code=None)
-        return self._events.failure(str(node.container.id))
+        container_id = str(node.container.id)
+        return self._events.failure(container_id, stopped_s) or self._control_links.failure(container_id)
+
+    def _resource(self, worker: int) -> str:
+        # Ray may take a container that was replaced for a living node for a while yet.
+        return f"stratbench_worker_{worker}_{self._n_started[worker]}"
 
     def _start_workers(self, workers: Sequence[int]) -> None:
         if not workers:
             return
-        head = self._head
+        head, control_links = self._head, self._control_links
         assert head is not None
+        assert control_links is not None
 
         def start(worker: int) -> None:
-            self._workers[worker] = containers.start_worker(
-                self._client, self._place, self._between, worker, head, self._limits[worker]
+            node = containers.start_worker(
+                self._client,
+                self._place,
+                self._between,
+                worker,
+                head,
+                self._limits[worker],
+                self._resource(worker),
             )
+            self._workers[worker] = node
+            control_links.watch(str(node.container.id), node.control_address)
 
+        self._n_started.update(workers)
         with ThreadPoolExecutor(len(workers)) as pool:
             for done in [pool.submit(start, worker) for worker in workers]:
                 done.result()
@@ -148,6 +175,8 @@ class ContainerHosts:
             list(pool.map(self._keep_logs_and_remove, nodes))
 
     def _keep_logs_and_remove(self, node: Node) -> None:
+        if self._control_links is not None:
+            self._control_links.forget(str(node.container.id))
         output = log_of_host(self._log_dir, node.role)
         kept = output.parent
         with suppress(*GONE):

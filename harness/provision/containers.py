@@ -155,15 +155,24 @@ def start_head(client: docker.DockerClient, place: RunPlace, between: Networks) 
 
 
 def start_worker(
-    client: docker.DockerClient, place: RunPlace, between: Networks, worker: int, head: Node, limits: Limits
+    client: docker.DockerClient,
+    place: RunPlace,
+    between: Networks,
+    worker: int,
+    head: Node,
+    limits: Limits,
+    resource: str,
 ) -> Node:
-    """Start the container of one worker, a node of the head's cluster with a resource of its own.
+    """Start the container of one worker, a node of the head's cluster.
+
+    Args:
+        resource: which it has alone, by which Ray places an actor there.
 
     Raises:
         ProvisionError: the engine cannot.
     """
-    resource = f'{{"{worker_resource(worker)}": 1}}'
-    command = [f"--address={head.control_address}:{GCS_PORT}", "--num-cpus=1", f"--resources={resource}"]
+    command = [f"--address={head.control_address}:{GCS_PORT}", "--num-cpus=1"]
+    command += [f'--resources={{"{resource}": 1}}']
     folders = dict.fromkeys(place.reads, "ro") | dict.fromkeys(place.writes, "rw")
     both = [between.control, between.data]
     return _start(client, place, f"worker-{worker}", command, limits, both, folders=folders)
@@ -172,11 +181,6 @@ def start_worker(
 def is_of_image(folder: Path) -> bool:
     """Whether containers have a folder of their own in that place, which no other may cover."""
     return folder.parent == folder.parent.parent and folder.name in _OF_IMAGE
-
-
-def worker_resource(worker: int) -> str:
-    """The resource by which Ray places the actor of one worker."""
-    return f"stratbench_worker_{worker}"
 
 
 def remove(container: Container) -> None:

@@ -83,7 +83,7 @@ class DockerProvider:
 
             seats = [
                 Seat(
-                    resources={"num_cpus": 0, "resources": {containers.worker_resource(worker): 1}},
+                    resources={"num_cpus": 0},
                     cores=None,  # the container has no others
                     environment=process_variables(
                         folder, shape.device, _IN_CONTAINER, limits[worker].devices

@@ -120,10 +120,15 @@ def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
 
 def link_down(cut: CutOff, awaited: Awaited) -> LinkDown:
     """Describe a link that carries nothing, with the last lines of the log."""
+    rule = (
+        "it must be reached from this host over its control network"
+        if cut.peer is None
+        else f"worker {cut.peer} must be reached over their data network"
+    )
     error = LinkDown(
         "link-down",
-        f"worker {awaited.worker}: worker {cut.peer} must be reached over their data network, got no answer "
-        f"for {cut.waited_s:g} s, {awaited.waited_s:.1f} s into {awaited.what}; {_where_to_look(awaited)}",
+        f"worker {awaited.worker}: {rule}, got no answer for {cut.waited_s:.1f} s, {awaited.waited_s:.1f} s "
+        f"into {awaited.what}; {_where_to_look(awaited)}",
         stage=awaited.stage,
     )
     _add_log(error, awaited.log)

@@ -1,11 +1,12 @@
 """Where the workers of a cluster run, as their provider watches over it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from harness.links import Limits
-from harness.worker.replies import Died, Silent
+from harness.worker.actor import STOPPED_S
+from harness.worker.replies import CutOff, Died, Silent
 
 
 class Hosts(Protocol):
@@ -18,8 +19,15 @@ class Hosts(Protocol):
     def is_up(self) -> bool:
         """Whether Ray itself still runs."""
 
-    def failure(self, worker: int) -> Died | Silent | None:
-        """What has become of a worker's host; None while it is well."""
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which a worker's actor gets to its host, as it is now."""
+
+    def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+        """What has become of a worker's host; None while it is well.
+
+        Args:
+            stopped_s: for how long a host may be halted and count as well.
+        """
 
     def renew(self, n_workers: int) -> Sequence[int]:
         """Replace those among the first hosts that have failed, and return which: their actors are gone.

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,12 @@ class _ThisMachine:
     def addresses(self) -> Sequence[str]:
         return [LOOPBACK] * self.n_workers
 
-    def failure(self, worker: int) -> None:
+    def options(self, worker: int) -> Mapping[str, object]:
         del worker
+        return {}
+
+    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
+        del worker, stopped_s
 
     def renew(self, n_workers: int) -> Sequence[int]:
         del n_workers
@@ -114,7 +118,7 @@ class LocalProvider:
             scratch = folder / "scratch"
             scratch.mkdir()
             ray_log = log_dir / f"ray-{run_id}.log"
-            is_up = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
+            ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
             from harness.provision.ray_actors import Preload, Seat
             from harness.provision.ray_cluster import RayCluster
@@ -133,9 +137,9 @@ class LocalProvider:
             ]
             cluster = RayCluster(
                 seats,
-                notes=_notes(shape, pinned=cores[0] is not None, exposure=self._exposure),
+                notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
                 isolated=self._exposure is None,
-                hosts=_ThisMachine(n_workers=shape.workers, is_up=is_up),
+                hosts=_ThisMachine(n_workers=shape.workers, is_up=ray.is_up),
                 scratch=scratch,
                 pinned=cores[0] is not None,
                 started_s=started_s,

@@ -13,7 +13,7 @@ from harness.provision import failures
 from harness.provision.failures import Awaited
 from harness.provision.hosts import Hosts
 from harness.provision.ray_client import while_up
-from harness.worker.actor import Worker
+from harness.worker.actor import STOPPED_S, Worker
 from harness.worker.replies import CutOff, Died, JobError, Silent
 
 ANSWER_MARGIN_S = 5.0
@@ -51,7 +51,7 @@ class Seat:
     """Where the actor of one worker runs, and what its processes find there.
 
     Attributes:
-        resources: arguments of Ray's `options` that place it.
+        resources: arguments of Ray's `options` for what it takes of its host.
         cores: those to pin it to; None for all that there are.
         environment: variables of its processes.
         folder: current one of its processes, None for the actor's own.
@@ -71,10 +71,14 @@ class Seat:
     has_door: bool = False
 
 
-def start_actor(seat: Seat, preload: Preload) -> ActorHandle:
-    """Ask Ray for the actor of one worker; it imports while the caller goes on."""
+def start_actor(seat: Seat, preload: Preload, of_host: Mapping[str, object]) -> ActorHandle:
+    """Ask Ray for the actor of one worker; it imports while the caller goes on.
+
+    Args:
+        of_host: see `Hosts.options`.
+    """
     remote = ray.remote(Worker).options(
-        max_concurrency=_CONCURRENT_CALLS, max_restarts=0, max_task_retries=0, **seat.resources
+        max_concurrency=_CONCURRENT_CALLS, max_restarts=0, max_task_retries=0, **seat.resources, **of_host
     )
     handle: ActorHandle = remote.remote(
         imports=preload.imports,
@@ -107,9 +111,11 @@ def fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
         return JobError.of(error)
 
 
-def failures_of_hosts(hosts: Hosts, workers: Iterable[int]) -> dict[int, Died | Silent]:
-    """What has become of those workers whose hosts are not well."""
-    found = {worker: hosts.failure(worker) for worker in workers}
+def failures_of_hosts(
+    hosts: Hosts, workers: Iterable[int], *, stopped_s: float = STOPPED_S
+) -> dict[int, Died | Silent | CutOff]:
+    """What has become of those workers whose hosts are not well; see `Hosts.failure`."""
+    found = {worker: hosts.failure(worker, stopped_s=stopped_s) for worker in workers}
     return {worker: failure for worker, failure in found.items() if failure is not None}
 
 

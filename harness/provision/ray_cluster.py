@@ -66,11 +66,14 @@ class RayCluster:
         self._hosts = hosts
         self._seats = tuple(seats)
         self._started_s = started_s
+        self._asked_s = [started_s] * len(self._seats)
         self._preload = preload
         self._provision_s: float | None = None
         self._doors: dict[int, int] = {}
         self._links: Limits = ()
-        self._actors = [start_actor(seat, preload) for seat in self._seats]
+        self._actors = [
+            start_actor(seat, preload, hosts.options(worker)) for worker, seat in enumerate(self._seats)
+        ]
 
     @property
     def provision_s(self) -> float | None:
@@ -87,12 +90,12 @@ class RayCluster:
         Raises:
             ProvisionError: Ray itself has ended, or a host cannot be replaced.
         """
-        self._replace(self._hosts.renew(n_workers))
+        self._renew(n_workers)
         replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
             self._files.take(n_workers)
-            self._replace({*lost, *self._hosts.renew(n_workers)})
+            self._renew(n_workers, lost)
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
@@ -120,13 +123,15 @@ class RayCluster:
             stack.callback(self._files.take, n_workers)
             stack.callback(kill_processes, self._actors, pids, self._hosts)
             logs = [str(self._files.seen(path)) for path in log_paths]
+            asked_s = time.monotonic()
             replies = self._ask(
                 n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload.wait_s
             )
             pids.update({worker: reply for worker, reply in enumerate(replies) if isinstance(reply, int)})
             for worker, reply in enumerate(replies):
                 if not isinstance(reply, int):
-                    awaited = Awaited(worker=worker, what="a fork", waited_s=0.0, log=None, stage="run")
+                    waited_s = time.monotonic() - asked_s
+                    awaited = Awaited(worker=worker, what="a fork", waited_s=waited_s, log=None, stage="run")
                     raise failure_of(reply, awaited)
             doors = tuple(
                 (address, self._doors[worker])
@@ -141,11 +146,16 @@ class RayCluster:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(actor, no_restart=True)
 
-    def _replace(self, workers: Iterable[int]) -> None:
-        for worker in workers:
+    def _renew(self, n_workers: int, lost: Iterable[int] = ()) -> None:
+        """Replace hosts that have failed, and the actors of these and of lost workers."""
+        asked_s = time.monotonic()
+        for worker in {*lost, *self._hosts.renew(n_workers)}:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(self._actors[worker], no_restart=True)
-            self._actors[worker] = start_actor(self._seats[worker], self._preload)
+            self._asked_s[worker] = asked_s
+            self._actors[worker] = start_actor(
+                self._seats[worker], self._preload, self._hosts.options(worker)
+            )
 
     def _up(self, worker: int, reply: object) -> WorkerFacts:
         if isinstance(reply, WorkerFacts):
@@ -154,7 +164,7 @@ class RayCluster:
         seat = self._seats[worker]
         # A host that has ended took with it what was to write the worker's own log.
         log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
-        waited_s = time.monotonic() - self._started_s
+        waited_s = time.monotonic() - self._asked_s[worker]
         raise failure_of(
             reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")
         )

@@ -97,7 +97,15 @@ class RayProcessSet:
             return [results[worker] for worker in args]
         kill_processes(self._actors, self._pids, self._hosts)
         self._files.take(len(self._actors))
-        worker, value = min(failed.items(), key=lambda item: (not _is_a_cause(item[1]), item[0]))
+        # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
+        failed.update(
+            failures_of_hosts(self._hosts, set(range(len(self._actors))) - failed.keys(), stopped_s=0)
+        )
+        worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
+        if isinstance(value, CutOff) and value.peer is not None:
+            # Which of the two has lost its network does not show.
+            self._hosts.condemn(worker)
+            self._hosts.condemn(value.peer)
         awaited = Awaited(
             worker=worker,
             what=function.rpartition(":")[2],
@@ -149,22 +157,29 @@ class RayProcessSet:
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
                 found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
-        for worker, cut in found.items():
-            self._hosts.condemn(worker)
-            self._hosts.condemn(cut.peer)
         return found
 
 
 def _is_a_cause(value: object) -> bool:
     """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
+    return _rank(value) < _CONSEQUENCE
+
+
+_CONSEQUENCE = 3
+
+
+def _rank(value: object) -> int:
+    """How well a failure explains those of other workers, the best first."""
     match value:
-        case Died() | CutOff():
-            return True
-        case JobError():
-            return value.kind is not None
-        case Silent():
-            return value.is_stopped
-    return False
+        case Died():
+            return 0
+        case JobError() if value.kind is not None:
+            return 0
+        case Silent(is_stopped=True):
+            return 1
+        case CutOff():
+            return 2
+    return _CONSEQUENCE
 
 
 def _without_ray(workers: Iterable[int]) -> dict[int, object]:

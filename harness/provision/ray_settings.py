@@ -3,11 +3,15 @@
 import logging
 import os
 import secrets
+import threading
+import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import TextIO
 
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
@@ -79,7 +83,8 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def chatter_in(log_path: Path) -> Iterator[None]:
-    """Keep what Ray would print in a log."""
+    """Keep what Ray would print, its warnings and the ends of its threads in a log."""
+    import ray
     from ray._private import worker as ray_worker
 
     # The second, of what a client's cluster says, keeps to itself and prints where it has no handler.
@@ -96,9 +101,43 @@ def chatter_in(log_path: Path) -> Iterator[None]:
     # against it: so the function that prints them is replaced, with Ray's own signature.
     printer, ray_worker.print_to_stdstream = ray_worker.print_to_stdstream, keep
     try:
-        yield
+        with _hooks_of_python(loggers[0], Path(ray.__file__).parent):
+            yield
     finally:
         ray_worker.print_to_stdstream = printer
         for logger, (handlers, propagate) in zip(loggers, before, strict=True):
             logger.handlers[:], logger.propagate = handlers, propagate
         handler.close()
+
+
+@contextmanager
+def _hooks_of_python(logger: logging.Logger, package: Path) -> Iterator[None]:
+    """Log what Python would print itself of a package: warnings, and exceptions that end its threads."""
+    show_warning, end_thread = warnings.showwarning, threading.excepthook
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if Path(filename).is_relative_to(package):
+            logger.warning("%s", warnings.formatwarning(message, category, filename, lineno, line))
+        else:
+            show_warning(message, category, filename, lineno, file, line)
+
+    def end(ended: threading.ExceptHookArgs) -> None:
+        frames = traceback.extract_tb(ended.exc_traceback)
+        if any(Path(frame.filename).is_relative_to(package) for frame in frames):
+            text = traceback.format_exception(ended.exc_type, ended.exc_value, ended.exc_traceback)
+            logger.warning("%s", "".join(text))
+        else:
+            end_thread(ended)
+
+    warnings.showwarning, threading.excepthook = show, end
+    try:
+        yield
+    finally:
+        warnings.showwarning, threading.excepthook = show_warning, end_thread

@@ -92,13 +92,14 @@ class Silent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutOff:
-    """The worker lives, and another one cannot be reached from it where they exchange what strategies send.
+    """The worker lives, and a network of its own carries nothing.
 
     Attributes:
-        peer: the other worker. waited_s: for an answer from there.
+        peer: the other worker that is not reached from it where they exchange what strategies send; None
+            where the driver does not reach it. waited_s: for an answer from there.
     """
 
-    peer: int
+    peer: int | None
     waited_s: float
 
 

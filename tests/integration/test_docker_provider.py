@@ -332,6 +332,26 @@ class TestFailures:
         assert error.kind == "link-down"
         assert "over their data network" in str(error)
 
+    def test_a_cut_control_link(
+        self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]
+    ) -> None:
+        control = client.networks.get(f"stratbench-{RUN}-control")
+        before = [container(client, f"worker-{k}").id for k in range(2)]
+        error = self.fails(cluster, logs, lambda: control.disconnect(container(client, "worker-1")))
+        assert error.kind == "link-down"
+        assert "worker 1: it must be reached from this host over its control network" in str(error)
+        after = [container(client, f"worker-{k}").id for k in range(2)]
+        assert after[0] == before[0]
+        assert after[1] != before[1]
+
+    def test_a_control_link_that_is_cut_between_cases_costs_none(
+        self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]
+    ) -> None:
+        control = client.networks.get(f"stratbench-{RUN}-control")
+        control.disconnect(container(client, "worker-0"))
+        with cluster.open_session(2, logs) as opened:
+            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
+
     def test_a_full_disk(self, cluster: Cluster, logs: list[Path]) -> None:
         with cluster.open_session(2, logs) as opened, pytest.raises(CaseError) as caught:
             opened.call(f"{JOBS}:fill_disk", [(), ()], timeout_s=120)

@@ -194,6 +194,19 @@ def test_what_goes_wrong_below_costs_one_line_and_its_status(
     assert "error" in document(captured)
 
 
+def test_a_long_echo_is_shortened_between_the_rule_and_the_way_out(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    pipeline.raises = StrategyError(f"bounds must be numbers, got {['x'] * 500!r}; give two")
+    for as_json in ((), ("--json",)):
+        _, captured = call(capsys, "run", "quickstart", *as_json)
+        line = document(captured)["error"]["message"] if as_json else captured.err
+        assert "bounds must be numbers, got ['x', 'x', " in line
+        assert line.rstrip().endswith("'x']; give two")
+        assert "characters more" in line
+        assert len(line) < 700
+
+
 def test_debug_shows_the_traceback_and_its_notes(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:

@@ -98,6 +98,24 @@ def test_a_signal_unwinds_and_exits_with_130(number: signal.Signals) -> None:
     assert (process.returncode, out, err) == (130, "cleaned up\n", "stratbench: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("argument", "status", "output", "errors"),
+    [("providers", 0, "local", ""), ("nothing", 2, "", "stratbench: ")],
+)
+def test_nothing_that_crashes_while_python_ends_changes_a_commands_end(
+    argument: str, status: int, output: str, errors: str
+) -> None:
+    """As native threads of Ray's may, after all has been said."""
+    code = (
+        "import atexit, ctypes, sys; from harness.cli import main; atexit.register(ctypes.string_at, 0)\n"
+        f"sys.argv = ['stratbench', 'list', {argument!r}]; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert output in done.stdout
+    assert done.stderr.startswith(errors)
+
+
 def test_an_interruption_that_python_drops_comes_again() -> None:
     class Cleared:
         def __del__(self) -> None:
