@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,9 @@ def watched(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
-            eventually(lambda: not run.leftovers(), 60.0, "what runs or lies there in its name goes")
+            with suppress(AssertionError):
+                eventually(lambda: not run.leftovers(), 60.0, "what runs or lies there in its name goes")
+            assert [_described(each) for each in run.leftovers()] == []
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:
@@ -107,6 +109,10 @@ def _parsed(lines: str) -> list[dict[str, Any]]:
 
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} in a record")
+
+
+def _described(left: object) -> str:
+    return f"{left} {of_process(left, 'cmdline')!r}" if isinstance(left, int) else str(left)
 
 
 def _cpu_s(pid: int) -> float:

@@ -70,5 +70,13 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
+def parent(pid: int) -> int | None:
+    """Id of a process's parent; None if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 def _pid_namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())

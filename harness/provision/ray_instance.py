@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from harness.errors import first_line
 from harness.provision.failures import ProvisionError
-from harness.provision.owner import start_time
+from harness.provision.owner import parent, start_time
 from harness.provision.ray_settings import chatter_in, ray_environment, write_token
-from harness.provision.reaper import end_processes
+from harness.provision.reaper import end_processes, processes_of
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
@@ -62,6 +62,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
         # Ray's native half lets go of the signal too, behind Python's back.
         stack.callback(_hear_terminations, on_terminate)
         stack.callback(ray.shutdown)
+        stack.callback(_end_attendants, folder)
         notes: list[str] = []
 
         def start(temporary: str) -> None:
@@ -96,6 +97,15 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
         yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
 
 
+def _end_attendants(folder: Path) -> None:
+    """End what Ray runs beside its servers, for whose orderly ends it would wait a second each."""
+    servers = _children(_SERVER_NAMES)
+    for pid in processes_of(folder):
+        if pid not in servers and parent(pid) == os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def _hear_terminations(handler: _Handler) -> None:
     # Only the main thread may set handlers, and None stands for one that Python has not set.
     if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -108,9 +118,8 @@ def _children(names: tuple[str, ...]) -> dict[int, int | None]:
     for entry in Path("/proc").iterdir():
         try:
             program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
         except (OSError, IndexError):
             continue  # not a process, or one that ended meanwhile
-        if Path(program).name in names and parent == str(os.getpid()):
+        if Path(program).name in names and parent(int(entry.name)) == os.getpid():
             found[int(entry.name)] = start_time(int(entry.name))
     return found

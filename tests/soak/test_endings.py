@@ -115,7 +115,8 @@ def _end(tmp_path: Path, n: int, ending: signal.Signals, at_s: float) -> tuple[f
             traces.note()
             time.sleep(LOOK_S)
         stage = _stage(out, run)
-        os.kill(run.process.pid, ending)
+        if run.process.poll() is None:
+            os.kill(run.process.pid, ending)
         ended_s = time.monotonic()
         while (left := traces.left()) and time.monotonic() - ended_s < GONE_WITHIN_S:
             run.process.poll()

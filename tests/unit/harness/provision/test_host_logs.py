@@ -1,6 +1,7 @@
 """Where a failure sends its reader when a worker's host ended before the worker was there."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -20,8 +21,12 @@ class _EndedHosts:
     def is_up(self) -> bool:
         return True
 
-    def failure(self, worker: int) -> Died:
+    def options(self, worker: int) -> Mapping[str, object]:
         del worker
+        return {}
+
+    def failure(self, worker: int, *, stopped_s: float) -> Died:
+        del worker, stopped_s
         return Died(what="container", exit_code=1)
 
     def renew(self, n_workers: int) -> list[int]:
