@@ -1,32 +1,47 @@
 """Removal of old run folders, when a person asks for it."""
 
-import json
 import os
 import shutil
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.errors import StoreError, UsageError
+from harness.run_documents import read_head
 from harness.run_layout import LOCK_FILE, RUN_FILE
 from harness.run_lock import hold
 
 
-def remove_old_runs(parent: Path, keep: int) -> Sequence[Path]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedRuns:
+    """What became of old run folders.
+
+    Attributes:
+        folders: those that were removed, oldest first.
+        undated: why others stay that do not say how old they are, a line each.
+    """
+
+    folders: tuple[Path, ...] = ()
+    undated: tuple[str, ...] = ()
+
+
+def remove_old_runs(parent: Path, keep: int) -> RemovedRuns:
     """Remove run folders directly below a folder, except the newest and those of runs that go on.
 
     Args:
         keep: how many of the newest stay.
-    Returns:
-        those that were removed, oldest first.
     """
-    found = sorted(
-        (_created(each), each)
-        for each in parent.glob("*")
+    dated: list[tuple[str, Path]] = []
+    undated: list[str] = []
+    for each in sorted(parent.glob("*")):
         # A link to a run is not another run.
-        if (each / RUN_FILE).is_file() and not each.is_symlink()
-    )
-    old = [folder for _, folder in (found[:-keep] if keep else found)]
-    return tuple(folder for folder in old if _remove(folder))
+        if (each / RUN_FILE).is_file() and not each.is_symlink():
+            try:
+                dated.append((str(read_head(each)["created_utc"]), each))
+            except StoreError as error:
+                undated.append(f"{error}; the folder stays")
+    dated.sort()
+    old = [folder for _, folder in (dated[:-keep] if keep else dated)]
+    return RemovedRuns(folders=tuple(filter(_remove, old)), undated=tuple(undated))
 
 
 def _remove(folder: Path) -> bool:
@@ -47,11 +62,3 @@ def _remove(folder: Path) -> bool:
     finally:
         os.close(held)
     return not folder.exists()
-
-
-def _created(folder: Path) -> str:
-    try:
-        head = json.loads((folder / RUN_FILE).read_text())
-        return str(head["created_utc"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

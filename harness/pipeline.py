@@ -183,6 +183,11 @@ def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
         n_skipped=n["skipped"],
         n_implausible=n["implausible"],
         exit_status=_exit_status(records),
+        notes=tuple(
+            f"results.jsonl line {line.number}: {line.why}; put aside in results.jsonl.damaged, so that its "
+            "repeat runs again"
+            for line in folder.put_aside
+        ),
     )
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.canonical import JsonValue, json_value
+from harness.checksums import require_sealed, sealed, unsealed
 from harness.errors import StoreError
 from harness.records import SCHEMA, Record
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+_SEALED_SINCE = 2
 # `class` is a word of Python's; only the JSON form can use it.
 _JSON_NAMES = {"strategy_class": "class"}
 
@@ -41,29 +43,41 @@ def plain(value: object) -> object:
 
 
 def to_json(record: Record) -> str:
-    """Write a record as one line of JSON without a newline; what is not finite becomes null."""
-    return json.dumps(to_document(record), separators=(",", ":"), allow_nan=False)
+    """Write a record with its checksum as one line of JSON, no newline; what is not finite becomes null."""
+    return json.dumps(sealed(to_document(record)), separators=(",", ":"), allow_nan=False)
 
 
-def from_json(line: str | bytes) -> Record:
+class NewerRecordError(StoreError):
+    """A record of a later version, which is sound but cannot be read here."""
+
+
+def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
     """Read one line; known fields must have their type, unknown ones are passed over.
 
+    Args:
+        without: fields that are taken for missing, whatever they hold.
     Raises:
+        NewerRecordError: a later version wrote it.
         StoreError: for anything that is not a record this version understands.
     """
     from pydantic import ValidationError
 
-    document = _object(line)
+    stored = _object(line)
+    # Before anything that it says is believed, its schema included.
+    document = unsealed(stored)
     schema = document.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise StoreError(
             f"must be a whole number, got {schema!r}; this is not a stratbench record", field="schema"
         )
     if schema > SCHEMA:
-        raise StoreError(
+        raise NewerRecordError(
             f"this version reads up to {SCHEMA}, got {schema}; read the folder with a newer stratbench",
             field="schema",
         )
+    if schema >= _SEALED_SINCE:
+        require_sealed(stored)
+    document = {name: value for name, value in document.items() if name not in without}
     for python_name, json_name in _JSON_NAMES.items():
         document[python_name] = document.pop(json_name, None)
     try:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-SCHEMA = 1
+SCHEMA = 2
+"""Since 2 every record carries its checksum."""
 
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
@@ -183,6 +184,7 @@ class Record:
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
+    `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     """
 
@@ -238,6 +240,7 @@ class Record:
     machine: Machine | None = None
     provenance: Provenance | None = None
     comparison_key: str | None = None
+    file_checksums: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def median_examples_per_s(self) -> float | None:

@@ -5,65 +5,114 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness.atomic_files import write_bytes
 from harness.errors import StoreError
-from harness.record_json import from_json
+from harness.record_json import NewerRecordError, from_json
 from harness.records import Record
 
 _TORN = "results.jsonl.torn"
+_DAMAGED = "results.jsonl.damaged"
 
 
-def repair(path: Path) -> bool:
-    """Make `results.jsonl` end in a whole line; what was torn is kept in `results.jsonl.torn`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DamagedLine:
+    """A line that is no record, or not the one that was written; numbered from 1."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """What `results.jsonl` holds.
+
+    Attributes:
+        records: the newest of each case and repeat.
+        n_superseded: older records of the same cases and repeats.
+        torn: whether the last line is incomplete, and left out.
+        damaged: other lines that are left out.
+    """
+
+    records: tuple[Record, ...]
+    n_superseded: int
+    torn: bool
+    damaged: tuple[DamagedLine, ...]
+
+
+def repair(path: Path) -> tuple[DamagedLine, ...]:
+    """Leave nothing but sound lines in `results.jsonl`.
+
+    What was torn is kept in `results.jsonl.torn`, what is damaged in `results.jsonl.damaged`.
 
     Returns:
-        Whether a torn line was put aside.
+        The damaged lines.
+    Raises:
+        StoreError: a later version wrote one of the lines.
     """
     if not path.is_file():
-        return False
+        return ()
+    _put_aside_torn(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = _read_lines(path, lines)[1]
+    if damaged:
+        numbers = {line.number for line in damaged}
+        aside = [line for number, line in enumerate(lines, start=1) if number in numbers]
+        _append(path.with_name(_DAMAGED), b"".join(aside))
+        kept = [line for number, line in enumerate(lines, start=1) if number not in numbers]
+        write_bytes(path, b"".join(kept))
+    return damaged
+
+
+def _put_aside_torn(path: Path) -> None:
+    """Make the file end in a whole line."""
     data = path.read_bytes()
     whole, tail = _split_tail(data)
-    if not tail:
-        return False
-    if _is_record(tail):
+    if tail and _is_record(tail):
         # All of the record arrived and only its newline is missing.
-        with path.open("ab") as stream:
-            stream.write(b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        return False
-    with path.with_name(_TORN).open("ab") as stream:
-        stream.write(tail + b"\n")
+        _append(path, b"\n")
+    elif tail:
+        _append(path.with_name(_TORN), tail + b"\n")
+        os.truncate(path, len(whole))
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as stream:
+        stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-    os.truncate(path, len(whole))
-    return True
 
 
-def read_results(path: Path) -> tuple[tuple[Record, ...], int, bool]:
+def read_results(path: Path) -> Results:
     """Read `results.jsonl` without changing it.
 
-    Returns:
-        The newest record of each case and repeat, how many older ones there are, and whether the last line
-        is torn, and so left out.
     Raises:
-        StoreError: a line other than the last is damaged.
+        StoreError: a later version wrote one of the lines.
     """
     data = path.read_bytes() if path.is_file() else b""
     whole, tail = _split_tail(data)
     torn = bool(tail) and not _is_record(tail)
     lines = [*whole.splitlines(), *([tail] if tail and not torn else [])]
-    found = []
+    records, damaged = _read_lines(path, lines)
+    newest = newest_of_each(records)
+    return Results(records=newest, n_superseded=len(records) - len(newest), torn=torn, damaged=damaged)
+
+
+def _read_lines(path: Path, lines: Sequence[bytes]) -> tuple[tuple[Record, ...], tuple[DamagedLine, ...]]:
+    records: list[Record] = []
+    damaged: list[DamagedLine] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(from_json(line))
+            records.append(from_json(line))
+        except NewerRecordError as error:
+            raise StoreError(f"{path} line {number}: {error}") from None
         except StoreError as error:
-            raise StoreError(f"{path} line {number}: {error}; move that line elsewhere to go on") from None
-    newest = newest_of_each(found)
-    return newest, len(found) - len(newest), torn
+            damaged.append(DamagedLine(number=number, why=str(error)))
+    return tuple(records), tuple(damaged)
 
 
 def newest_of_each(records: Sequence[Record]) -> tuple[Record, ...]:

@@ -6,16 +6,18 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, slug
+from harness.checksums import file_checksum
 from harness.errors import StoreError, UsageError
 from harness.record_json import to_json
 from harness.records import Record
-from harness.results_file import newest_of_each, read_results, repair
+from harness.results_file import DamagedLine, newest_of_each, read_results, repair
 from harness.run_documents import describe, read_head
 from harness.run_layout import (
     CASES,
@@ -46,6 +48,8 @@ class RunFolder:
         self._results = -1
         self.run = ""
         self.records: tuple[Record, ...] = ()
+        self.put_aside: tuple[DamagedLine, ...] = ()
+        self._checksums: dict[Path, dict[str, str]] = {}
 
     @property
     def done(self) -> frozenset[tuple[str, int]]:
@@ -79,11 +83,13 @@ class RunFolder:
         return self.repeat_dir(case, repeat) / CHECKPOINT
 
     def append(self, record: Record) -> None:
-        """Add one line to `results.jsonl`; it is on disk when this returns.
+        """Add one line to `results.jsonl`, with the checksums of the repeat's files; it is on disk on return.
 
         Raises:
             StoreError: the line could not be written; the lines before it are as they were.
         """
+        folder = self.path / CASES / record.case / str(record.repeat)
+        record = replace(record, file_checksums=self._checksums.pop(folder, {}))
         line = to_json(record).encode() + b"\n"
         size = os.fstat(self._results).st_size
         try:
@@ -109,15 +115,15 @@ class RunFolder:
 
     def write_plan(self, case: str, repeat: int, plan: object) -> Path:
         """Store the plan that a case ran by."""
-        return write_json(self.repeat_dir(case, repeat) / PLAN, plan)
+        return self._remember(write_json(self.repeat_dir(case, repeat) / PLAN, plan))
 
     def write_steps(self, case: str, repeat: int, steps: Steps) -> Path:
         """Store the steps of one case and repeat."""
-        return write_steps(self.repeat_dir(case, repeat) / STEPS, steps)
+        return self._remember(write_steps(self.repeat_dir(case, repeat) / STEPS, steps))
 
     def write_trace(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
         """Store the traced step of one case and repeat."""
-        return write_text(self.repeat_dir(case, repeat) / TRACE, json.dumps(document) + "\n")
+        return self._remember(write_text(self.repeat_dir(case, repeat) / TRACE, json.dumps(document) + "\n"))
 
     def write_report(self, html: str) -> Path:
         """Store the run's HTML report."""
@@ -140,9 +146,14 @@ class RunFolder:
     ) -> None:
         self.close()
 
+    def _remember(self, file: Path) -> Path:
+        """Note the checksum of a file for the record that it belongs to."""
+        self._checksums.setdefault(file.parent, {})[file.name] = file_checksum(file.read_bytes())
+        return file
+
     def _open_results(self) -> None:
         path = self.path / RESULTS
-        repair(path)
+        self.put_aside = repair(path)
         self._results = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         sync_directory(self.path)
 
@@ -167,7 +178,7 @@ def open_run(
         The folder, locked; close it.
     Raises:
         UsageError: not empty without `resume`, another spec, in use, or not writable.
-        StoreError: `results.jsonl` is damaged other than at its end.
+        StoreError: `run.json` is damaged, or a later version wrote one of the results.
     """
     now = datetime.now(UTC)
     name = slug(str(experiment["name"]))
@@ -186,7 +197,7 @@ def open_run(
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
             describe(path, head=head, experiment=experiment, environment=environment)
         folder._open_results()  # noqa: SLF001 - the other half of this constructor
-        folder.records, _, _ = read_results(path / RESULTS)
+        folder.records = read_results(path / RESULTS).records
     except OSError as error:
         folder.close()
         raise unwritable(path, error) from None
@@ -213,7 +224,7 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
         )
     stored = read_head(path)["spec_hash"]
     # A run that was refused before it measured anything leaves nothing that another experiment could harm.
-    if stored != spec_hash and read_results(path / RESULTS)[0]:
+    if stored != spec_hash and read_results(path / RESULTS).records:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
             f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",

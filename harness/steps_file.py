@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.atomic_files import write_bytes
+from harness.checksums import read_checked
 from harness.errors import StoreError, first_line
 
 if TYPE_CHECKING:
@@ -54,18 +55,20 @@ def write_steps(path: Path, steps: Steps) -> Path:
     return write_bytes(path, sink.getvalue().to_pybytes())
 
 
-def read_steps(path: Path) -> Steps:
+def read_steps(path: Path, checksum: str | None = None) -> Steps:
     """Read `steps.parquet`.
 
+    Args:
+        checksum: as the file's record has it; None in records older than checksums.
     Raises:
-        StoreError: not a file of steps.
+        StoreError: not a file of steps, or not the one that was written.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(pa.BufferReader(read_checked(path, checksum))).read(use_threads=False)
         columns = {
             name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
         }

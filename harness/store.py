@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.canonical import JsonValue
+from harness.checksums import read_checked
 from harness.errors import StoreError
 from harness.record_json import from_json
 from harness.records import Record
-from harness.results_file import read_results
+from harness.results_file import DamagedLine, read_results
 from harness.run_documents import read_environment, read_experiment, read_head
-from harness.run_layout import CASES, RESULTS, RUN_FILE, STEPS
+from harness.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.steps_file import Steps, read_steps
 
 
@@ -25,6 +26,7 @@ class StoredRun:
         records: the newest record of each case and repeat, in the order they were first written.
         n_superseded: older records of the same case and repeat, left out of `records`.
         torn: whether the last line was incomplete (a run killed while writing) and left out.
+        damaged: other lines that were left out.
     """
 
     path: Path
@@ -36,6 +38,7 @@ class StoredRun:
     records: tuple[Record, ...]
     n_superseded: int
     torn: bool
+    damaged: tuple[DamagedLine, ...]
 
     def repeat_dir(self, record: Record) -> Path:
         """Folder of one record's plan, steps and logs."""
@@ -44,28 +47,71 @@ class StoredRun:
     def steps(self, record: Record) -> Steps | None:
         """Steps of one record, or None where none were stored."""
         path = self.repeat_dir(record) / STEPS
-        return read_steps(path) if path.is_file() else None
+        return read_steps(path, record.file_checksums.get(STEPS)) if path.is_file() else None
+
+    def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
+        """Name and reason of each file of one record that is not as it was written."""
+        for name in (PLAN, STEPS, TRACE):
+            if name in record.file_checksums:
+                try:
+                    read_checked(self.repeat_dir(record) / name, record.file_checksums[name])
+                except StoreError as error:
+                    yield name, str(error)
+                except OSError as error:
+                    yield name, f"cannot be read ({error.strerror})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Documents:
+    """What a run folder holds beside its results, as far as it can be read; the rest is empty.
+
+    Attributes:
+        damaged: name and reason of each that cannot be read, or is not what was written.
+    """
+
+    head: Mapping[str, JsonValue]
+    experiment: Mapping[str, JsonValue]
+    environment: Mapping[str, JsonValue]
+    damaged: tuple[tuple[str, str], ...]
+
+
+def read_documents(path: Path) -> Documents:
+    """Read the documents of a run folder, each by itself."""
+    damaged: list[tuple[str, str]] = []
+
+    def read(name: str, reader: Callable[[], dict[str, JsonValue]]) -> dict[str, JsonValue]:
+        try:
+            return reader()
+        except StoreError as error:
+            damaged.append((name, str(error)))
+            return {}
+
+    head = read(RUN_FILE, lambda: read_head(path))
+    experiment = read(EXPERIMENT, lambda: read_experiment(path, head))
+    environment = read(ENVIRONMENT, lambda: read_environment(path, head))
+    return Documents(head=head, experiment=experiment, environment=environment, damaged=tuple(damaged))
 
 
 def load_run(path: Path) -> StoredRun:
     """Read a run folder without changing it; also while its run goes on.
 
     Raises:
-        StoreError: not a run folder, or damaged other than in the last line.
+        StoreError: not a run folder, of a later version, or with a damaged document.
     """
     require_run(path)
     head = read_head(path)
-    records, n_superseded, torn = read_results(path / RESULTS)
+    results = read_results(path / RESULTS)
     return StoredRun(
         path=path,
         run=str(head.get("run")),
         spec_hash=str(head.get("spec_hash")),
         created_utc=str(head.get("created_utc")),
-        experiment=read_experiment(path),
-        environment=read_environment(path),
-        records=records,
-        n_superseded=n_superseded,
-        torn=torn,
+        experiment=read_experiment(path, head),
+        environment=read_environment(path, head),
+        records=results.records,
+        n_superseded=results.n_superseded,
+        torn=results.torn,
+        damaged=results.damaged,
     )
 
 
@@ -82,10 +128,12 @@ def require_run(path: Path) -> None:
         )
 
 
-def read_record(line: bytes) -> Record:
+def read_record(line: bytes, *, without: Collection[str] = ()) -> Record:
     """Read one line of `results.jsonl`, for a reader that goes on where another line is damaged.
 
+    Args:
+        without: fields that are taken for missing, whatever they hold.
     Raises:
         StoreError: for anything that is not a record this version understands; it names the field.
     """
-    return from_json(line)
+    return from_json(line, without=without)

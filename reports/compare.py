@@ -232,7 +232,7 @@ def _steps(
         if isinstance(steps, LeftOut):
             item = replace(steps, where=f"{run.name}: {steps.where}")
             # `single` belongs to several shapes; its missing file is said once.
-            if item not in left_out:
+            if all(item.where != other.where for other in left_out):
                 left_out.append(item)
         else:
             found.append(steps)

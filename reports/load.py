@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 
 from harness.records import Record
-from harness.store import StoredRun, load_run, read_record
+from harness.store import StoredRun, load_run, read_documents, read_record
 from reports.rows import LeftOut, Steps
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -42,9 +39,11 @@ class Run:
         return self.stored.experiment
 
 
-def load(path: Path) -> Run:
+def load(path: Path, *, with_files: bool = False) -> Run:
     """Read a run folder, damaged or not.
 
+    Args:
+        with_files: whether plans, steps and traces are held against their checksums, too.
     Raises:
         harness.errors.StoreError: when `path` is no run folder at all.
     """
@@ -55,7 +54,14 @@ def load(path: Path) -> Run:
         # run to report on.
         if not (path / "run.json").is_file():
             raise
-        return _rescue(path)
+        run = _rescue(path)
+    else:
+        run = _rescue(path) if stored.damaged else _sound(stored)
+    return replace(run, left_out=(*run.left_out, *_damaged_files(run.stored))) if with_files else run
+
+
+def _sound(stored: StoredRun) -> Run:
+    """A run folder without damage."""
     left_out = []
     if stored.torn:
         left_out.append(
@@ -78,7 +84,7 @@ def read_steps(run: Run, record: Record) -> Steps | LeftOut:
         The steps, or why there are none.
     """
     where = f"{record.case}/{record.repeat}/steps.parquet"
-    if Path(record.case).name != record.case or record.case in ("", ".", ".."):
+    if not _is_folder_name(record.case):
         return LeftOut(where=where, why="the case id is not the name of a folder; step times are not shown")
     try:
         stored = run.stored.steps(record)
@@ -106,20 +112,34 @@ def read_steps(run: Run, record: Record) -> Steps | LeftOut:
     )
 
 
+def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
+    for record in stored.records:
+        # The files of a repeat that failed are those of whatever was tried last.
+        if record.status in ("ok", "implausible") and _is_folder_name(record.case):
+            for name, why in stored.damaged_files(record):
+                yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why)
+
+
+def _is_folder_name(case: str) -> bool:
+    return Path(case).name == case and case not in ("", ".", "..")
+
+
 def _rescue(path: Path) -> Run:
     """Read a damaged run folder line by line and file by file."""
-    left_out: list[LeftOut] = []
-    head = _document(path / "run.json", left_out)
+    documents = read_documents(path)
+    head = documents.head
+    left_out = [LeftOut(where=name, why=f"{why}; shown as missing") for name, why in documents.damaged]
     stored = StoredRun(
         path=path,
         run=str(head.get("run", path.resolve().name)),
-        spec_hash=str(head.get("spec_hash")),
-        created_utc=str(head.get("created_utc")),
-        experiment=_document(path / "experiment.yaml", left_out),
-        environment=_document(path / "environment.json", left_out),
+        spec_hash=str(head.get("spec_hash", "")),
+        created_utc=str(head.get("created_utc", "")),
+        experiment=documents.experiment,
+        environment=documents.environment,
         records=_records(path / "results.jsonl", left_out),
         n_superseded=0,
         torn=False,
+        damaged=(),
     )
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
@@ -143,37 +163,15 @@ def _records(path: Path, left_out: list[LeftOut]) -> tuple[Record, ...]:
 
 def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:
     """One line; a damaged field that may be missing is nulled, anything else costs the line."""
+    damaged: list[str] = []
     while True:
         try:
-            return read_record(line)
+            return read_record(line, without=damaged)
         except Exception as error:  # noqa: BLE001 - as above; a line that cannot be read is reported, whatever the reason
-            damaged = str(getattr(error, "field", None) or "").split(".")[0]
-            if damaged not in _NULLABLE:
+            field = str(getattr(error, "field", None) or "").split(".")[0]
+            if field not in _NULLABLE:
                 left_out.append(LeftOut(where=where, why=f"{error}; the line is left out"))
                 return None
             left_out.append(LeftOut(where=where, why=f"{error}; shown as missing"))
-            # The field was not null before, so every turn of the loop has one field less to null.
-            line = json.dumps(json.loads(line) | {damaged: None}).encode()
-
-
-def _document(path: Path, left_out: list[LeftOut]) -> dict[str, Any]:
-    """A JSON or YAML object beside the records; a damaged one is said and read as empty."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        # JSON is not read as YAML: PyYAML takes 1e-9 for text.
-        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except OSError as error:
-        left_out.append(LeftOut(where=path.name, why=f"cannot be read ({error.strerror}); shown as missing"))
-        return {}
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        reason = (str(error).splitlines() or ["no reason given"])[0]
-        left_out.append(LeftOut(where=path.name, why=f"is damaged ({reason}); shown as missing"))
-        return {}
-    if not isinstance(values, dict):
-        left_out.append(
-            LeftOut(
-                where=path.name, why=f"must hold an object, got {type(values).__name__}; shown as missing"
-            )
-        )
-        return {}
-    return {str(name): value for name, value in values.items()}
+            # The field was there before, so every turn of the loop has one field less to leave out.
+            damaged.append(field)

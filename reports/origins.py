@@ -45,8 +45,8 @@ def origin_of(run: Run) -> Origin:
     found: dict[str, list[str]] = {}
     head = {
         "experiment": run.experiment.get("name"),
-        "created_utc": run.stored.created_utc,
-        "spec_hash": run.stored.spec_hash,
+        "created_utc": run.stored.created_utc or None,
+        "spec_hash": run.stored.spec_hash or None,
     }
     for section in ("machine", "provenance", "method"):
         for value in _distinct(getattr(record, section) for record in run.records):

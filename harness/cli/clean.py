@@ -33,19 +33,25 @@ def clean(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Remove what dead runs have left: temporary folders, processes, containers and networks."""
-    from harness.old_runs import remove_old_runs
+    from harness.old_runs import RemovedRuns, remove_old_runs
     from harness.provision.cleaning import clean as remove_leftovers
 
     cleaned = remove_leftovers()
-    runs = () if keep is None else tuple(map(str, remove_old_runs(_RUNS, keep)))
+    removed = RemovedRuns() if keep is None else remove_old_runs(_RUNS, keep)
+    runs = tuple(map(str, removed.folders))
     return Answer(
-        document={"folders": list(cleaned.folders), "containers": cleaned.containers, "runs": list(runs)},
-        show=partial(_show, cleaned, runs),
+        document={
+            "folders": list(cleaned.folders),
+            "containers": cleaned.containers,
+            "runs": list(runs),
+            "undated": list(removed.undated),
+        },
+        show=partial(_show, cleaned, runs, removed.undated),
         exit_status=EXIT_OK,
     )
 
 
-def _show(cleaned: Cleaned, runs: Sequence[str]) -> None:
+def _show(cleaned: Cleaned, runs: Sequence[str], undated: Sequence[str]) -> None:
     for what, names in (
         ("temporary folder", cleaned.folders),
         ("container or network", cleaned.containers or ()),
@@ -53,6 +59,8 @@ def _show(cleaned: Cleaned, runs: Sequence[str]) -> None:
     ):
         for name in names:
             output.say(f"removed the {what} {name}")
+    for line in undated:
+        output.say(line)
     if not (cleaned.folders or cleaned.containers or runs):
         output.say("nothing to remove")
     if cleaned.containers is None:

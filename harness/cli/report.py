@@ -52,7 +52,7 @@ def report(
     import reports
     from harness.atomic_files import write_text
 
-    text = reports.render(run_dirs, format.value)
+    text = reports.render(run_dirs, format.value, tell=output.warn)
     if path is None:
         return Answer(document={"format": format.value, "text": text}, show=partial(output.say_text, text))
     try:

@@ -44,7 +44,7 @@ def test_report_goes_where_it_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        reports, "render", lambda run_dirs, kind: f"{kind} of {len(run_dirs)}\n", raising=False
+        reports, "render", lambda run_dirs, kind, tell: f"{kind} of {len(run_dirs)}\n", raising=False
     )
     status, captured = call(capsys, "report", "a", "b", "--format", "csv")
     assert (status, captured.out) == (0, "csv of 2\n")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.checksums import CHECKSUM, sealed, unsealed
 from harness.comparison_key import comparison_key
 from harness.errors import StoreError
 from harness.record_json import from_json, to_document, to_json
@@ -124,11 +125,32 @@ def _record(**changes: Any) -> Record:
     return dataclasses.replace(record, **changes)
 
 
+def _written(change: dict[str, Any]) -> str:
+    """The line of a record of another version."""
+    return json.dumps(sealed(unsealed(json.loads(to_json(_record()))) | change))
+
+
 @given(_RECORDS)
 def test_a_record_survives_its_line(record: Record) -> None:
     line = to_json(record)
     assert "\n" not in line
     assert from_json(line) == record
+
+
+def test_a_line_may_be_reordered_and_spaced_but_not_changed() -> None:
+    document = json.loads(to_json(_record(examples_per_s=1234.5, notes=("a",))))
+    shuffled = dict(reversed(document.items()))
+    assert from_json(json.dumps(shuffled, indent=1)) == _record(examples_per_s=1234.5, notes=("a",))
+    for change in ({"examples_per_s": 1234.6}, {"notes": []}, {"new": 1}, {CHECKSUM: "0" * 64}):
+        with pytest.raises(StoreError, match=r"checksum: must be .*it was damaged or edited after it was"):
+            from_json(json.dumps(document | change))
+
+
+def test_a_line_without_a_checksum_is_older_than_they_are_or_damaged() -> None:
+    document = unsealed(json.loads(to_json(_record())))
+    assert from_json(json.dumps(document | {"schema": 1})) == _record(schema=1)
+    with pytest.raises(StoreError, match="checksum: must be given, got nothing; it was damaged or edited"):
+        from_json(json.dumps(document))
 
 
 def test_every_field_of_the_contract_is_at_the_top_level() -> None:
@@ -153,10 +175,8 @@ def test_what_is_not_finite_is_written_as_null(value: float) -> None:
 
 
 def test_additions_of_a_later_version_are_passed_over() -> None:
-    document = json.loads(to_json(_record()))
-    document["energy_j"] = 3.0
-    document["equivalence"] = {"checked": True, "method": "new"}
-    assert from_json(json.dumps(document)).equivalence == Equivalence(checked=True)
+    line = _written({"energy_j": 3.0, "equivalence": {"checked": True, "method": "new"}})
+    assert from_json(line).equivalence == Equivalence(checked=True)
 
 
 @pytest.mark.parametrize(
@@ -167,15 +187,14 @@ def test_additions_of_a_later_version_are_passed_over() -> None:
         ({"status": "fine"}, "status: must be 'ok', 'failed', 'skipped' or 'implausible', got 'fine'"),
         ({"class": None}, "class: must be"),
         ({"step_s": {"n": "x"}}, "step_s.n: must be a valid integer"),
-        ({"schema": 99}, "schema: this version reads up to 1, got 99"),
+        ({"schema": 99}, "schema: this version reads up to 2, got 99"),
         ({"schema": True}, "schema: must be a whole number, got True"),
         ({"schema": None}, "schema: must be a whole number, got None"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, object], expected: str) -> None:
-    document = json.loads(to_json(_record())) | change
     with pytest.raises(StoreError) as caught:
-        from_json(json.dumps(document))
+        from_json(_written(change))
     assert str(caught.value).startswith(expected)
 
 

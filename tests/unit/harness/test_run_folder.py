@@ -1,5 +1,6 @@
 """A run folder that is made, held, appended to and taken up again."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from open_folders import EXPERIMENT, made_record, opened
 
+from harness.checksums import sealed, unsealed
 from harness.errors import EXIT_USAGE, StoreError, UsageError
 from harness.record_json import to_json
 from harness.records import Failure
@@ -90,7 +92,7 @@ def test_a_corrected_experiment_takes_up_a_folder_without_results(run: RunFolder
 def test_a_damaged_head_is_named(run: RunFolder, damage: dict[str, object], message: str) -> None:
     run.close()
     file = run.path / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    file.write_text(json.dumps(sealed(unsealed(json.loads(file.read_text())) | damage)))
     for read in (lambda: opened(run.path, resume=True), lambda: load_run(run.path)):
         with pytest.raises(StoreError, match=message):
             read()
@@ -179,18 +181,64 @@ def test_zeros_left_by_a_power_failure_are_put_aside(run: RunFolder) -> None:
     assert results.read_bytes().count(b"\0") == 0
 
 
-def test_damage_in_the_middle_is_an_error_that_names_the_line(run: RunFolder) -> None:
+def test_damaged_lines_are_named_put_aside_and_run_again(run: RunFolder) -> None:
+    for case in "abc":
+        run.append(made_record(case, examples_per_s=100.0))
+    run.close()
+    results = run.path / "results.jsonl"
+    first, second, third = results.read_bytes().splitlines(keepends=True)
+    changed = second.replace(b"100.0", b"900.0")
+    results.write_bytes(b"oops\n" + first + changed + third)
+    stored = load_run(run.path)
+    assert [item.case for item in stored.records] == ["a", "c"]
+    assert [line.number for line in stored.damaged] == [1, 3]
+    assert "checksum: must be" in stored.damaged[1].why
+    assert results.read_bytes() == b"oops\n" + first + changed + third
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("a", 0), ("c", 0)}
+        assert again.put_aside == stored.damaged
+        again.append(made_record("b", examples_per_s=100.0))
+    assert (run.path / "results.jsonl.damaged").read_bytes() == b"oops\n" + changed
+    stored = load_run(run.path)
+    assert ([item.case for item in stored.records], stored.damaged) == (["a", "c", "b"], ())
+
+
+def test_results_of_a_later_version_are_neither_read_nor_put_aside(run: RunFolder) -> None:
     run.append(made_record("a"))
     run.close()
     results = run.path / "results.jsonl"
-    results.write_bytes(b"oops\n" + results.read_bytes())
-    with pytest.raises(StoreError, match=r"results\.jsonl line 1: "):
-        load_run(run.path)
-    with pytest.raises(StoreError, match=r"results\.jsonl line 1: "):
-        opened(run.path, resume=True)
+    later = json.dumps(sealed(unsealed(json.loads(results.read_text())) | {"schema": 99})) + "\n"
+    results.write_text(later)
+    for read in (lambda: opened(run.path, resume=True), lambda: load_run(run.path)):
+        with pytest.raises(StoreError, match=r"results\.jsonl line 1: schema: .*newer stratbench"):
+            read()
+    assert results.read_text() == later
     # The failed opening lets go of the folder.
     results.write_text("")
     opened(run.path, resume=True).close()
+
+
+def test_a_record_holds_the_checksums_of_its_own_files(run: RunFolder) -> None:
+    file = run.write_plan("a", 0, {"x": 1})
+    run.append(made_record("a"))
+    run.append(made_record("b"))
+    first, second = run.records
+    assert first.file_checksums == {"plan.json": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert second.file_checksums == {}
+
+
+def test_a_folder_older_than_checksums_is_read_as_it_is(run: RunFolder) -> None:
+    run.append(made_record("a", schema=1))
+    run.close()
+    for name in ("run.json", "environment.json", "results.jsonl"):
+        file = run.path / name
+        document = unsealed(json.loads(file.read_text()))
+        file.write_text(json.dumps(document | ({"schema": 1} if name == "run.json" else {})) + "\n")
+    stored = load_run(run.path)
+    assert (stored.records, stored.damaged) == ((made_record("a", schema=1),), ())
+    assert (stored.experiment, stored.environment) == (EXPERIMENT, {"machine": {}})
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("a", 0)}
 
 
 def _hold(path: str, held: Any, release: Any) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from synthetic_run import SINGLE, Case, write_run
 
+import reports
+from harness.checksums import sealed, unsealed
 from harness.errors import StoreError
+from harness.records import Record
+from harness.run_folder import open_run
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.rows import LeftOut, Steps
@@ -26,6 +31,11 @@ def edit(folder: Path, change: Callable[[list[str]], list[str]]) -> Run:
     path = folder / "results.jsonl"
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
     return load(folder)
+
+
+def written(line: str, change: dict[str, object]) -> str:
+    """The line of another version, which would have written some fields otherwise."""
+    return json.dumps(sealed(unsealed(json.loads(line)) | change))  # type: ignore[arg-type, operator]
 
 
 def test_a_sound_folder_leaves_nothing_out(folder: Path) -> None:
@@ -59,7 +69,7 @@ def test_a_damaged_line_costs_that_line_only(folder: Path, line: str) -> None:
     ],
 )
 def test_a_damaged_field_costs_that_field_only(folder: Path, field: str, value: object) -> None:
-    run = edit(folder, lambda lines: [json.dumps(json.loads(lines[0]) | {field: value}), *lines[1:]])
+    run = edit(folder, lambda lines: [written(lines[0], {field: value}), *lines[1:]])
     assert len(run.records) == 6
     assert getattr(run.records[0], field) is None
     assert len(run.left_out) == 1
@@ -69,13 +79,13 @@ def test_a_damaged_field_costs_that_field_only(folder: Path, field: str, value: 
 
 def test_two_damaged_fields_of_a_line_are_both_said(folder: Path) -> None:
     broken = {"loss": "x", "transform_s": "y"}
-    run = edit(folder, lambda lines: [json.dumps(json.loads(lines[0]) | broken), *lines[1:]])
+    run = edit(folder, lambda lines: [written(lines[0], broken), *lines[1:]])
     assert len(run.records) == 6
     assert len(run.left_out) == 2
 
 
 def test_a_line_that_names_no_case_is_left_out(folder: Path) -> None:
-    run = edit(folder, lambda lines: [json.dumps(json.loads(lines[0]) | {"workload": 7}), *lines[1:]])
+    run = edit(folder, lambda lines: [written(lines[0], {"workload": 7}), *lines[1:]])
     assert len(run.records) == 5
     assert "the line is left out" in run.left_out[0].why
 
@@ -122,7 +132,104 @@ def test_missing_and_damaged_steps_are_said(folder: Path) -> None:
 
 @pytest.mark.parametrize("case", ["../../etc", "..", "a/b", "/etc"])
 def test_a_case_id_cannot_point_out_of_the_folder(folder: Path, case: str) -> None:
-    run = edit(folder, lambda lines: [json.dumps(json.loads(lines[0]) | {"case": case}), *lines[1:]])
+    run = edit(folder, lambda lines: [written(lines[0], {"case": case}), *lines[1:]])
     found = read_steps(run, run.records[0])
     assert isinstance(found, LeftOut)
     assert "not the name of a folder" in found.why
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A run folder with one file of every kind."""
+    with open_run(
+        tmp_path / "run",
+        experiment={"name": "é", "workloads": ["w"], "seed": 17, "rate": 0.5},
+        environment={"python": "3.11.7", "env": {"OMP_NUM_THREADS": "1"}, "n": 2},
+    ) as folder:
+        for case in ("a", "b"):
+            folder.write_plan(case, 0, {"nodes": [{"variable": case}]})
+            folder.write_trace(case, 0, {"events": [1, 2]})
+            folder.append(a_record(folder.run, case))
+    return tmp_path / "run"
+
+
+def a_record(run: str, case: str) -> Record:
+    return Record(
+        run=run,
+        case=case,
+        repeat=0,
+        order=0,
+        workload="w",
+        strategy="ps",
+        strategy_class="exact",
+        provider="local",
+        device="cpu",
+        workers=2,
+        replicas=1,
+        status="ok",
+        examples_per_s=640.25,
+        notes=("é",),
+    )
+
+
+def shown(run: Run) -> set[str]:
+    """Everything that a report could show of a run folder's documents and records."""
+    head = {"created": run.stored.created_utc, "spec": run.stored.spec_hash}
+    documents = {"experiment": run.experiment, "environment": run.stored.environment}
+    records = {str(record) for record in run.records}
+    return records | {f"{name} {value}" for name, value in (head | documents).items() if value}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_bits"),
+    [
+        ("run.json", 400),
+        ("environment.json", 300),
+        ("experiment.yaml", 300),
+        ("results.jsonl", 500),
+        ("cases/a/0/plan.json", 100),
+        ("cases/a/0/trace.json", 100),
+    ],
+)
+def test_no_flipped_bit_changes_what_is_shown_without_a_word(small: Path, name: str, n_bits: int) -> None:
+    sound = shown(load(small, with_files=True))
+    file = small / name
+    data = file.read_bytes()
+    rng = random.Random(name)
+    n_noticed = 0
+    for _ in range(n_bits):
+        place, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+        file.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
+        run = load(small, with_files=True)
+        assert shown(run) <= sound
+        if shown(run) != sound or name.startswith("cases"):
+            assert any(item.where.startswith(name.removeprefix("cases/")) for item in run.left_out)
+            n_noticed += 1
+    # What else there is are spaces, and letters that a number or an escape may be written with.
+    assert n_noticed > 0.8 * n_bits
+
+
+def test_flipped_bits_of_steps_are_said(folder: Path) -> None:
+    run = load(folder)
+    record = run.records[0]
+    file = run.stored.repeat_dir(record) / "steps.parquet"
+    data = file.read_bytes()
+    rng = random.Random(0)
+    for _ in range(200):
+        place, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+        file.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
+        assert isinstance(read_steps(run, record), LeftOut)
+    report = build([load(folder, with_files=True)], read_steps=read_steps)
+    assert [item.where for item in report.left_out] == [f"{run.name}: {record.case}/0/steps.parquet"]
+    assert f"{record.case}/0/steps.parquet" in reports.render([folder], "html")
+
+
+def test_what_a_csv_leaves_out_is_told(folder: Path) -> None:
+    file = folder / "results.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"w"', b'"v"', 1))
+    told: list[str] = []
+    text = reports.render([folder], "csv", tell=told.append)
+    assert ",v," not in text
+    (line,) = told
+    assert line.startswith("left out: ")
+    assert "results.jsonl line 1: checksum: must be " in line

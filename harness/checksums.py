@@ -1,0 +1,76 @@
+"""Checksums of what a run folder holds, written with it and checked when it is read.
+
+SHA-256, as elsewhere here and in `sha256sum`: it is in the standard library, sees every change, and is soon
+computed. Documents are hashed by what they say, so that a line that was copied, reordered or spaced
+otherwise stays the same; files by their bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.canonical import JsonValue, canonical_hash
+from harness.errors import StoreError
+
+CHECKSUM = "checksum"
+"""Member of a document that holds the checksum of all others."""
+
+
+def sealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A document with its checksum as last member."""
+    return {**document, CHECKSUM: canonical_hash(document)}
+
+
+def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The content of a document that was read back; one without a checksum may be older than they are.
+
+    Raises:
+        StoreError: it is not what was written.
+    """
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
+    if CHECKSUM in document:
+        try:
+            actual = canonical_hash(content)
+        except RecursionError:
+            raise StoreError("must not be nested hundreds of times") from None
+        if document[CHECKSUM] != actual:
+            stored = str(document[CHECKSUM])[:12]
+            raise StoreError(f"must be {actual[:12]}…, got {stored!r}…; {_CHANGED}", field=CHECKSUM)
+    return content
+
+
+def require_sealed(document: Mapping[str, JsonValue]) -> None:
+    """Refuse a document without a checksum, which was written when every one had one.
+
+    Raises:
+        StoreError: it has none.
+    """
+    if CHECKSUM not in document:
+        raise StoreError(f"must be given, got nothing; {_CHANGED}", field=CHECKSUM)
+
+
+def file_checksum(data: bytes) -> str:
+    """Checksum of a file's bytes; 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_checked(path: Path, checksum: str | None) -> bytes:
+    """Read a file whose checksum is stored elsewhere.
+
+    Args:
+        checksum: None for a file older than checksums.
+    Raises:
+        StoreError: it is not what was written. OSError: it cannot be read.
+    """
+    data = path.read_bytes()
+    actual = file_checksum(data)
+    if checksum not in (None, actual):
+        raise StoreError(
+            f"{path} must have the checksum {str(checksum)[:12]}…, got {actual[:12]}…; {_CHANGED}"
+        )
+    return data
+
+
+_CHANGED = "it was damaged or edited after it was written"
