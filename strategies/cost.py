@@ -37,7 +37,7 @@ def payload_matrix(
         if part.synchronizer == "ps":
             _add_parameter_server(sent, part, variable, topology)
         elif part.synchronizer != "none":
-            shards.add(part)
+            shards.add(part, variable)
             if not shards.scatters(part):
                 n_steps = period if part.synchronizer == "average" else 1
                 _add_collective(sent, part, variable, topology, n_steps)
@@ -72,7 +72,7 @@ def _add_parameter_server(
 ) -> None:
     """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
 
-    With a proxy each worker pulls the variable once.
+    With a proxy each worker pulls the variable once, and for each replica again after an update in the step.
     """
     assert node.destination is not None
     for task in range(topology.n_tasks):
@@ -82,13 +82,13 @@ def _add_parameter_server(
         for replica in topology.local_replicas(task):
             if node.sparse:
                 rows = _rows(node, variable, replica.examples)
-                pull += rows * row_bytes(node)
-                ids += rows * ID_BYTES
-                push += rows * (row_bytes(node) + ID_BYTES)
-            elif not (node.proxy and pull):
-                pull += node.bytes
+                pull += rows * row_bytes(node) * variable.reads
+                ids += rows * ID_BYTES * variable.reads
+                push += rows * (row_bytes(node) + ID_BYTES) * variable.crossings
+            else:
+                pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
         if not node.sparse:
-            push = _encoded_bytes(node)
+            push = _encoded_bytes(node) * variable.crossings
         sent[node.destination][task] += pull
         sent[task][node.destination] += push + ids
 
@@ -110,7 +110,8 @@ def _add_collective(
         crossing = 2 * (n - 1) / n * _encoded_bytes(node)
     else:
         crossing = (n - 1) * _encoded_bytes(node)
-    _add_crossing(sent, crossing / n_steps)
+    n_crossings = 1 if node.synchronizer == "average" else variable.crossings
+    _add_crossing(sent, crossing * n_crossings / n_steps)
 
 
 def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:

@@ -37,6 +37,9 @@ class VariableSummary(Frozen):
         apart: one replica alone can update it: no other update reads its value or its slots.
         apart_axes: along which each part can be updated by another replica: no part reads another.
         gradient_shared: other updates read its gradient, as clipping by a global norm does.
+        crossings: gradients, or new states, that cross replicas in a step.
+        reads: times in a step that a replica reads it, each after another update.
+        updates: times in a step that it is updated.
     """
 
     name: str
@@ -55,6 +58,9 @@ class VariableSummary(Frozen):
     apart: bool = False
     apart_axes: tuple[int, ...] = ()
     gradient_shared: bool = False
+    crossings: int = 1
+    reads: int = 1
+    updates: int = 1
 
 
 class StatisticSummary(Frozen):

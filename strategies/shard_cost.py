@@ -8,7 +8,7 @@ TensorFlow's collectives carry them, which take tensors of one length.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from strategies.plan import PlanNode
+from strategies.plan import PlanNode, VariableSummary
 from strategies.topology import Topology
 
 Bucket = tuple[int | None, str, bool]
@@ -29,14 +29,14 @@ class Shards:
         """Whether a variable's owner alone gets the sum of its gradient."""
         return node.owner is not None and not node.sparse and not node.whole_gradient
 
-    def add(self, node: PlanNode) -> None:
-        """Count a variable or part if it has an owner."""
+    def add(self, node: PlanNode, variable: VariableSummary) -> None:
+        """Count a variable, or a part of it, if it has an owner."""
         if node.owner is None:
             return
         bucket = node.group, node.dtype, node.transport == "tcp"
-        self.values.setdefault(bucket, Counter())[node.owner] += node.bytes
+        self.values.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.updates
         if self.scatters(node):
-            self.gradients.setdefault(bucket, Counter())[node.owner] += node.bytes
+            self.gradients.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.crossings
 
     def send(self, sent: list[list[float]], topology: Topology) -> None:
         """Add what tasks send each other in all exchanges.

@@ -1,7 +1,11 @@
 """The summary of a captured step: what builders need to know of it."""
 
+from collections import Counter
 from collections.abc import Mapping
 
+from strategies.ir.effects import resource_uses
+from strategies.ir.late import passing
+from strategies.ir.levels import levels_of
 from strategies.ir.part_spread import axes_to_cut, spread_along
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph, Variable
@@ -23,7 +27,9 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     reach = update_reach(hoisted)
     parts_apart = [reach.parts_apart(along) for along in found]
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
-    synced = {b.variable for b in step.boundaries}
+    crossings = Counter(b.variable for b in step.boundaries)
+    updates = Counter(region.variable for region in step.regions)
+    reads = _reads(hoisted)
 
     def of(v: Variable) -> VariableSummary:
         dims = v.shape.dims or ()
@@ -37,7 +43,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             bytes=element_bytes(v.dtype) * n_elements(dims),
             sparse=v.name in sparse,
             rows_per_example=rows_per_example.get(v.name),
-            synced=v.name in synced,
+            synced=v.name in crossings,
             readiness=step.readiness.get(v.name),
             partitionable_axes=axes.get(v.name, ()),
             cut_refusals={
@@ -46,6 +52,9 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             apart=v.name in reach.apart,
             apart_axes=tuple(axis for axis in axes.get(v.name, ()) if v.name in parts_apart[axis]),
             gradient_shared=v.name in reach.shared_gradients,
+            crossings=crossings.get(v.name, 1),
+            reads=reads.get(v.name, 1),
+            updates=updates.get(v.name, 1),
         )
 
     return StepSummary(
@@ -57,6 +66,20 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
         own_statistics=dict(step.own_statistics),
         notes=step.notes,
     )
+
+
+def _reads(step: TrainGraph) -> dict[str, int]:
+    """Variable → levels at which a forward pass reads it, where these are several."""
+    if step.n_levels == 1:
+        return {}
+    levels = levels_of(
+        step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+    )
+    needed, uses = passing(step), resource_uses(step.graph)
+    found = {
+        v.name: {levels[read] for read in uses[v.handle].reads if read in needed} for v in step.variables
+    }
+    return {name: len(at) for name, at in found.items() if len(at) > 1}
 
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:

@@ -2,8 +2,9 @@
 
 For every step the shards (of replicas, or of their micro-batches) are taken one after the other from the same
 state; gradients are combined outside of TensorFlow and fed at the boundary, the update runs once, and forward
-state is merged by its rule. Where shards share the statistics of the batch, these are combined and fed in the
-same way before, level by level.
+state is merged by its rule. Where a step has gradients and updates in a row, shards are taken once for each,
+with what crossed the boundaries before. Where shards share the statistics of the batch, these are combined
+and fed in the same way before, level by level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,10 +20,12 @@ from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.rounding import PLAIN, Crossed, RoundedReads, RoundedSums, Rounding, shares
 from harness.worker.session_runner import WorkerSession
-from strategies.ir.late import replica_targets
+from strategies.ir.graph import producer
+from strategies.ir.late import passing, replica_targets
+from strategies.ir.levels import levels_of
 from strategies.ir.quiet import quiet
-from strategies.ir.random import reseed
-from strategies.ir.train_graph import Result, SeedMix, TrainGraph, Variable
+from strategies.ir.random import draws_from_op, reseed
+from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
@@ -108,15 +111,6 @@ def first_statistics(
         return reference.joint_statistics(batch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Forward:
-    """What a shard's forward and backward pass makes: `crossed` is what it sends across each boundary."""
-
-    loss: float
-    crossed: dict[str, Crossed]
-    results: list[Array]
-
-
 class _Reference:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
@@ -137,7 +131,23 @@ class _Reference:
         self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         joint = topology.global_statistics and len(self._shards) > 1
         self._statistics = step.statistics if joint else ()
-        self._replica_targets = replica_targets(step)
+        by_name = step.graph.by_name
+        crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+        self._sources = {
+            b.values: (
+                by_name[b.values].inputs[0],
+                None if b.indices is None else by_name[b.indices].inputs[0],
+            )
+            for b in step.boundaries
+        }
+        # The turn of each node is one after the boundaries that lie before it.
+        levels = levels_of(step.graph, crossing)
+        self._draws = _draws(step) if step.n_levels > 1 else frozenset()
+        refs = [step.losses[0].tensor, *(result.tensor for result in step.results)]
+        refs += [ref for source in self._sources.values() for ref in source if ref is not None]
+        self._fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(self._draws)]}
+        self._replica_targets = {target: levels[target] + 1 for target in replica_targets(step)}
+        self._n_turns = max(*self._fetches.values(), *self._replica_targets.values(), 1)
         self.starts_over = reseed(step.graph, 1) is step.graph
         alone = Topology(replicas_per_task=(1,), batch_size=max(s.examples for s in self._shards))
         graphs = [reseed(step.graph, s.rank) for s in self._shards]
@@ -182,11 +192,11 @@ class _Reference:
 
     def snapshot(self) -> dict[Copy, Array]:
         """The shared variables as they are, and every shard's random state."""
+        return self._shared() | self._random_state
+
+    def _shared(self) -> dict[Copy, Array]:
         read = values_of([self._sessions[0].read()])
-        shared: dict[Copy, Array] = {
-            (name, None): v for (name, _), v in read.items() if name not in self._own
-        }
-        return shared | self._random_state
+        return {(name, None): v for (name, _), v in read.items() if name not in self._own}
 
     def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
         """Step n, on a global batch; returns its mean loss."""
@@ -215,28 +225,44 @@ class _Reference:
             session.assign(values)
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
-        """The mean loss of a global batch, and what all shards together send across each boundary."""
+        """The mean loss of a global batch, and what all shards together send across each boundary.
+
+        A boundary of a later level is crossed by what each shard makes from the state that the updates before
+        leave: it takes the step from its beginning once more, with what crossed the boundaries before.
+        """
         shards = self._shards_of(batch)
-        crossed: list[dict[str, Crossed]] = [{} for _ in shards]
-        loss = 0.0
-        results: list[tuple[Result, Array]] = []
         joint = self.joint_statistics(batch)
+        fetched: list[dict[str, Array]] = [{} for _ in shards]
+        combined: dict[str, Crossed] = {}
+        before = self._shared() if self._n_turns > 1 else {}
+        for turn in range(1, self._n_turns + 1):
+            fed = {**joint, **_fed(self._step, combined)}
+            for i in self._sums.order(len(shards)):
+                drawn = {ref: fetched[i][ref] for ref in self._draws if ref in fetched[i]}
+                examples = _examples(shards[i], batch)
+                fetched[i] |= self._forward(turn, shards[i], examples, {**fed, **drawn})
+                if turn > 1:
+                    self._session_of[shards[i].rank].assign(before)
+            combined |= {
+                b.values: self._sums.of_boundary(b, [self._brought(b, own) for own in fetched], shards)
+                for b in self._step.boundaries
+                if b.level == turn
+            }
         weights = shares(shards)
-        for i in self._sums.order(len(shards)):
-            shard, weight = shards[i], weights[i]
-            made = self._forward(shard, _examples(shard, batch), joint)
-            crossed[i] = made.crossed
-            loss += made.loss * weight
-            results += (
-                (replace(result, rank=shard.rank, weight=weight), value)
-                for result, value in zip(self._step.results, made.results, strict=True)
-            )
-        self.results = returned(results)
-        self._crossed = crossed
-        return loss, {
-            b.values: self._sums.of_boundary(b, [c[b.values] for c in crossed], shards)
-            for b in self._step.boundaries
-        }
+        self.results = returned(
+            (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
+            for i in self._sums.order(len(shards))
+            for result in self._step.results
+        )
+        self._crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
+        loss = self._step.losses[0].tensor
+        mean = sum(float(fetched[i][loss]) * weights[i] for i in self._sums.order(len(shards)))
+        return mean, combined
+
+    def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
+        """What a shard sends across a boundary."""
+        values, indices = self._sources[b.values]
+        return fetched[values], None if indices is None else fetched[indices]
 
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
         """Statistics of a global batch by node, where shards share them; each level needs those before it."""
@@ -276,43 +302,29 @@ class _Reference:
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         return session.run(fetches, {**feed, **joint}, targets)
 
-    def _forward(self, shard: Shard, examples: Sequence[Array], joint: Mapping[str, Array]) -> _Forward:
-        """Run forward and backward of one shard; of all state only the random one moves on."""
-        by_name = self._step.graph.by_name
-        loss, results = self._step.losses[0].tensor, [result.tensor for result in self._step.results]
-        fetches = dict.fromkeys((loss, *results))
-        sources = {}
-        for b in self._step.boundaries:
-            values = by_name[b.values].inputs[0]
-            indices = None if b.indices is None else by_name[b.indices].inputs[0]
-            sources[b.values] = (values, indices)
-            fetches |= dict.fromkeys(s for s in (values, indices) if s is not None)
-        made = self._fetch(shard, examples, list(fetches), joint, self._replica_targets)
-        fetched = dict(zip(fetches, made, strict=True))
-        if self._own:
+    def _forward(
+        self, turn: int, shard: Shard, examples: Sequence[Array], fed: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
+
+        Args:
+            fed: what shards share, and what this one has drawn in the turns before.
+        """
+        fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
+        targets = [target for target, in_turn in self._replica_targets.items() if in_turn <= turn]
+        made = self._fetch(shard, examples, fetches, fed, targets)
+        if self._own and turn == self._n_turns:
             moved_on = self._session_of[shard.rank].run([v.read for v in self._own.values()], {})
             self._random_state |= {
                 (name, shard.rank): value for name, value in zip(self._own, moved_on, strict=True)
             }
-        crossed = {
-            key: (fetched[values], None if indices is None else fetched[indices])
-            for key, (values, indices) in sources.items()
-        }
-        return _Forward(
-            loss=float(fetched[loss]), crossed=crossed, results=[fetched[result] for result in results]
-        )
+        return dict(zip(fetches, made, strict=True))
 
     def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
-        """One update from the combined values, in every session alike."""
-        feed: dict[str, Array] = {}
-        for b in self._step.boundaries:
-            values, indices = combined[b.values]
-            feed[b.values] = values
-            if b.indices is not None and indices is not None:
-                feed[b.indices] = indices
+        """All updates from the combined values, in every session alike."""
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
         first = self._shards_of(batch)[0]
-        feed |= {
+        feed = _fed(self._step, combined) | {
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
         }
         targets = [t for region in self._step.regions for t in region.targets]
@@ -321,9 +333,27 @@ class _Reference:
             session.run([], feed, targets)
 
 
+def _fed(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[str, Array]:
+    """Node of a boundary → what crosses it, for the boundaries that were crossed."""
+    fed: dict[str, Array] = {}
+    for b in step.boundaries:
+        if b.values in combined:
+            values, indices = combined[b.values]
+            fed[b.values] = values
+            if b.indices is not None and indices is not None:
+                fed[b.indices] = indices
+    return fed
+
+
 def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
     return [part[shard.start : shard.stop] for part in batch]
 
 
 def _mix(v: Variable, shard: Shard) -> SeedMix | None:
     return None if v.seed_word is None or shard.rank == 0 else SeedMix(rank=shard.rank, word=v.seed_word)
+
+
+def _draws(step: TrainGraph) -> frozenset[str]:
+    """Draws from states of ops, which no second run repeats, in forward and backward."""
+    needed = passing(step)
+    return frozenset(n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n))

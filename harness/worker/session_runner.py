@@ -8,6 +8,7 @@ import tensorflow as tf
 
 # CallableOptions is a public proto that tf.compat.v1 does not export.
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.equivalence import Array, Copy
 from harness.worker.artefact import InitialValues
@@ -96,7 +97,9 @@ class WorkerSession:
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
-        self._session = v1.Session(target, graph=self._graph, config=_session_config(program))
+        self._session = v1.Session(
+            target, graph=self._graph, config=_session_config(program, stepping=stepping)
+        )
         self._step = self._prepared(with_results=with_results) if stepping else _no_step
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
@@ -238,7 +241,9 @@ class WorkerSession:
     def held_bytes(self) -> Holdings:
         """What servers hold of the variables that this worker's program knows of."""
         graph_def = v1.GraphDef.FromString(self.program.graph_def)
-        return held_by_servers(graph_def, self._target, _session_config(self.program), self.program.task)
+        return held_by_servers(
+            graph_def, self._target, _session_config(self.program, stepping=True), self.program.task
+        )
 
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
@@ -277,8 +282,12 @@ def _no_step(*_: Array) -> Sequence[Array]:
     raise AssertionError("a session that prepared no steps makes none")
 
 
-def _session_config(program: Program) -> tf.compat.v1.ConfigProto:
+def _session_config(program: Program, *, stepping: bool) -> tf.compat.v1.ConfigProto:
     config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
+    if not stepping:
+        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
+        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
+        config.graph_options.rewrite_options.dependency_optimization = RewriterConfig.OFF
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config

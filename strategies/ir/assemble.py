@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from strategies.errors import CaptureError
 from strategies.ir.effects import READ_OPS
 from strategies.ir.forward_assignments import with_values_read
 from strategies.ir.forward_state import additions_as_such, merge_state, seed_words, state_rules
 from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.levels import levels_of
 from strategies.ir.loop_frames import without_waits_across_loops
-from strategies.ir.parts import Parts, check_gradients_come_first, outermost, tell_apart
+from strategies.ir.parts import Parts, outermost, tell_apart
+from strategies.ir.random import draws, draws_from_op, moves_generator
 from strategies.ir.resources import Access, access_nodes, with_resources
 from strategies.ir.results import Sorted, results_of, sort_results
 from strategies.ir.side_effects import released_from, side_effects
@@ -41,13 +44,20 @@ def assemble(traced: TracedStep) -> TrainGraph:
     merged = merge_state(graph, variables, parts)
     graph = merged.graph
     boundaries = (*_gradient_boundaries(graph, marks, variables), *merged.boundaries)
+    levels = levels_of(graph, {n for b in boundaries for n in (b.values, b.indices) if n is not None})
+    boundaries = tuple(replace(b, level=levels[b.values]) for b in boundaries)
     order = {node.name: i for i, node in enumerate(graph.nodes)}
-    update = update_side(graph, variables, parts, order)
+    update = update_side(graph, variables, parts, order, levels)
     accounted = {n for region in update.regions for n in region.nodes}.union(update.shared, merged.dropped)
     written = [write for v in variables if v.kind == "state" for write in parts.writes[v.name]]
     statistics = statistics_of(
         graph, traced.statistics, traced.own_statistics, [producer(traced.loss), *written]
     )
+    own_statistics = statistics.own
+    if max(levels[b.values] for b in boundaries) > 1:
+        _check_repeatable(graph, parts)
+        reason = "is in a step of several gradients and updates in a row; leave out sync_batch_norm"
+        own_statistics = {**dict.fromkeys((s.layer for s in statistics.marked), reason), **own_statistics}
     effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
     step = TrainGraph(
         graph=graph,
@@ -61,13 +71,26 @@ def assemble(traced: TracedStep) -> TrainGraph:
         effects=effects.seen,
         tables=tuple(name for table in traced.tables for name in table.initializers),
         statistics=statistics.marked,
-        own_statistics=statistics.own,
+        own_statistics=own_statistics,
         readiness=_readiness(boundaries, graph, order),
         results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
         notes=notes,
     )
     released = released_from(graph, effects.seen, replace(step, effects=()).roots())
     return replace(step, graph=prune(released, step.roots()))
+
+
+def _check_repeatable(graph: Graph, parts: Parts) -> None:
+    """The reference takes a shard's forward pass once for each gradient, with the same numbers."""
+    drawing = (n for n in graph.nodes if n.name in parts.forward and draws(graph, n))
+    hidden = next((n for n in drawing if not draws_from_op(n) and not moves_generator(graph, n)), None)
+    if hidden is not None:
+        raise CaptureError(
+            "train step: where gradients and updates follow each other, loops, branches and nested functions "
+            f"draw from a state, got {hidden.op} {hidden.name!r}; draw with keras.random or a "
+            "tf.random.Generator",
+            node=hidden.name,
+        )
 
 
 def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
@@ -116,7 +139,6 @@ def _described(
     while (with_values := with_values_read(graph, parts, access)) is not graph:
         graph = with_values
         parts = tell_apart(graph, traced, marks, access)
-    check_gradients_come_first(graph, parts)
     rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
     owners = slot_owners(traced.variables, parts.kinds)
     variables = tuple(

@@ -1,9 +1,9 @@
 """What of a step is forward, what is update, and to which part each variable belongs."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from strategies.errors import CaptureError
 from strategies.ir.effects import Uses, resource_uses
 from strategies.ir.graph import Graph, producer
 from strategies.ir.resources import Access
@@ -19,7 +19,8 @@ class Parts:
     Attributes:
         boundary: identity nodes that gradients pass.
         after: what gets data from gradients, or reads what updates wrote.
-        forward: what gradients, the loss and other results, and forward state need.
+        forward: what gradients, the loss and other results, and forward state need, the updates between a
+            gradient and a later forward pass left out.
         kinds: variable → kind.
         writes: variable → the step's own assignments of it, in graph order.
         uses: handle node → who touches it.
@@ -48,8 +49,11 @@ def tell_apart(
     }
     boundary = frozenset(n for m in marks for n in (m.values, m.indices) if n is not None)
     after = _after(graph, boundary, uses)
+    # What a later forward pass assigns of its examples is state, although it reads what an update wrote.
+    from_gradients = descendants(graph, boundary, control=False)
+    own = descendants(graph, [b.node for b in traced.batch], stop=boundary, control=False) - from_gradients
     marked = {m.variable for m in marks}
-    kinds = {v.name: _kind(v, marked, writes[v.name], after) for v in traced.variables}
+    kinds = {v.name: _kind(v, marked, writes[v.name], after - own) for v in traced.variables}
     state_writes = [w for name, kind in kinds.items() if kind == "state" for w in writes[name]]
     results = [producer(traced.loss), *(r.node for r in traced.results)]
     updates = {w for name, kind in kinds.items() if kind != "state" for w in writes[name]}
@@ -57,23 +61,6 @@ def tell_apart(
     return Parts(
         boundary=boundary, after=after, forward=frozenset(forward), kinds=kinds, writes=writes, uses=uses
     )
-
-
-def check_gradients_come_first(graph: Graph, parts: Parts) -> None:
-    """Refuse a step whose forward pass waits for an update.
-
-    Raises:
-        CaptureError: when a gradient, the loss or forward state depends on an update.
-    """
-    updates = set(parts.update_writes())
-    waiting = (node for node in graph.nodes if node.name in parts.forward)
-    stray = next((ref for node in waiting for ref in map(producer, node.inputs) if ref in updates), None)
-    if stray is not None:
-        raise CaptureError(
-            f"train step: an update must come after all gradients, got {stray!r}, on which the loss, a "
-            "gradient or forward state depends; take all gradients before the first update",
-            node=stray,
-        )
 
 
 def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> frozenset[str]:
@@ -90,7 +77,7 @@ def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> 
     return frozenset(found)
 
 
-def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: frozenset[str]) -> Kind:
+def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: AbstractSet[str]) -> Kind:
     if v.name in marked:
         return "trainable"
     if v.optimizer_owned or any(write in after for write in writes):

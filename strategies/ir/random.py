@@ -29,6 +29,11 @@ def is_random_op(op: str) -> bool:
     return op.startswith((*_GENERATOR_OPS, *_SEEDED_OPS))
 
 
+def draws_from_op(node: Node) -> bool:
+    """Whether a node draws numbers from a state of its own, not of a variable."""
+    return node.op.startswith(_SEEDED_OPS)
+
+
 def draws(graph: Graph, node: Node) -> bool:
     """Whether a node, or a function that it calls, draws numbers from a state."""
     return any(is_random_op(op) for op in _ops(graph, node))

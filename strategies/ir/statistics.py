@@ -1,13 +1,14 @@
 """Means over examples in a step, and which of them can become those of a larger batch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from strategies.ir.graph import DType, Graph, producer
+from strategies.ir.graph import DType, Graph
+from strategies.ir.levels import levels_of
 from strategies.ir.random import reseed
 from strategies.ir.traced import TracedStatistic
 from strategies.ir.train_graph import Statistic
-from strategies.ir.traversal import descendants, topological_order
+from strategies.ir.traversal import descendants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +31,13 @@ def statistics_of(
     alive = [t for t in traced if t.node in graph.by_name]
     if not alive:
         return Statistics(marked=(), own=dict(own))
-    levels = _levels(graph, {t.node for t in alive})
+    levels = levels_of(graph, {t.node for t in alive})
     marked = []
     for t in alive:
         dtype = graph.by_name[t.node].attrs["T"]
         assert isinstance(dtype, DType)
         marked.append(Statistic(layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=levels[t.node]))
     return Statistics(marked=tuple(marked), own={**_obstacles(graph, alive, forward), **own})
-
-
-def _levels(graph: Graph, marks: Collection[str]) -> dict[str, int]:
-    """Node → marks on the longest way to it, itself included."""
-    levels: dict[str, int] = {}
-    for node in topological_order(graph.nodes):
-        before = max((levels.get(producer(ref), 0) for ref in node.inputs), default=0)
-        levels[node.name] = before + (node.name in marks)
-    return levels
 
 
 def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequence[str]) -> dict[str, str]:

@@ -106,6 +106,8 @@ class Boundary:
         rule: mean, sum or first-replica; gradients are means.
         rank: the replica whose copy of the variable is updated; None when all share one.
         contributions: empty before replication.
+        level: how many boundaries are crossed in a row, with updates between them, itself included;
+            those of one level do not need each other.
     """
 
     variable: str
@@ -118,6 +120,7 @@ class Boundary:
     index_dtype: DType | None = None
     rank: int | None = None
     contributions: tuple[Contribution, ...] = ()
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +154,14 @@ class UpdateRegion:
         nodes: those that no other region needs, in graph order; the others are in `TrainGraph.shared_update`.
         targets: the assignments, which a step runs.
         rank: the replica whose copy of the variable is updated; None when all share one.
+        level: of the boundaries that it follows; a variable has a region for each.
     """
 
     variable: str
     nodes: tuple[str, ...]
     targets: tuple[str, ...]
     rank: int | None = None
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +170,12 @@ class Handed:
 
     Attributes:
         node: an identity, which replicas read on every task; only the updater's has the value by itself.
+        level: of the boundaries that it follows.
     """
 
     node: str
     dtype: DType
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +275,11 @@ class TrainGraph:
     def gradients(self) -> tuple[Boundary, ...]:
         """The boundaries that gradients cross."""
         return tuple(b for b in self.boundaries if b.role == "gradient")
+
+    @property
+    def n_levels(self) -> int:
+        """How many boundaries are crossed one after the other."""
+        return max((b.level for b in self.boundaries), default=1)
 
     def update_nodes(self) -> set[str]:
         """Every node of the update side."""

@@ -13,11 +13,13 @@ class Transfer:
         kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
             which everybody gets the shares of all others.
         shares: elements of each worker's share, by task; empty for a sum.
+        level: of the boundary that is crossed so, or of the update whose result travels.
     """
 
     name: str
     kind: Literal["sum", "scatter", "gather"] = "sum"
     shares: tuple[int, ...] = ()
+    level: int = 1
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.

@@ -1,16 +1,21 @@
 """The update by itself: it takes from forward at the boundary only, and writes after forward has read."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from strategies.errors import CaptureError
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
+from strategies.ir.levels import levels_of
 from strategies.ir.parts import Parts
 from strategies.ir.random import draws
 from strategies.ir.resources import Access
 from strategies.ir.traced import TracedGradient
 from strategies.ir.train_graph import UpdateRegion, Variable
-from strategies.ir.traversal import ancestors
+from strategies.ir.traversal import ancestors, descendants
+
+_Update: TypeAlias = tuple[str, int]
+"""A variable, and the level of the boundaries that its update follows."""
 
 
 def detach_update(graph: Graph, parts: Parts) -> Graph:
@@ -91,23 +96,38 @@ def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
 def wait_for_gradients(
     graph: Graph, parts: Parts, marks: Sequence[TracedGradient], access: Mapping[str, Access]
 ) -> Graph:
-    """Let assignments that no gradient reaches, such as weight decay, wait for the variable's gradient.
+    """Let assignments wait for the variable's gradient that comes of all reads before them.
 
-    Where many replicas read one variable, its synchronised gradient is what says that all have read it.
+    Weight decay has no other gradient to wait for, nor has what moves weights back to where they were. Where
+    many replicas read one variable, its synchronised gradient is what says that all have read it.
+
+    Raises:
+        CaptureError: when no gradient comes between reads of a variable and its next assignment.
     """
-    everyone = tuple(dict.fromkeys(m.values for m in marks))
-    own: dict[str, list[str]] = {}
+    levels = levels_of(graph, parts.boundary)
+    own: dict[tuple[str | None, int], list[str]] = {}
     for mark in marks:
-        own.setdefault(mark.variable, []).append(mark.values)
+        own.setdefault((mark.variable, levels[mark.values]), []).append(mark.values)
+        own.setdefault((None, levels[mark.values]), []).append(mark.values)
     waits: dict[str, dict[str, None]] = {}
     for name, kind in parts.kinds.items():
         if kind == "state":
             continue
-        read_by_forward = not parts.forward.isdisjoint(parts.uses[access[name].handle.name].reads)
-        wanted = own.get(name, everyone if read_by_forward else ())
+        reads = parts.forward.intersection(parts.uses[access[name].handle.name].reads)
         for write in parts.writes[name]:
-            if write not in parts.after and wanted:
-                waits.setdefault(write, {}).update(dict.fromkeys(f"^{w}" for w in wanted))
+            read_at = [levels[c] for c in graph.by_name[write].control_inputs if c in reads]
+            level = max(read_at, default=0) + 1
+            if levels[write] >= level and write in parts.after:
+                continue
+            wanted = own.get((name, level), own.get((None, level), ()) if reads else ())
+            if (reads and not wanted) or (level > 1 and _needed_by_any(graph, write, wanted)):
+                raise CaptureError(
+                    f"variable {name!r}: between a forward pass that reads it and its next assignment there "
+                    f"must be a gradient that comes of the former alone, got none before {write!r}; take a "
+                    "gradient for each of them, or compute with the value in place of the variable",
+                    node=write,
+                )
+            waits.setdefault(write, {}).update(dict.fromkeys(f"^{w}" for w in wanted))
     if not waits:
         return graph
     return graph.with_nodes(
@@ -116,6 +136,10 @@ def wait_for_gradients(
         else node
         for node in graph.nodes
     )
+
+
+def _needed_by_any(graph: Graph, name: str, others: Collection[str]) -> bool:
+    return not descendants(graph, [name]).isdisjoint(others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +151,24 @@ class UpdateSide:
 
 
 def update_side(
-    graph: Graph, variables: Sequence[Variable], parts: Parts, order: Mapping[str, int]
+    graph: Graph,
+    variables: Sequence[Variable],
+    parts: Parts,
+    order: Mapping[str, int],
+    levels: Mapping[str, int],
 ) -> UpdateSide:
-    """One region per trainable with its slots, and one per variable that updates share (`iteration`)."""
-    targets: dict[str, list[str]] = {}
+    """One region per trainable with its slots, and one per variable that updates share (`iteration`).
+
+    Where a step has gradients one after the other, each of them has regions of its own.
+    """
+    targets: dict[_Update, list[str]] = {}
     for v in variables:
-        if v.kind != "state" and parts.writes[v.name]:
-            targets.setdefault(v.slot_of or v.name, []).extend(parts.writes[v.name])
+        if v.kind != "state":
+            for write in parts.writes[v.name]:
+                targets.setdefault((v.slot_of or v.name, max(levels[write], 1)), []).append(write)
     stop = parts.boundary | parts.forward | {v.handle for v in variables}
     needed_by = _needed_by(graph, targets, stop)
-    own: dict[str, list[str]] = {name: [] for name in targets}
+    own: dict[_Update, list[str]] = {update: [] for update in targets}
     shared = []
     for node in sorted(needed_by, key=order.__getitem__):
         if len(needed_by[node]) > 1:
@@ -145,25 +177,35 @@ def update_side(
             own[needed_by[node][0]].append(node)
     return UpdateSide(
         regions=tuple(
-            UpdateRegion(variable=name, nodes=tuple(own[name]), targets=tuple(dict.fromkeys(writes)))
-            for name, writes in targets.items()
+            UpdateRegion(
+                variable=name,
+                nodes=tuple(own[name, level]),
+                targets=tuple(dict.fromkeys(writes)),
+                level=level,
+            )
+            for (name, level), writes in targets.items()
         ),
         shared=tuple(shared),
     )
 
 
 def _needed_by(
-    graph: Graph, targets: Mapping[str, Sequence[str]], stop: Container[str]
-) -> dict[str, list[str]]:
-    """Node → the variables whose update needs it, the first two: with a global norm all need nearly all."""
-    found: dict[str, list[str]] = {}
-    waiting = [(write, name) for name, writes in targets.items() for write in writes]
+    graph: Graph, targets: Mapping[_Update, Sequence[str]], stop: Container[str]
+) -> dict[str, list[_Update]]:
+    """Node → the updates that need it, the first two: with a global norm all need nearly all.
+
+    What an update assigns is not needed by the same variable's next one, which comes after it.
+    """
+    found: dict[str, list[_Update]] = {}
+    level_of = {write: update for update, writes in targets.items() for write in writes}
+    waiting = [(write, update) for update, writes in targets.items() for write in writes]
     while waiting:
-        node, name = waiting.pop()
-        if node in stop:
+        node, update = waiting.pop()
+        assigned = level_of.get(node, update)
+        if node in stop or (assigned[0] == update[0] and assigned[1] < update[1]):
             continue
-        names = found.setdefault(node, [])
-        if name not in names and len(names) < 2:
-            names.append(name)
-            waiting += [(producer(ref), name) for ref in graph.by_name[node].inputs]
+        updates = found.setdefault(node, [])
+        if update not in updates and len(updates) < 2:
+            updates.append(update)
+            waiting += [(producer(ref), update) for ref in graph.by_name[node].inputs]
     return found

@@ -6,6 +6,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import ClassVar
 
+from strategies.errors import StrategyError
 from strategies.ir.graph import Node, producer
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, running_sums
@@ -30,6 +31,11 @@ class Accumulate:
         """The step whose replicas take their micro-batches in turn; the same if each takes all at once."""
         if topology.micro_batches == 1:
             return graph
+        if graph.n_levels > 1:
+            raise StrategyError(
+                "accumulate: micro-batches share one gradient and update in a step, got "
+                f"{graph.n_levels} in a row; leave it out"
+            )
         turns = _turns(graph, self.task, topology)
         sums: dict[str, list[Contribution]] = {}
         added: list[Node] = []

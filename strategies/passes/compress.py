@@ -218,6 +218,11 @@ class _Made:
 
 
 def _chosen(step: TrainGraph, compressions: Mapping[str, Compression]) -> list[Boundary]:
+    if compressions and step.n_levels > 1:
+        raise StrategyError(
+            "compressor: its bound is that of one gradient and update in a step, got "
+            f"{step.n_levels} in a row; leave it out"
+        )
     chosen = [b for b in step.gradients() if b.variable in compressions]
     for b in chosen:
         if b.indices is not None or b.dtype not in _FLOATING:

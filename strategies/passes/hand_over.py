@@ -1,11 +1,13 @@
 """From the one update of shared variables to the updates that replicas make for themselves."""
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, producer, tensor
+from strategies.ir.levels import at_level, levels_of
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.passes.tensor_queue import TensorQueue
 from strategies.tf_bridge.constants import constant
@@ -31,24 +33,30 @@ class HandOver:
         """The step that sends the values, on the updater, or takes them, elsewhere."""
         if not graph.handed or topology.n_tasks == 1:
             return graph
+        levels = [
+            [handed for handed in graph.handed if handed.level == level]
+            for level in sorted({handed.level for handed in graph.handed})
+        ]
+        added: list[Node] = []
         if self.task != UPDATER:
-            queue = _queue(graph, self.task, topology)
-            take = queue.take(f"{queue.handle.name}/take")
-            values = {h.node: tensor(take.name, k) for k, h in enumerate(graph.handed)}
+            values: dict[str, str] = {}
+            for handed in levels:
+                queue = _queue(handed, self.task, topology)
+                take = queue.take(f"{queue.handle.name}/take")
+                added += [queue.handle, take]
+                values |= {h.node: tensor(take.name, k) for k, h in enumerate(handed)}
             nodes = [
                 replace(node, inputs=(values[node.name],)) if node.name in values else node
                 for node in graph.graph.nodes
             ]
-            return replace(graph, graph=graph.graph.with_nodes([*nodes, queue.handle, take]))
-        added = []
-        for task in range(topology.n_tasks):
+            return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
+        gives = []
+        for task, handed in itertools.product(range(topology.n_tasks), levels):
             if task != UPDATER:
-                queue = _queue(graph, task, topology)
-                added += [
-                    queue.handle,
-                    queue.put(f"{queue.handle.name}/give", [h.node for h in graph.handed]),
-                ]
-        gives = tuple(node.name for node in added if node.op != queue.handle.op)
+                queue = _queue(handed, task, topology)
+                give = queue.put(f"{queue.handle.name}/give", [h.node for h in handed])
+                added += [queue.handle, give]
+                gives.append(give.name)
         return replace(
             graph,
             graph=graph.graph.with_nodes([*graph.graph.nodes, *added]),
@@ -56,9 +64,10 @@ class HandOver:
         )
 
 
-def _queue(graph: TrainGraph, task: int, topology: Topology) -> TensorQueue:
-    types = [h.dtype for h in graph.handed]
-    return TensorQueue.of(f"handed/worker_{task}", types, topology.host_device(UPDATER))
+def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQueue:
+    types = [h.dtype for h in handed]
+    name = at_level(f"handed/worker_{task}", handed[0].level)
+    return TensorQueue.of(name, types, topology.host_device(UPDATER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +88,9 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
     apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}
     crossing = {n for b in graph.boundaries for n in (b.values, b.indices)}
     read: dict[str, None] = {}
-    waited_for: dict[str, None] = {}
+    waited_for: dict[int, dict[str, None]] = {}
+    nodes_crossing = {n for n in crossing if n is not None}
+    levels = levels_of(graph.graph, nodes_crossing) if graph.n_levels > 1 else {}
     for node in graph.graph.nodes:
         if node.name not in own:
             continue
@@ -90,7 +101,7 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
             if ref[0] != "^":
                 read[ref] = None
             elif name not in crossing:
-                waited_for[name] = None
+                waited_for.setdefault(max(levels.get(name, 1), 1), {})[name] = None
     nodes: list[Node] = []
     handed: list[Handed] = []
     refs: dict[str, str] = {}
@@ -104,14 +115,12 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
             )
         refs[ref] = f"handed/value_{k}"
         nodes.append(Node(name=refs[ref], op="Identity", inputs=(ref,), attrs={"T": dtype}))
-        handed.append(Handed(node=refs[ref], dtype=dtype))
-    if waited_for:
-        done = constant(f"{_WAITED_FOR}/done", 0, _INT32, "")
-        waits = (f"^{name}" for name in waited_for)
-        nodes += [
-            done,
-            Node(name=_WAITED_FOR, op="Identity", inputs=(done.name, *waits), attrs={"T": _INT32}),
-        ]
-        handed.append(Handed(node=_WAITED_FOR, dtype=_INT32))
-        refs |= {f"^{name}": f"^{_WAITED_FOR}" for name in waited_for}
+        handed.append(Handed(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1)))
+    for level, names in sorted(waited_for.items()):
+        updated = at_level(_WAITED_FOR, level)
+        done = constant(f"{updated}/done", 0, _INT32, "")
+        waits = (f"^{name}" for name in names)
+        nodes += [done, Node(name=updated, op="Identity", inputs=(done.name, *waits), attrs={"T": _INT32})]
+        handed.append(Handed(node=updated, dtype=_INT32, level=level))
+        refs |= {f"^{name}": f"^{updated}" for name in names}
     return Marked(nodes=tuple(nodes), handed=tuple(handed), refs=refs)

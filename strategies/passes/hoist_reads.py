@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
-from strategies.ir.late import late_nodes
+from strategies.ir.late import after_updates
 from strategies.ir.library import drop_unreachable_functions
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.value_arguments import CALLS, TAKERS, Use, ValueArguments, graph_ref, tensor_uses
@@ -34,7 +34,7 @@ class HoistReads:
         """The step with at most one read before the writes of each variable."""
         values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
         left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
-        left_alone |= late_nodes(graph, graph.variables)
+        left_alone |= after_updates(graph, graph.variables)
         hoisted = _hoist(graph.graph, values, left_alone, {v.load for v in graph.variables})
         merged = _merge_reads(hoisted, values, left_alone)
         return graph if merged is graph.graph else replace(graph, graph=merged)

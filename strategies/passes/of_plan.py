@@ -65,7 +65,7 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         *(_collectives(plan, task, between) if reduced else ()),
         *((CollectivesApart(task=task),) if (reduced or global_statistics) and served else ()),
         *(_updates_on_servers(plan, task, destinations) if served else ()),
-        *((HandOver(task=task),) if reduced and served else ()),
+        *((HandOver(task=task),) if served else ()),
         *((Place(task=task, destinations=destinations),) if served else ()),
     )
 

@@ -50,17 +50,14 @@ class Owners:
 def _forward_and_backward(step: TrainGraph) -> set[str]:
     """Forward, backward, and the variables and tables that each replica has for itself."""
     by_name = step.graph.by_name
-    roots = [
-        producer(by_name[n].inputs[0])
-        for b in step.boundaries
-        for n in (b.values, b.indices)
-        if n is not None
-    ]
+    crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
+    roots = [producer(by_name[n].inputs[0]) for n in crossing]
     roots += step.returned()
     roots += replica_targets(step)
     roots += step.tables
     roots += [n for v in step.variables if v.rule == "per-replica" for n in v.access]
-    return ancestors(step.graph, roots, stop=_not_entered(step))
+    # A later forward pass needs updates, which are made elsewhere.
+    return ancestors(step.graph, roots, stop=_not_entered(step).union(crossing, step.update_nodes()))
 
 
 def _same_for_all_shards(step: TrainGraph, passing: AbstractSet[str]) -> set[str]:

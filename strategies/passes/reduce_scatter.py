@@ -68,6 +68,7 @@ class DenseReduceScatter:
             dtype=b.dtype,
             dims=static_dims(b),
             owner=self.owners[b.variable],
+            level=b.level,
         )
 
 

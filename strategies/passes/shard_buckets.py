@@ -1,9 +1,11 @@
 """What replicas exchange together when each owns a share: tensors of one bucket and type, each owned."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType
+from strategies.ir.levels import at_level
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.passes.sync_all_reduce import MAX_PIECES, PIECE_BYTES
 
@@ -14,6 +16,7 @@ class Member:
 
     Attributes:
         owner: rank of the replica that updates the variable.
+        level: of the boundary that it crosses, or of the update that made it.
     """
 
     name: str
@@ -21,14 +24,16 @@ class Member:
     dtype: DType
     dims: tuple[int, ...]
     owner: int
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBucket:
-    """Tensors of one type that travel together."""
+    """Tensors of one type and level that travel together."""
 
     name: str
     dtype: DType
+    level: int
     members: tuple[Member, ...]
 
     @property
@@ -67,17 +72,22 @@ def shard_buckets(
         path: what the names of the exchanges start with.
         buckets: names of the variables of each bucket.
     """
-    by_variable: dict[str, dict[str, Member]] = {}
+    by_variable: dict[tuple[str, int], dict[str, Member]] = {}
     for member in members:  # the same on every replica
-        by_variable.setdefault(member.variable, {}).setdefault(member.name, member)
+        by_variable.setdefault((member.variable, member.level), {}).setdefault(member.name, member)
     made = []
-    for i, bucket in enumerate(buckets):
+    for level, (i, bucket) in itertools.product(sorted({k for _, k in by_variable}), enumerate(buckets)):
         by_dtype: dict[DType, list[Member]] = {}
         for variable in bucket:
-            for member in by_variable.get(variable, {}).values():
+            for member in by_variable.get((variable, level), {}).values():
                 by_dtype.setdefault(member.dtype, []).append(member)
         made += [
-            ShardBucket(name=f"{path}/bucket_{i}_{dtype}", dtype=dtype, members=tuple(chosen))
+            ShardBucket(
+                name=at_level(f"{path}/bucket_{i}_{dtype}", level),
+                dtype=dtype,
+                level=level,
+                members=tuple(chosen),
+            )
             for dtype, chosen in by_dtype.items()
         ]
     return tuple(made)

@@ -7,6 +7,7 @@ from typing import ClassVar, TypeAlias
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Node, Shape, producer
+from strategies.ir.levels import at_level
 from strategies.ir.train_graph import TrainGraph, UpdateRegion, Variable
 from strategies.ir.transfer import Transfer
 from strategies.ir.traversal import ancestors, descendants
@@ -21,6 +22,7 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 _Copy: TypeAlias = tuple[str, int | None]
+"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,14 +85,14 @@ class _ShardedStep:
         """The rewritten step."""
         graph, update = self._graph, self._graph.update_nodes()
         removed = self._not_needed(update)
-        given = {(r.variable, r.rank): self._handle(r).name + "/given" for r in self._given}
-        waits = Waits(
-            graph.graph, removed, {t: given[r.variable, r.rank] for r in self._given for t in r.targets}
-        )
-        added, values, exchanged, transfers = self._exchanges()
+        given = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
+        waits = Waits(graph.graph, removed, {t: given[_copy(r)] for r in self._given for t in r.targets})
+        reads = self._new_values()
+        added, values, exchanged, transfers = self._exchanges(reads)
         added += [self._assignment(r, given, values, waits) for r in self._given]
+        before = self._read_before(reads)
         nodes = [
-            waits.of(node, for_others=node.name not in update)
+            _after(waits.of(node, for_others=node.name not in update), before.get(node.name, ()))
             for node in graph.graph.nodes
             if node.name not in removed
         ]
@@ -152,29 +154,63 @@ class _ShardedStep:
     ) -> Node:
         """What takes the new value, after all that the update itself would have waited for."""
         handle = self._handle(region)
-        copy = region.variable, region.rank
+        copy = _copy(region)
         before = waits.before(region.targets, within={*region.nodes, *region.targets})
         return Node(
             name=given[copy],
             op="AssignVariableOp",
             inputs=(handle.name, values[copy], *(f"^{name}" for name in before)),
-            attrs={"dtype": self._copies[copy].dtype},
+            attrs={"dtype": self._copies[region.variable, region.rank].dtype},
             device=handle.device,
         )
 
-    def _exchanges(self) -> tuple[list[Node], dict[_Copy, str], list[str], tuple[Transfer, ...]]:
-        """Nodes, copy → the new value that it is given, nodes that run after the exchanges, and transfers."""
-        shards, writes = self._shards, self._writes()
-        local = self._topology.local_replicas(shards.task)
-        reads: dict[_Copy, Node] = {
-            (v.name, v.rank): _new_value(v, writes[v.handle], replica.device)
-            for replica in local
-            for v in self._graph.variables
-            if v.rank == replica.rank == shards.owners.get(v.name)
+    def _new_values(self) -> dict[_Copy, Node]:
+        """What is read of the variables that local replicas own, after each of their updates."""
+        owners, writes = self._shards.owners, self._writes()
+        return {
+            _copy(region): _new_value(
+                self._copies[region.variable, region.rank],
+                writes[self._handle(region).name, region.level],
+                region.level,
+                replica.device,
+            )
+            for replica in self._topology.local_replicas(self._shards.task)
+            for region in self._made
+            if region.rank == replica.rank == owners.get(region.variable)
         }
+
+    def _read_before(self, reads: Mapping[_Copy, Node]) -> dict[str, list[str]]:
+        """Assignment → the reads of what the variable's earlier updates have made, which come before it."""
+        found: dict[str, list[str]] = {}
+        for region in self._made:
+            for level in range(1, region.level):
+                read = reads.get((at_level(region.variable, level), region.rank))
+                if read is not None:
+                    for target in region.targets:
+                        found.setdefault(target, []).append(read.name)
+        return found
+
+    def _exchanges(
+        self, reads: Mapping[_Copy, Node]
+    ) -> tuple[list[Node], dict[_Copy, str], list[str], tuple[Transfer, ...]]:
+        """Nodes, copy → the new value that it is given, nodes that run after the exchanges, and transfers."""
+        shards = self._shards
+        local = self._topology.local_replicas(shards.task)
         made = {copy: node.name for copy, node in reads.items()}
-        gathered = transport_gather(self._buckets(carried=True), made, shards.task, self._topology)
-        added, values, exchanged = [*reads.values(), *gathered.nodes], dict(gathered.values), [*gathered.done]
+        added: list[Node] = [*reads.values()]
+        values: dict[_Copy, str] = {}
+        exchanged: list[str] = []
+        transfers: list[Transfer] = []
+        carried = self._buckets(carried=True)
+        last: list[str] = []
+        for level in sorted({bucket.level for bucket in carried}):
+            of_level = [bucket for bucket in carried if bucket.level == level]
+            gathered = transport_gather(of_level, made, shards.task, self._topology, last)
+            last = [gathered.last]
+            added += gathered.nodes
+            values |= gathered.values
+            exchanged += gathered.done
+            transfers += gathered.transfers
         buckets = self._buckets(carried=False)
         keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
         for replica, bucket in itertools.product(local, buckets):
@@ -183,38 +219,57 @@ class _ShardedStep:
             added += nodes
             values |= taken
             exchanged.append(done)
-        return added, values, exchanged, gathered.transfers
+        return added, values, exchanged, tuple(transfers)
 
     def _buckets(self, *, carried: bool) -> tuple[ShardBucket, ...]:
         """What the workers' own transport gathers, or what TensorFlow's collectives do."""
         owners = self._shards.owners
+        levels: dict[str, dict[int, None]] = {}
+        for region in self._graph.regions:
+            levels.setdefault(region.variable, {})[region.level] = None
         members = [
-            Member(name=v.name, variable=v.name, dtype=v.dtype, dims=v.shape.dims or (), owner=owners[v.name])
+            Member(
+                name=at_level(v.name, level),
+                variable=v.name,
+                dtype=v.dtype,
+                dims=v.shape.dims or (),
+                owner=owners[v.name],
+                level=level,
+            )
             for v in self._graph.variables
             if v.name in owners and (v.name in self._shards.carried) == carried
+            for level in levels.get(v.name, ())
         ]
         return shard_buckets("sync/gather", members, self._shards.buckets)
 
-    def _writes(self) -> dict[str, list[str]]:
-        """Handle → the assignments that are made here of it."""
-        found: dict[str, list[str]] = {}
-        targets = dict.fromkeys(target for region in self._made for target in region.targets)
-        for target in targets:
-            for handle in dict.fromkeys(map(producer, self._graph.graph.by_name[target].data_inputs)):
-                found.setdefault(handle, []).append(target)
-        return found
+    def _writes(self) -> dict[tuple[str, int], list[str]]:
+        """Handle and level → the assignments that are made here of it."""
+        found: dict[tuple[str, int], dict[str, None]] = {}
+        for region in self._made:
+            for target in region.targets:
+                for handle in dict.fromkeys(map(producer, self._graph.graph.by_name[target].data_inputs)):
+                    found.setdefault((handle, region.level), {})[target] = None
+        return {key: list(targets) for key, targets in found.items()}
+
+
+def _copy(region: UpdateRegion) -> _Copy:
+    return at_level(region.variable, region.level), region.rank
+
+
+def _after(node: Node, reads: Sequence[str]) -> Node:
+    return replace(node, inputs=(*node.inputs, *(f"^{name}" for name in reads))) if reads else node
 
 
 def _region(region: UpdateRegion, given: Mapping[_Copy, str], removed: set[str]) -> UpdateRegion:
-    name = given.get((region.variable, region.rank))
+    name = given.get(_copy(region))
     if name is not None:
         return replace(region, nodes=(name,), targets=(name,))
     return replace(region, nodes=tuple(n for n in region.nodes if n not in removed))
 
 
-def _new_value(v: Variable, writes: Sequence[str], device: str) -> Node:
+def _new_value(v: Variable, writes: Sequence[str], level: int, device: str) -> Node:
     return Node(
-        name=f"{v.handle}/made",
+        name=at_level(f"{v.handle}/made", level),
         op="ReadVariableOp",
         inputs=(v.handle, *(f"^{name}" for name in writes)),
         attrs={"dtype": v.dtype},

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.levels import at_level
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
@@ -174,7 +175,20 @@ def collectives(
         size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
         hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
     """
-    n_bytes = size_of or _n_bytes
+    made: dict[str, Collective] = {}
+    # Another level's come of an update, which waits for these.
+    for level in sorted({b.level for b in dense}):
+        made |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
+    return made
+
+
+def _of_level(
+    level: int,
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    n_bytes: Callable[[Boundary], int],
+    hints: Mapping[str, str],
+) -> dict[str, Collective]:
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
@@ -188,7 +202,7 @@ def collectives(
         for dtype, members in by_dtype.items():
             small = [b for b in members if n_bytes(b) < LARGE_BYTES]
             if small:
-                made |= _collective(f"sync/bucket_{i}_{dtype}", small, n_bytes, limit)
+                made |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
             for b in members:
                 if n_bytes(b) >= LARGE_BYTES:
                     made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)

@@ -7,6 +7,7 @@ from typing import ClassVar
 from strategies.ir.effects import resource_uses
 from strategies.ir.graph import Attr, Node, Shape
 from strategies.ir.late import late_nodes
+from strategies.ir.levels import levels_of
 from strategies.ir.loop_frames import LoopFrames
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.passes.ps_accumulator import INT32, Accumulator
@@ -55,11 +56,14 @@ class ParameterServerSync:
             for read in uses[handle].reads
             if read not in not_waited_for
         ]
+        # What a replica reads after an update it reads for the gradients of the next level.
+        levels = levels_of(graph.graph, {n for b in shared for n in (b.values, b.indices) if n is not None})
         for boundary in shared:
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             own = uses[handles[boundary.variable]].reads
-            reads = loops.outside([*(name for name in own if name not in not_waited_for), *common])
+            before = [*(name for name in own if name not in not_waited_for), *common]
+            reads = loops.outside(name for name in before if levels[name] < boundary.level)
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
             pushes.append(nodes[-1].name)

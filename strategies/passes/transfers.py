@@ -37,9 +37,13 @@ def give(
     return _calling(transfer.given_token, nodes)
 
 
-def all_given(prefix: str, given: Iterable[Node], host: str) -> tuple[Node, ...]:
-    """A node at which everything has been given."""
-    calls = [node.name for node in given if node.op == "PyFunc"]
+def all_given(prefix: str, given: Iterable[Node], host: str, after: Iterable[str] = ()) -> tuple[Node, ...]:
+    """A node at which everything has been given.
+
+    Args:
+        after: nodes that wait for transfers of an earlier level, so that a step waits for one at a time.
+    """
+    calls = [*(node.name for node in given if node.op == "PyFunc"), *after]
     nodes, _ = trace(waypoint, ()).splice(prefix, [], device=host, control=calls)
     return nodes
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import ClassVar, TypeAlias
 
 from strategies.ir.graph import DType, Node
+from strategies.ir.levels import at_level
 from strategies.ir.sizes import n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.transfer import Transfer
@@ -47,6 +49,45 @@ class TransportAllReduce:
         sums = self._sums(brought, topology)
         if not sums:
             return graph
+        added: list[Node] = []
+        handed_over: list[str] = []
+        combined: dict[str, Contribution] = {}
+        last: tuple[str, ...] = ()
+        for level in sorted({each.level for each in sums}):
+            of_level = [each for each in sums if each.level == level]
+            nodes, waits, sum_of = self._exchanged(of_level, brought, topology, last)
+            added += nodes
+            handed_over.append(waits[0])
+            last = waits[-1:]
+            combined |= self._totals(sum_of, brought)
+        made = contribute(
+            graph,
+            combined,
+            added,
+            # What came here earlier travels once updates are made: after all sums of their level.
+            transfers=tuple(
+                sorted((*(each.transfer for each in sums), *graph.transfers), key=attrgetter("level"))
+            ),
+        )
+        if not self.owners:
+            return made
+        elsewhere = {b.values for b in brought.values()} - set(combined)
+        return replace(
+            made,
+            boundaries=tuple(b for b in made.boundaries if b.values not in elsewhere),
+            # A worker takes part in sums of which it needs nothing itself.
+            step_targets=(*made.step_targets, *handed_over),
+        )
+
+    def _exchanged(
+        self, sums: Sequence["_Sum"], brought: _Brought, topology: Topology, after: Sequence[str]
+    ) -> tuple[list[Node], tuple[str, str], dict[str, str]]:
+        """Nodes of one level's sums; when all is given, and the last wait; name → the tensor of its sum.
+
+        Args:
+            after: the last wait of the level before.
+        """
+        replicas = Members.of(topology, self.between).local(topology, self.task)
         host = topology.host_device(self.task)
         added: list[Node] = []
         for each in sums:
@@ -56,7 +97,7 @@ class TransportAllReduce:
                 for replica in replicas
             ]
             added += give(each.transfer, values, shapes, each.dtype, host)
-        handed_over = all_given("sync/handed-over/", added, host)
+        handed_over = all_given(at_level("sync/handed-over", sums[0].level) + "/", added, host, after)
         added += handed_over
         previous = handed_over[-1].name
         sum_of: dict[str, str] = {}
@@ -66,23 +107,7 @@ class TransportAllReduce:
             nodes, totals, previous = take(each.transfer, [dims], each.dtype, host, previous)
             added += nodes
             sum_of.update(zip(each.kept, totals, strict=True))
-        combined = self._totals(sum_of, brought)
-        made = contribute(
-            graph,
-            combined,
-            added,
-            # What came here earlier travels once updates are made: after all sums.
-            transfers=(*(each.transfer for each in sums), *graph.transfers),
-        )
-        if not self.owners:
-            return made
-        elsewhere = {b.values for b in brought.values()} - set(combined)
-        return replace(
-            made,
-            boundaries=tuple(b for b in made.boundaries if b.values not in elsewhere),
-            # A worker takes part in sums of which it needs nothing itself.
-            step_targets=(*made.step_targets, handed_over[-1].name),
-        )
+        return added, (handed_over[-1].name, previous), sum_of
 
     def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> _Brought:
         names = set(chain(*self.buckets))
@@ -104,13 +129,17 @@ class TransportAllReduce:
         one = {name: b for (name, rank), b in brought.items() if rank == first}
         order = {name: i for i, name in enumerate(chain(*self.buckets))}
         made = [*self._for_all(one), *self._for_owners(one, topology)]
-        return sorted(made, key=lambda each: max(order[one[name].variable] for name in chain(*each.shares)))
+        return sorted(
+            made,
+            key=lambda each: (each.level, max(order[one[name].variable] for name in chain(*each.shares))),
+        )
 
     def _for_all(self, one: Mapping[str, Boundary]) -> Iterable["_Sum"]:
         dense = [b for b in one.values() if not self._owned(b)]
         for name, each in collectives(dense, self.buckets).items():
-            dtype = one[each.members[0]].dtype
-            yield _Sum(transfer=Transfer(name=name), dtype=dtype, shares=(each.members,), kept=each.members)
+            first = one[each.members[0]]
+            transfer = Transfer(name=name, level=first.level)
+            yield _Sum(transfer=transfer, dtype=first.dtype, shares=(each.members,), kept=each.members)
 
     def _for_owners(self, one: Mapping[str, Boundary], topology: Topology) -> Iterable["_Sum"]:
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
@@ -121,6 +150,7 @@ class TransportAllReduce:
                 dtype=b.dtype,
                 dims=static_dims(b),
                 owner=self.owners[b.variable],
+                level=b.level,
             )
             for name, b in one.items()
             if self._owned(b)
@@ -130,7 +160,7 @@ class TransportAllReduce:
             lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
             names = tuple(tuple(m.name for m in share) for share in shares)
             yield _Sum(
-                transfer=Transfer(name=bucket.name, kind="scatter", shares=lengths),
+                transfer=Transfer(name=bucket.name, kind="scatter", shares=lengths, level=bucket.level),
                 dtype=bucket.dtype,
                 shares=names,
                 kept=names[self.task],
@@ -161,3 +191,8 @@ class _Sum:
     dtype: DType
     shares: tuple[tuple[str, ...], ...]
     kept: tuple[str, ...]
+
+    @property
+    def level(self) -> int:
+        """Of the boundaries that it sums."""
+        return self.transfer.level

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strategies.ir.graph import Node, Shape
+from strategies.ir.levels import at_level
 from strategies.ir.sizes import n_elements
 from strategies.ir.transfer import Transfer
 from strategies.passes.shard_buckets import ShardBucket
@@ -19,24 +20,31 @@ class Gathered:
 
     Attributes:
         values: copy of a variable → its new value, made by another replica.
-        done: nodes after which this task has given its share.
+        done: nodes after which this task has given its share. last: the node that waits last.
     """
 
     nodes: tuple[Node, ...]
     values: Mapping[Copy, str]
     done: tuple[str, ...]
     transfers: tuple[Transfer, ...]
+    last: str
 
 
 def transport_gather(
-    buckets: Sequence[ShardBucket], made: Mapping[Copy, str], task: int, topology: Topology
+    buckets: Sequence[ShardBucket],
+    made: Mapping[Copy, str],
+    task: int,
+    topology: Topology,
+    after: Sequence[str] = (),
 ) -> Gathered:
     """Nodes that give what this task's replicas have made, and take what others have.
 
     All is given before the first wait, which holds a thread that updates may need.
 
     Args:
+        buckets: of one level.
         made: copy of a variable → its new value, of those that local replicas own.
+        after: the last wait of the level before.
     """
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
     host = topology.host_device(task)
@@ -45,14 +53,14 @@ def transport_gather(
     for bucket in buckets:
         shares = bucket.by_task(task_of, topology.n_tasks)
         lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
-        transfer = Transfer(name=bucket.name, kind="gather", shares=lengths)
+        transfer = Transfer(name=bucket.name, kind="gather", shares=lengths, level=bucket.level)
         own = shares[task]
         shapes = [Shape(m.dims) for m in own]
         given += give(transfer, [[made[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
         transfers.append(transfer)
     if not transfers:
-        return Gathered(nodes=(), values={}, done=(), transfers=())
-    handed_over = all_given("sync/values-handed-over/", given, host)
+        return Gathered(nodes=(), values={}, done=(), transfers=(), last="")
+    handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
     nodes = [*given, *handed_over]
     previous = handed_over[-1].name
     came: dict[str, str] = {}
@@ -71,5 +79,9 @@ def transport_gather(
         if m.owner != replica.rank
     }
     return Gathered(
-        nodes=tuple(nodes), values=values, done=(handed_over[-1].name,), transfers=tuple(transfers)
+        nodes=tuple(nodes),
+        values=values,
+        done=(handed_over[-1].name,),
+        transfers=tuple(transfers),
+        last=previous,
     )

@@ -64,6 +64,13 @@ ASSIGNING: Mapping[str, Callable[[], Model]] = {
     "divided-table": sequence_models.divided_table,
     "counted-first": sequence_models.counted_first,
 }
+SEQUENCES: Mapping[str, Callable[[], Model]] = {
+    "adversarial": sequence_models.adversarial,
+    "sharpness-aware": sequence_models.sharpness_aware,
+    "penalised": sequence_models.penalised,
+    "thrice": sequence_models.thrice,
+    "noisy": sequence_models.noisy,
+}
 OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,
     "tied-embeddings": layer_models.tied_embeddings,
@@ -80,6 +87,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,
     **STATE,
     **ASSIGNING,
+    **SEQUENCES,
 }
 COMPILED: Mapping[str, Callable[[], Model]] = {
     f"keras-{name}": partial(keras_models.compiled, name) for name in keras_models.COMPILED

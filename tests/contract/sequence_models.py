@@ -12,9 +12,9 @@ def adversarial():
     """Two networks: the second learns against the first as its own update has just left it."""
     generator = keras.Sequential([keras.Input((3,)), layers.Dense(4, activation="tanh"), layers.Dense(3)])
     critic = keras.Sequential(
-        [keras.Input((3,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(1, activation="tanh")]
+        [keras.Input((3,)), layers.Dense(4, use_bias=False), layers.BatchNormalization(), layers.Dense(1)]
     )
-    first, second = K.Adam(0.05), K.SGD(0.1, momentum=0.9)
+    first, second = K.SGD(0.1, momentum=0.9), K.SGD(0.05)
     first.build(critic.trainable_variables)
     second.build(generator.trainable_variables)
 
@@ -81,6 +81,26 @@ def penalised():
         for v, g in zip((w, other), tape.gradient(again, (w, other)), strict=True):
             v.assign_sub(0.05 * g)
         return loss + again
+
+    return on_rows(train, owned=[w, other])
+
+
+def noisy():
+    """Numbers that are drawn once and used by two gradients, and others of the second one alone."""
+    w, other = variable("w", 3, 4), variable("other", 4, 1)
+
+    @tf.function
+    def train(x):
+        noise = tf.random.normal(tf.shape(x), seed=3)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.tanh((x + noise) @ w) @ other - 0.2) ** 2)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        with tf.GradientTape() as tape:
+            further = tf.random.normal(tf.shape(x), seed=4)
+            again = tf.reduce_mean((tf.tanh((x + noise + further) @ w) @ other - 0.3) ** 2)
+        for v, g in zip((w, other), tape.gradient(again, (w, other)), strict=True):
+            v.assign_sub(0.1 * g)
+        return again
 
     return on_rows(train, owned=[w, other])
 

@@ -1,22 +1,104 @@
 """Steps that assign, read, update and take gradients in a row end where TensorFlow's own run of them ends."""
 
 import itertools
+import re
 
 import keras
 import numpy as np
 import pytest
+from covering import covering
+from matrix import ROWS
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from models import ASSIGNING  # noqa: E402
+from models import ASSIGNING, MODELS, SEQUENCES  # noqa: E402
 
 from harness.worker.artefact import InitialValues, save  # noqa: E402
 from harness.worker.check import make_reference  # noqa: E402
+from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from strategies.errors import StrategyError  # noqa: E402
+from strategies.passes import hoist_reads, sync_all_reduce  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.boundary import raw_variable, variable_name  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
+
+STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
+# BatchNormalization lets examples meet, and each shard draws its own numbers.
+SEPARABLE = [name for name in (*ASSIGNING, *SEQUENCES) if name not in ("adversarial", "noisy")]
+UPDATES_IN_TURN = "needs all gradients before the first update, got one after it; leave it out"
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    factors = {"model": (*ASSIGNING, *SEQUENCES), "replicas": TOPOLOGIES, "strategy": STRATEGIES}
+    if metafunc.config.getoption("--all-cases"):
+        chosen = list(itertools.product(*factors.values()))
+    else:  # each model meets each strategy in the equivalence matrix
+        chosen = covering(factors, [("model", "replicas"), ("replicas", "strategy")])
+    metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
+
+
+def test_every_level_is_synchronised_in_its_turn(cases, combination):
+    model, replicas, strategy = combination
+    case = cases.model(model)
+    verdict = case.check(case.plan(strategy, replicas, **ROWS[strategy][1]))
+    worst = max(verdict.variables, key=lambda v: v.update_error)
+    assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@pytest.mark.parametrize("strategy", ["all-reduce", "ps"])
+def test_a_stale_read_after_an_update_is_noticed(cases, monkeypatch, strategy):
+    case = cases.model("penalised")
+    plan = case.plan(strategy, (2, 1))
+    assert case.check(plan).equivalent
+    # All reads become the first one.
+    monkeypatch.setattr(hoist_reads, "after_updates", lambda *_: set())
+    assert not case.run(plan, programs_of(case.step, plan), InProcessCluster).equivalent
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_level_that_is_not_synchronised_is_noticed(cases, monkeypatch, level):
+    case = cases.model("sharpness-aware")
+    plan = case.plan("all-reduce", (2, 1), transport="ring")
+    assert case.check(plan).equivalent
+    sound = sync_all_reduce.collectives
+
+    def without_level(dense, *args, **kw):
+        return sound([b for b in dense if b.level != level], *args, **kw)
+
+    monkeypatch.setattr(sync_all_reduce, "collectives", without_level)
+    assert not case.run(plan, programs_of(case.step, plan), InProcessCluster).equivalent
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "params", "rule"),
+    [
+        ("ps", (2, 1), {"sync": False}, UPDATES_IN_TURN),
+        ("ps", (2, 1), {"staleness": 1}, UPDATES_IN_TURN),
+        ("ps", (1, 1, 1), {"backup": 1}, UPDATES_IN_TURN),
+        ("all-reduce", (2, 1), {"accumulate": 2}, "share one gradient and update in a step, got 2 in a row"),
+        ("all-reduce", (2, 1), {"compressor": "fp16"}, "one gradient and update in a step, got 2 in a row"),
+        ("ps", (2, 1), {"compressor": "fp16"}, "one gradient and update in a step, got 2 in a row"),
+    ],
+)
+def test_what_has_one_update_in_a_step_says_so(cases, strategy, replicas, params, rule):
+    case = cases.model("penalised")
+    with pytest.raises(StrategyError, match=re.escape(rule)) as caught:
+        programs_of(case.step, case.plan(strategy, replicas, **params))
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_count_every_crossing_read_and_update(cases):
+    case = cases.model("penalised")
+    w, other = (next(v for v in case.summary.variables if v.name == n) for n in ("w", "other"))
+    assert [(v.crossings, v.reads, v.updates) for v in (w, other)] == [(2, 2, 2)] * 2
+    n_bytes = w.bytes + other.bytes
+    assert case.plan("ps", (1, 1)).payload_bytes_per_step == (2 + 2) * n_bytes
+    assert case.plan("all-reduce", (1, 1)).payload_bytes_per_step == 2 * 2 * n_bytes
 
 
 def run_as_it_is(model):
@@ -26,12 +108,12 @@ def run_as_it_is(model):
     return {variable_name(v): raw_variable(v).numpy() for v in model.owned}
 
 
-@pytest.mark.parametrize("name", ASSIGNING)
+@pytest.mark.parametrize("name", [*ASSIGNING, *SEQUENCES])
 def test_the_reference_ends_where_the_users_function_does(name, tmp_path):
     """The capture runs as it was written: on one device, in the model's own type."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
-    model = ASSIGNING[name]()
+    model = MODELS[name]()
     captured = capture(model.step, model.spec)
     before = dict(captured.initial)
     save(tmp_path, captured.step, captured.initial, summarise(captured.step, name, {}))
@@ -46,7 +128,7 @@ def test_the_reference_ends_where_the_users_function_does(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "replicas"), list(zip(ASSIGNING, itertools.cycle([(2, 1), (1, 2), (2, 2)]), strict=False))
+    ("name", "replicas"), list(zip(SEPARABLE, itertools.cycle(TOPOLOGIES), strict=False))
 )
 def test_shards_together_are_the_whole_batch(cases, name, replicas):
     """None of these models lets examples meet, so that shards change nothing."""

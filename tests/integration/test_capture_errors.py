@@ -142,20 +142,31 @@ def test_an_optimizer_in_a_loop_of_the_graphs():
     assert refusal(step).endswith(f"in place of tf.range() (test_capture_errors.py:{line})")
 
 
-def test_an_update_before_a_gradient():
+def test_an_assignment_between_two_reads_for_one_gradient():
     net, sgd = hidden(), optimizers.SGD(0.1)
-    sgd.build(net.trainable_variables)
+    weights = net.trainable_variables
+    sgd.build(weights)
     loss_of = cross_entropy(net)
 
     @tf.function
     def step(batch):
-        for _ in range(2):
-            with tf.GradientTape() as tape:
-                loss = loss_of(batch)
-            sgd.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        first = tape.gradient(loss, weights)
+        for v, g in zip(weights, first, strict=True):
+            v.assign_add(g)
+        with tf.GradientTape() as tape:
+            moved = loss_of(batch)
+            for v, g in zip(weights, first, strict=True):
+                v.assign_sub(2.0 * g)
+            moved += loss_of(batch)
+        sgd.apply(tape.gradient(moved, weights), weights)
         return loss
 
-    assert refusal(step).startswith("train step: an update must come after all gradients, got 'sgd")
+    line = step.python_function.__code__.co_firstlineno + 10
+    message = refusal(step)
+    assert "between a forward pass that reads it and its next assignment there must be a gradient" in message
+    assert message.endswith(f"(test_capture_errors.py:{line})")
 
 
 def test_an_update_that_reads_the_loss():
