@@ -20,7 +20,7 @@ from reports.load import load
 N_STRATEGIES = 10
 N_REPEATS = 300
 # The permutation tests of ten strategies draw as many splits however few the repeats are.
-MOST_OF_READING = 5.0
+MOST_OF_READING = 3.0
 
 
 @pytest.fixture(scope="module")
