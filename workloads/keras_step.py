@@ -94,14 +94,12 @@ def _loss(model: "keras.Model") -> "Callable[[Any], tf.Tensor]":
 
 def _left_out(model: "keras.Model") -> tuple[str, ...]:
     """Settings of `compile` that say how `fit` runs a step, not what the step computes."""
-    values = {
-        "jit_compile": model.jit_compile,
-        "run_eagerly": model.run_eagerly,
-        "steps_per_execution": model.steps_per_execution,
+    settings = {
+        "jit_compile=True": model.jit_compile,
+        "run_eagerly=True": model.run_eagerly,
+        f"steps_per_execution={model.steps_per_execution}": model.steps_per_execution > 1,
     }
-    asked = [f"{name}={value}" for name, value in values.items() if value not in (False, 1)]
+    asked = [setting for setting, is_asked in settings.items() if is_asked]
     if not asked:
         return ()
-    return (
-        f"{', '.join(asked)} of compile() is left out: each step runs by itself, as a graph, without XLA",
-    )
+    return (f"left out of compile(): {', '.join(asked)}; each step runs by itself, as a graph, without XLA",)

@@ -4,6 +4,7 @@ By default each model meets one of the topologies; with `--all-cases` both.
 """
 
 import itertools
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
+from workloads.keras_step import step_of  # noqa: E402
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2))
@@ -44,6 +46,27 @@ def test_a_compiled_model_computes_under_every_strategy_what_one_device_computes
     verdict = case.check(case.plan(strategy, replicas))
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({"jit_compile": False}, []),
+        ({"jit_compile": True}, ["jit_compile=True"]),
+        (
+            {"run_eagerly": True, "steps_per_execution": 2},
+            ["run_eagerly=True, steps_per_execution=2"],
+        ),
+    ],
+)
+def test_how_fit_runs_a_step_is_left_out_with_a_note(settings, left_out):
+    net, spec = COMPILED["weighted"]()
+    net.compile("sgd", "mse", **settings)
+    notes = step_of(SimpleNamespace(train_step=lambda: net), spec).notes
+    assert notes == tuple(
+        f"left out of compile(): {told}; each step runs by itself, as a graph, without XLA"
+        for told in left_out
+    )
 
 
 class Snapshot(keras.callbacks.Callback):
