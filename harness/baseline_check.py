@@ -8,6 +8,7 @@ from harness.errors import UsageError
 from harness.options import VerifyRequest
 from harness.provision.solo_workers import SoloWorkers
 from harness.refs import StrategyRef
+from harness.separability import separability_document
 from harness.target_study import SEED, TargetStudy
 from harness.verdict_document import verdict_document
 
@@ -53,6 +54,8 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
     ) as (processes, programs):
         checked = check(processes, reference, opened.timeouts)
     answer = verdict_document(checked.verdict, checked.losses, reference.yardstick.losses)
+    if reference.separability is not None:
+        answer |= separability_document(reference.separability)
     if opened.plan.strategy_class != "exact":
         # What differs by what it is has no verdict.
         answer["equivalent"] = None

@@ -152,6 +152,8 @@ def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts:
         noise_floor=None if nearest is None else nearest.limits.floor,
         tolerance=None if nearest is None else nearest.limits.tolerance,
         undecidable=verdict.undecidable,
+        separable=None if reference.separability is None else reference.separability.separable,
+        separability=None if reference.separability is None else reference.separability.explanation,
         checked_in_repeat=repeat,
     )
 

@@ -42,6 +42,7 @@ class Equivalence:
     `max_update_error`, `noise_floor` and `tolerance` are those of the decidable variable nearest to its
     limit, relative to its update. `undecidable` names the variables of which rounding alone, or an update
     that never came, leaves nothing to compare.
+    `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
     """
 
     checked: bool
@@ -51,6 +52,8 @@ class Equivalence:
     noise_floor: float | None = None
     tolerance: float | None = None
     undecidable: tuple[str, ...] = ()
+    separable: bool | None = None
+    separability: str | None = None
     checked_in_repeat: int | None = None
 
 

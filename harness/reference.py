@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from harness.equivalence import Yardstick
+from harness.separability import Separability
 from harness.step_results import Returned
 
 
@@ -13,7 +14,9 @@ class Reference:
     Attributes:
         yardstick: its state and losses, to compare others with.
         results: what the last step returned beside its loss.
+        separability: whether its shards mean what the step means on the whole batch; None where nobody asked.
     """
 
     yardstick: Yardstick
     results: tuple[Returned, ...]
+    separability: Separability | None = None

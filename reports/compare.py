@@ -9,7 +9,15 @@ from harness.records import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
-from reports.notes import batch_notes, link_notes, record_notes, row_notes, small_payload_notes, warning_notes
+from reports.notes import (
+    batch_notes,
+    link_notes,
+    record_notes,
+    row_notes,
+    separability_notes,
+    small_payload_notes,
+    warning_notes,
+)
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
@@ -67,6 +75,7 @@ def _comparison(
     rows.sort(key=lambda row: (row.status != "ok", -(row.rate.value if row.rate else 0.0), row.strategy))
     places = ranks(rows, rates)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
+    notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))

@@ -100,6 +100,20 @@ def warning_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     ]
 
 
+def separability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Strategies that train on something else than the step does on one device, or may do so."""
+    named: dict[tuple[bool | None, str], list[str]] = {}
+    for name, records in cases.items():
+        checks = [r.equivalence for r in records if r.equivalence is not None and not r.control]
+        for separable, text in dict.fromkeys((check.separable, check.separability) for check in checks):
+            if text is not None and separable is not True:
+                named.setdefault((separable, text), []).append(name)
+    return [
+        f"{'Warning, for' if separable is False else 'For'} {', '.join(names)}: {text}."
+        for (separable, text), names in named.items()
+    ]
+
+
 def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """What the records say themselves: first what is of a strategy, then what all that say anything share."""
     speaking = {name: said for name, records in cases.items() if (said := [r for r in records if r.notes])}

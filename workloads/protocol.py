@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from workloads.errors import WorkloadError
 from workloads.python_file import quote
@@ -19,10 +19,13 @@ class TrainStep:
     """One training step, before anything is distributed.
 
     Args:
-        loss: batch (the dataset's structure, batched) -> scalar mean loss over the batch's examples, float.
+        loss: batch (the dataset's structure, batched) -> scalar loss, float: the mean over the batch's
+            examples, or their sum where `reduction` says so.
         variables: trainable variables, tf.Variable or keras.Variable; one may be unused by the loss.
         optimizer: a keras optimizer that is already built on `variables`.
         clip_global_norm: upper limit for the norm of all gradients together, None for no clipping.
+        reduction: `mean`, or `sum` for a loss that adds up over examples, also one that is divided by a fixed
+            number, such as the global batch size; strategies then add up what shards contribute.
     Raises:
         WorkloadError: one of them cannot be that at all.
     """
@@ -31,14 +34,19 @@ class TrainStep:
     variables: Sequence[Any]
     optimizer: Any
     clip_global_norm: float | None = None
+    reduction: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
         # Whatever the annotations say: a user's file is not type-checked.
         clip: object = self.clip_global_norm
         variables: object = self.variables
+        reduction: object = self.reduction
         if clip is not None and not (isinstance(clip, Real) and 0 < float(clip) < math.inf):
             message = f"a TrainStep's clip_global_norm must be a positive number or None, got {quote(clip)}"
             raise WorkloadError(message, field="clip_global_norm")
+        if reduction not in ("mean", "sum"):
+            message = f"a TrainStep's reduction must be 'mean' or 'sum', got {quote(reduction)}"
+            raise WorkloadError(message, field="reduction")
         if not isinstance(variables, Iterable):
             message = (
                 f"a TrainStep's variables must be a list, got {quote(variables)}; pass the model's "

@@ -93,6 +93,7 @@ def _show(document: Mapping[str, object]) -> None:
         [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
     )
     output.say(_verdict(document))
+    _show_separability(document)
     for key in ("warnings", "notes"):
         texts = document.get(key)
         for text in texts if isinstance(texts, Sequence) else ():
@@ -113,6 +114,14 @@ def _show(document: Mapping[str, object]) -> None:
     if isinstance(diverged, Mapping):
         output.say()
         output.say(", ".join(f"first {key} that diverges: {value}" for key, value in diverged.items()))
+
+
+def _show_separability(document: Mapping[str, object]) -> None:
+    """Whether what is equivalent is also what the step means on the whole batch."""
+    told = document.get("separability")
+    if isinstance(told, Mapping):
+        words = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
+        output.say(f"{words[cast('bool | None', document['separable'])]}: {told['explanation']}")
 
 
 def _show_results(results: object) -> None:

@@ -34,8 +34,8 @@ class Measurement:
         settled: False when the warm-up did not end within the longest one allowed.
         tcp: None where the kernel's counters cannot be read.
         interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
-        loss: example-weighted mean over all workers, of at most `MAX_LOSSES` timed steps, the first and the
-            last included.
+        loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
+            `MAX_LOSSES` timed steps, the first and the last included.
     """
 
     examples_per_s: float
@@ -92,7 +92,7 @@ def measure(
     start_s, end_s, losses, weights = run.everything()
     figures = window_figures(start_s[:, -n_steps:], end_s[:, -n_steps:], batch_size=batch_size)
     warmup_steps = start_s.shape[1] - n_steps
-    global_loss = np.einsum("wsl,wl->s", losses, weights)[warmup_steps:] / np.sum(weights)
+    global_loss = np.einsum("wsl,wl->s", losses, weights)[warmup_steps:]
     return Measurement(
         examples_per_s=figures.examples_per_s,
         step_s=figures.step_s,
@@ -187,7 +187,7 @@ def _warm_up(run: _Run) -> bool:
 
 
 def _worker_losses(losses: Floats, weights: Floats) -> Floats:
-    """Mean loss of each worker's own examples; [n_workers, n_steps]."""
+    """Mean loss of each worker's own examples, or of its replicas' sums; [n_workers, n_steps]."""
     means: Floats = np.einsum("wsl,wl->ws", losses, weights) / np.sum(weights, axis=1, keepdims=True)
     return means
 

@@ -19,7 +19,7 @@ from harness.worker.artefact import InitialValues
 from harness.worker.boundary_values import passed_on
 from harness.worker.in_process import InProcessCluster
 from harness.worker.part_values import Pieces, joined, of_part
-from harness.worker.rounding import PLAIN, Crossed, Rounding, shares
+from harness.worker.rounding import PLAIN, Crossed, Rounding, weights_of
 from harness.worker.session_runner import WorkerSession
 from strategies.ir.train_graph import Boundary, Part, TrainGraph
 from strategies.numerics.compressors.cast import Cast
@@ -280,9 +280,9 @@ def _brought(
     shards: Sequence[Shard],
     crossed: Sequence[Mapping[str, Crossed]],
 ) -> dict[int, Array]:
-    """By rank of the member, its part of the global mean."""
+    """By rank of the member, its part of the global mean or sum."""
     brought: dict[int, Array] = {}
-    for shard, weight, own in zip(shards, shares(shards), crossed, strict=True):
+    for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
         member = member_of[shard.replica.rank]
         value = own[b.values][0].astype(np.float64) * weight
         brought[member] = brought[member] + value if member in brought else value

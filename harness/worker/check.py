@@ -1,6 +1,6 @@
 """Checks a strategy against the reference, in one process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,22 +13,12 @@ from harness.worker.bounds import BoundMeter, BoundVerdict, compressed_steps
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
 from harness.worker.reference import Combine, run_references
-from harness.worker.rounding import PLAIN, VARIATIONS
-from strategies.ir.graph import DType
+from harness.worker.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan import Plan
 from strategies.planning import topology_of
 from strategies.tf_bridge.computed_types import computed_types
 from strategies.topology import Topology
-
-_EPS: Mapping[str, float] = {
-    "double": 2.0**-52,
-    "complex128": 2.0**-52,
-    "float": 2.0**-23,
-    "complex64": 2.0**-23,
-    "half": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +53,17 @@ def _measured(
     combine: Combine | None = None,
 ) -> tuple[Yardstick, tuple[Returned, ...]]:
     """A reference with its noise, and what its last step returned."""
-    eps = _eps_of(computed_types(step))
+    eps = coarsest_eps(computed_types(step))
     plain, *others = run_references(
         step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
     )
     yardstick = Yardstick.of(
-        [
-            Checked(name=v.name, kind=v.kind, group=v.group, eps=_EPS.get(v.dtype, 0.0))
-            for v in step.variables
-        ],
+        [Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables],
         plain.initial,
         plain.outcome,
         [other.outcome for other in others],
         with_gradient=plain.with_gradient,
-        loss_eps=_EPS["double"] if eps == _EPS["double"] else _EPS["float"],
+        loss_eps=EPS["double"] if eps == EPS["double"] else EPS["float"],
     )
     return yardstick, plain.results
 
@@ -90,14 +77,9 @@ def check_bounds(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
     """
     made = compressed_steps(step, initial, plan, batches)
-    meter = BoundMeter(step=step, plan=plan, made=made, eps=_eps_of(computed_types(step)))
+    meter = BoundMeter(step=step, plan=plan, made=made, eps=coarsest_eps(computed_types(step)))
     yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
     return meter.verdict(yardstick.judge(made.values, made.losses))
-
-
-def _eps_of(dtypes: Collection[DType]) -> float:
-    """The coarsest rounding among types."""
-    return max((_EPS[dtype] for dtype in dtypes if dtype in _EPS), default=_EPS["float"])
 
 
 def check(

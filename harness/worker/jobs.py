@@ -64,7 +64,8 @@ class Training:
     """A session and what it is fed with.
 
     Attributes:
-        weights: share of the global batch of each local replica.
+        weights: what the loss of each local replica counts in the global one: its share of the batch, or 1 in
+            a sum.
         feeds: staged batches, this worker's part only, prepared.
         loop: makes steps in a way of its own; None where the session makes one after the other.
     """
@@ -81,7 +82,7 @@ class TimedSteps:
     """Steps of one worker.
 
     Attributes:
-        weights: share of the global batch of each column of `times.losses`; none where another worker tells
+        weights: what each column of `times.losses` counts in the global loss; none where another worker tells
             of this one's steps.
     """
 

@@ -44,6 +44,7 @@ class ReferenceResult:
             (variable, rank).
         initial: the values before the first step.
         results: what the last step returned beside its loss.
+        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
         with_gradient: variables that met a gradient other than zero.
     """
 
@@ -74,7 +75,7 @@ def run_references(
         reference = None
         for rounding in roundings:
             if reference is None or not reference.starts_over:
-                reference = opened.enter_context(_Reference(step, initial, topology))
+                reference = opened.enter_context(ShardSteps(step, initial, topology))
             reference.begin(rounding, eps)
             before = reference.snapshot()
             losses = tuple(reference.step(n, batch, combine) for n, batch in enumerate(batches))
@@ -97,7 +98,7 @@ def first_crossing(
     Returns:
         `Boundary.values` → values, and row ids if it is sparse.
     """
-    with _Reference(step, initial, topology) as reference:
+    with ShardSteps(step, initial, topology) as reference:
         reference.begin(PLAIN)
         return reference.crossing(batch)[1]
 
@@ -106,31 +107,39 @@ def first_statistics(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Mapping[str, Array]:
     """What all shards have together of each statistic in the first step, by `Statistic.node`."""
-    with _Reference(step, initial, topology) as reference:
+    with ShardSteps(step, initial, topology) as reference:
         reference.begin(PLAIN)
         return reference.joint_statistics(batch)
 
 
-class _Reference:
+class ShardSteps:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
     Attributes:
         results: what the last step returned beside its loss.
+        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
         with_gradient: variables that met a gradient other than zero since the beginning.
         starts_over: it can begin again: all that a step leaves behind is in variables, for no op draws from a
             state of its own.
     """
 
-    def __init__(self, step: TrainGraph, initial: InitialValues, topology: Topology) -> None:
+    def __init__(
+        self,
+        step: TrainGraph,
+        initial: InitialValues,
+        topology: Topology,
+    ) -> None:
         step = quiet(step)
         self._step = step
         self.results: tuple[Returned, ...] = ()
         self._initial = initial
-        self._topology = topology
+        self._widest = self._topology = topology
         self._shards = topology.shards()
         self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
         joint = topology.global_statistics and len(self._shards) > 1
         self._statistics = step.statistics if joint else ()
+        is_sum = step.losses[0].reduction == "sum"
+        self._summed = {s.node for s in self._statistics if s.backward and is_sum}
         by_name = step.graph.by_name
         crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
         self._sources = {
@@ -166,12 +175,23 @@ class _Reference:
         for session in self._sessions:
             session.setup()
 
-    def begin(self, rounding: Rounding, eps: float = 0.0) -> None:
+    def begin(
+        self,
+        rounding: Rounding,
+        eps: float = 0.0,
+        *,
+        topology: Topology | None = None,
+        fed: Mapping[int, Mapping[str, Array]] | None = None,
+    ) -> None:
         """Give every variable its initial value; rounding is of this kind from now on.
 
         Args:
             eps: of the coarsest type that forward and backward compute in.
+            topology: with no more shards than the one that it was made for, which is taken unless given.
+            fed: rank of a shard → tensors that it takes instead of computing them.
         """
+        self._topology = topology or self._widest
+        self._fed = fed or {}
         self._sums = RoundedSums(rounding)
         self._reads = RoundedReads(rounding, eps)
         self.with_gradient: set[str] = set()
@@ -183,7 +203,7 @@ class _Reference:
         for session in self._sessions:
             session.load()
 
-    def __enter__(self) -> "_Reference":
+    def __enter__(self) -> "ShardSteps":
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -199,14 +219,18 @@ class _Reference:
         return {(name, None): v for (name, _), v in read.items() if name not in self._own}
 
     def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
-        """Step n, on a global batch; returns its mean loss."""
-        with self._rounded_trainables():
-            loss, combined = self.crossing([self._reads.of(part) for part in batch])
+        """Step n, on a global batch; returns its loss."""
+        loss, combined = self.rounded_crossing(batch)
         if combine is not None:
-            combined |= combine(self._sums.rounding, n, self._shards_of(batch), self._crossed)
+            combined |= combine(self._sums.rounding, n, self._shards_of(batch), self.crossed)
         self.with_gradient |= {b.variable for b in self._step.gradients() if np.any(combined[b.values][0])}
         self._update(combined, batch)
         return loss
+
+    def rounded_crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
+        """As `crossing`, from variables and examples that are off by rounding."""
+        with self._rounded_trainables():
+            return self.crossing([self._reads.of(part) for part in batch])
 
     @contextmanager
     def _rounded_trainables(self) -> Iterator[None]:
@@ -225,22 +249,23 @@ class _Reference:
             session.assign(values)
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
-        """The mean loss of a global batch, and what all shards together send across each boundary.
+        """The loss of a global batch, and what all shards together send across each boundary.
 
         A boundary of a later level is crossed by what each shard makes from the state that the updates before
         leave: it takes the step from its beginning once more, with what crossed the boundaries before.
         """
         shards = self._shards_of(batch)
-        joint = self.joint_statistics(batch)
+        weights, joint = shares(shards), self.joint_statistics(batch)
         fetched: list[dict[str, Array]] = [{} for _ in shards]
         combined: dict[str, Crossed] = {}
         before = self._shared() if self._n_turns > 1 else {}
         for turn in range(1, self._n_turns + 1):
-            fed = {**joint, **_fed(self._step, combined)}
+            crossing = _fed(self._step, combined)
             for i in self._sums.order(len(shards)):
                 drawn = {ref: fetched[i][ref] for ref in self._draws if ref in fetched[i]}
                 examples = _examples(shards[i], batch)
-                fetched[i] |= self._forward(turn, shards[i], examples, {**fed, **drawn})
+                fed = {**self._statistics_of(weights[i], joint), **crossing, **drawn}
+                fetched[i] |= self._forward(turn, shards[i], examples, fed)
                 if turn > 1:
                     self._session_of[shards[i].rank].assign(before)
             combined |= {
@@ -248,37 +273,63 @@ class _Reference:
                 for b in self._step.boundaries
                 if b.level == turn
             }
-        weights = shares(shards)
         self.results = returned(
             (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
             for i in self._sums.order(len(shards))
             for result in self._step.results
         )
-        self._crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
-        loss = self._step.losses[0].tensor
-        mean = sum(float(fetched[i][loss]) * weights[i] for i in self._sums.order(len(shards)))
-        return mean, combined
+        self.crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
+        loss = self._step.losses[0]
+        self.losses = [float(own[loss.tensor]) for own in fetched]
+        return self._sums.of_losses(self.losses, shards, loss.reduction), combined
 
     def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
         """What a shard sends across a boundary."""
         values, indices = self._sources[b.values]
         return fetched[values], None if indices is None else fetched[indices]
 
+    def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
+        """Tensors → what each shard of a batch makes of them, from the state before the step."""
+        return [
+            dict(zip(tensors, self._fetch(shard, _examples(shard, batch), tensors, {}), strict=True))
+            for shard in self._shards_of(batch)
+        ]
+
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
-        """Statistics of a global batch by node, where shards share them; each level needs those before it."""
+        """Statistics of a global batch by node, where shards share them; each level needs those before it.
+
+        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
+        """
         shards = self._shards_of(batch)
+        weights = shares(shards)
         by_name = self._step.graph.by_name
         joint: dict[str, Array] = {}
         for level in sorted({s.level for s in self._statistics}):
             nodes = [s.node for s in self._statistics if s.level == level]
             own = [
-                self._fetch(shard, _examples(shard, batch), [by_name[n].inputs[0] for n in nodes], joint)
-                for shard in shards
+                self._fetch(
+                    shard,
+                    _examples(shard, batch),
+                    [by_name[n].inputs[0] for n in nodes],
+                    self._statistics_of(weight, joint),
+                )
+                for shard, weight in zip(shards, weights, strict=True)
             ]
             joint |= {
-                node: self._sums.mean([values[k] for values in own], shards) for k, node in enumerate(nodes)
+                node: self._sums.of_all(
+                    [values[k] for values in own], shards, "sum" if node in self._summed else "mean"
+                )
+                for k, node in enumerate(nodes)
             }
         return joint
+
+    def _statistics_of(self, share: float, joint: Mapping[str, Array]) -> dict[str, Array]:
+        """Statistics in the scale of the loss of a shard, which counts its share in a mean and 1 in a sum.
+
+        Args:
+            share: what part of the batch's examples the shard has.
+        """
+        return {name: value * share if name in self._summed else value for name, value in joint.items()}
 
     def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
         """The shards of a batch, which may have other examples than the topology's."""
@@ -300,7 +351,7 @@ class _Reference:
         session = self._session_of[shard.rank]
         session.assign({(name, None): self._random_state[name, shard.rank] for name in self._own})
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
-        return session.run(fetches, {**feed, **joint}, targets)
+        return session.run(fetches, {**feed, **joint, **self._fed.get(shard.rank, {})}, targets)
 
     def _forward(
         self, turn: int, shard: Shard, examples: Sequence[Array], fed: Mapping[str, Array]

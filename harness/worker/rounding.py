@@ -1,6 +1,6 @@
 """Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -8,11 +8,22 @@ import ml_dtypes
 import numpy as np
 
 from harness.equivalence import Array, is_inexact
-from strategies.ir.train_graph import Boundary
+from strategies.ir.graph import DType
+from strategies.ir.train_graph import Boundary, Reduction, Rule
 from strategies.topology import Shard
 
 Crossed: TypeAlias = tuple[Array, Array | None]
 """What crosses a boundary: values, and row ids if they are sparse."""
+
+EPS: Mapping[str, float] = {
+    "double": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float": 2.0**-23,
+    "complex64": 2.0**-23,
+    "half": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""Type → the distance from 1 to the next number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +52,19 @@ VARIATIONS = (
 )
 
 
+def coarsest_eps(dtypes: Collection[DType]) -> float:
+    """The coarsest rounding among types."""
+    return max((EPS[dtype] for dtype in dtypes if dtype in EPS), default=EPS["float"])
+
+
 def shares(shards: Sequence[Shard]) -> list[float]:
     """What part of a batch's examples each shard has; they are all its shards, in order."""
     return [shard.examples / shards[-1].stop for shard in shards]
+
+
+def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
+    """What each shard counts in what all of them have together; they are all its shards, in order."""
+    return shares(shards) if rule == "mean" else [1.0] * len(shards)
 
 
 class RoundedSums:
@@ -66,7 +87,7 @@ class RoundedSums:
         if b.rule == "first-replica":
             return crossed[0]
         order = self.order(len(shards))
-        weight = shares(shards) if b.rule == "mean" else [1.0] * len(shards)
+        weight = weights_of(shards, b.rule)
         weights = [weight[i] for i in order]
         values = [crossed[i][0] for i in order]
         kind = values[0].dtype
@@ -78,9 +99,14 @@ class RoundedSums:
             return sum(values[1:], start=values[0]), None
         return self._total(values, weights), None
 
-    def mean(self, values: Sequence[Array], shards: Sequence[Shard]) -> Array:
-        """The mean of what all shards have, weighted by examples, in their type."""
-        order, weight = self.order(len(shards)), shares(shards)
+    def of_losses(self, losses: Sequence[float], shards: Sequence[Shard], rule: Reduction) -> float:
+        """The loss of all shards together."""
+        weights = weights_of(shards, rule)
+        return sum(losses[i] * weights[i] for i in self.order(len(shards)))
+
+    def of_all(self, values: Sequence[Array], shards: Sequence[Shard], rule: Reduction) -> Array:
+        """What all shards have together, as the sum or the mean weighted by examples, in their type."""
+        order, weight = self.order(len(shards)), weights_of(shards, rule)
         return self._total([values[i] for i in order], [weight[i] for i in order])
 
     def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:

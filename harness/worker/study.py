@@ -15,6 +15,7 @@ import numpy as np
 
 from harness.errors import UsageError
 from harness.matrix import Case, global_batch
+from harness.separability import separability_document
 from harness.step_results import results_document
 from harness.verdict_document import verdict_document
 from harness.worker import linux
@@ -162,13 +163,20 @@ def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
 def reference(
     state: JobState, capture_folder: str, batch_folder: str, topology: "Topology", n_steps: int
 ) -> "Reference":
-    """The reference of a captured step in its own types, after so many steps on the first batches."""
+    """The reference of a captured step in its own types, after so many steps on the first batches.
+
+    Raises:
+        UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
+    """
     from harness.worker.artefact import InitialValues, load_step
     from harness.worker.check import make_reference
+    from harness.worker.whole_batch import separability_of
 
     folder = Path(capture_folder)
-    batches = read_batches(Path(batch_folder), n=n_steps)
-    return make_reference(load_step(folder), InitialValues(folder), topology, batches)
+    step, batches = load_step(folder), read_batches(Path(batch_folder), n=n_steps)
+    separability = separability_of(step, InitialValues(folder, float64=True), topology, batches[0])
+    made = make_reference(step, InitialValues(folder), topology, batches)
+    return replace(made, separability=separability)
 
 
 def verify(
@@ -188,16 +196,22 @@ def verify(
     Returns:
         the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also
         the first pass and variable that diverge, if any do.
+    Raises:
+        UsageError: as `reference`.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
     from harness.worker.check import check, check_bounds
     from harness.worker.shrink import first_divergence
+    from harness.worker.whole_batch import separability_of
+    from strategies.planning import topology_of
     from strategies.tf_bridge.float64_step import step_in_float64
 
     folder = Path(capture_folder)
     step, initial = load_step(folder), InitialValues(folder, float64=float64)
     batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
+    wide = InitialValues(folder, float64=True)
+    separability = separability_of(step, wide, topology_of(plan), batches[0])
     if float64:
         step = step_in_float64(step)
         batches = [[in_float64(part) for part in batch] for batch in batches]
@@ -205,6 +219,7 @@ def verify(
     verdict = checkup.verdict
     results = results_document(checkup.results, checkup.reference_results)
     answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
+    answer |= separability_document(separability)
     answer["warnings"] = list(plan.warnings)
     answer["notes"] = [*plan.notes, *checkup.notes]
     if plan.strategy_class == "bounded":

@@ -18,7 +18,7 @@ from strategies.ir.side_effects import released_from, side_effects
 from strategies.ir.slots import slot_owners
 from strategies.ir.statistics import statistics_of
 from strategies.ir.traced import TracedGradient, TracedStep
-from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, Variable
+from strategies.ir.train_graph import BatchInput, Boundary, Loss, Reduction, TrainGraph, Variable
 from strategies.ir.traversal import prune
 from strategies.ir.update_side import detach_update, update_side, wait_for_gradients
 
@@ -43,7 +43,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
     graph = wait_for_gradients(graph, parts, marks, access)
     merged = merge_state(graph, variables, parts)
     graph = merged.graph
-    boundaries = (*_gradient_boundaries(graph, marks, variables), *merged.boundaries)
+    boundaries = (*_gradient_boundaries(graph, marks, variables, traced.reduction), *merged.boundaries)
     levels = levels_of(graph, {n for b in boundaries for n in (b.values, b.indices) if n is not None})
     boundaries = tuple(replace(b, level=levels[b.values]) for b in boundaries)
     order = {node.name: i for i, node in enumerate(graph.nodes)}
@@ -66,7 +66,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
         regions=update.regions,
         shared_update=update.shared,
         batch=tuple(BatchInput(path=b.path, node=b.node, dtype=b.dtype, shape=b.shape) for b in traced.batch),
-        losses=(Loss(tensor=traced.loss),),
+        losses=(Loss(tensor=traced.loss, reduction=traced.reduction),),
         state_targets=effects.state,
         effects=effects.seen,
         tables=tuple(name for table in traced.tables for name in table.initializers),
@@ -162,14 +162,14 @@ def _described(
 
 
 def _gradient_boundaries(
-    graph: Graph, marks: Sequence[TracedGradient], variables: Sequence[Variable]
+    graph: Graph, marks: Sequence[TracedGradient], variables: Sequence[Variable], reduction: Reduction
 ) -> tuple[Boundary, ...]:
     shapes = {v.name: v.shape for v in variables}
     return tuple(
         Boundary(
             variable=mark.variable,
             role="gradient",
-            rule="mean",
+            rule=reduction,
             dtype=_type(graph.by_name[mark.values]),
             shape=shapes[mark.variable],
             values=mark.values,

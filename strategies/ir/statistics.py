@@ -36,7 +36,11 @@ def statistics_of(
     for t in alive:
         dtype = graph.by_name[t.node].attrs["T"]
         assert isinstance(dtype, DType)
-        marked.append(Statistic(layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=levels[t.node]))
+        level = levels[t.node]
+        statistic = Statistic(
+            layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=level, backward=t.backward
+        )
+        marked.append(statistic)
     return Statistics(marked=tuple(marked), own={**_obstacles(graph, alive, forward), **own})
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.train_graph import Reduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,7 @@ class TracedStep:
         marks: gradients of every gradient call, nested ones included.
         loss: tensor reference of the loss that it returns, or of `target` where it returns none.
         target: tensor reference of what its gradients are of, None where that is no scalar loss.
+        reduction: how the loss comes of the examples' losses.
         must_run: nodes with effects, which the traced function runs whether or not a result needs them.
         stateful_ops: the op types of the graph and its functions that have effects or state.
         statistics: means over the examples in forward, and their gradients in backward.
@@ -114,6 +116,7 @@ class TracedStep:
     must_run: tuple[str, ...]
     stateful_ops: frozenset[str]
     tables: tuple[TracedTable, ...] = field(default=())
+    reduction: Reduction = "mean"
     statistics: tuple[TracedStatistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     results: tuple[TracedResult, ...] = ()

@@ -10,6 +10,8 @@ from strategies.ir.transfer import Transfer
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]
 Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
+Reduction: TypeAlias = Literal["mean", "sum"]
+"""How a loss comes of the examples' losses, and so the global batch's of its shards'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Contribution:
     Attributes:
         values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
         indices: tensor reference of the row ids, None when dense.
-        weight: factor that turns it into its part of the global mean; 1 when it is applied already.
+        weight: factor that turns it into its part of the global mean or sum; 1 when it is applied already.
         total: it is the sum over all replicas of all tasks already.
     """
 
@@ -103,7 +105,7 @@ class Boundary:
     Attributes:
         role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
             value of an updated one, about to be assigned to it).
-        rule: mean, sum or first-replica; gradients are means.
+        rule: mean, sum or first-replica; of gradients it is the loss's reduction.
         rank: the replica whose copy of the variable is updated; None when all share one.
         contributions: empty before replication.
         level: how many boundaries are crossed in a row, with updates between them, itself included;
@@ -127,12 +129,14 @@ class Boundary:
 class Statistic:
     """Where a shard's mean over its examples can become that of the whole batch, and so for its gradient.
 
-    Both are means over shards, weighted by examples: of a forward value, which all shards then share, and of
-    what comes back to it in each shard's backward pass. `passes/sync_statistics.py` says why.
+    A forward value becomes the mean over shards, weighted by examples, which all shards then share; what
+    comes back to it in each shard's backward pass is combined as the losses are.
+    `passes/sync_statistics.py` says why.
 
     Attributes:
         layer: whose it is, by path.
         node: an identity, which the rest of the step reads; synchronisation replaces what flows in.
+        backward: it is what comes back.
         level: how many statistics it needs, one after the other, itself included; those of one level do not
             need each other.
         rank: the replica whose it is; None in a captured step.
@@ -143,6 +147,7 @@ class Statistic:
     dtype: DType
     shape: Shape
     level: int
+    backward: bool = False
     rank: int | None = None
 
 
@@ -195,9 +200,15 @@ class BatchInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One shard's scalar mean loss and its share of the global batch."""
+    """One shard's scalar loss.
+
+    Attributes:
+        reduction: how it comes of the losses of the shard's examples.
+        weight: factor that turns it into its part of the global loss.
+    """
 
     tensor: str
+    reduction: Reduction = "mean"
     weight: float = 1.0
 
 

@@ -185,10 +185,7 @@ class _Copies:
             ),
             regions=tuple(made for region in graph.regions for made in self._regions(region)),
             shared_update=self.refs(graph.shared_update),
-            losses=tuple(
-                Loss(tensor=self.ref(graph.losses[0].tensor, s), weight=s.examples / topology.batch_size)
-                for s in self.shards
-            ),
+            losses=tuple(self._loss(s, topology) for s in self.shards),
             results=tuple(
                 replace(
                     result,
@@ -216,6 +213,11 @@ class _Copies:
             ),
             savers=self.refs(graph.savers),
         )
+
+    def _loss(self, shard: Shard, topology: Topology) -> Loss:
+        loss = self.graph.losses[0]
+        weight = shard.examples / topology.batch_size if loss.reduction == "mean" else 1.0
+        return replace(loss, tensor=self.ref(loss.tensor, shard), weight=weight)
 
     def _variables(self, v: Variable) -> Iterator[Variable]:
         if v.handle in self.owners.per_shard:

@@ -24,9 +24,10 @@ Group: TypeAlias = Mapping[str, Sequence[Statistic]]
 class SyncStatistics:
     """Put the weighted sum over all replicas in the place of each replica's statistics.
 
-    With weights w = n/B, a mean over the batch is m = Σ w·m_i. A replica's loss counts w in the batch's, so
-    its gradient with respect to m_i, in its own scale, is Σ w·g_i of what all replicas find with respect to
-    m: the same sum, backward. A variance is taken about m, so that it is a mean like any other.
+    With weights w = n/B, a mean over the batch is m = Σ w·m_i. A replica's loss counts v in the batch's (w,
+    or 1 where losses are sums), so that the batch's gradient with respect to m is Σ v·g_i of what replicas
+    find, and a replica's with respect to m_i, in its own scale, is w/v of it: for means the same sum,
+    backward. A variance is taken about m, so that it is a mean like any other.
 
     What does not need each other travels together. A worker sums its replicas first, so that bytes do not
     depend on how many it has.
@@ -50,7 +51,9 @@ class SyncStatistics:
                 nodes, sums = self._total(name, group, sums, keys[name], topology)
                 added += nodes
             for copies, total in zip(group.values(), sums, strict=True):
-                inputs |= {copy.node: total for copy in copies}
+                nodes, own = self._scaled(name, copies, total, graph, topology)
+                added += nodes
+                inputs |= own
         return replace(graph, graph=fed_with(graph.graph, inputs, added), statistics=())
 
     def _local(
@@ -58,14 +61,14 @@ class SyncStatistics:
     ) -> tuple[list[Node], list[str]]:
         """What this task's replicas have of each statistic, weighted and added up."""
         by_name = graph.graph.by_name
-        weights = tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.task))
+        shares, weights = self._shares(topology), tuple(loss.weight for loss in graph.losses)
         host = topology.host_device(self.task)
         nodes: list[Node] = []
         sums: list[str] = []
         for captured, copies in group.items():
             specs = tuple(TensorSpec(dtype=copy.dtype, shape=copy.shape) for copy in copies)
             own = [by_name[copy.node].inputs[0] for copy in copies]
-            snippet = trace(weighted_sum, specs, weights=weights)
+            snippet = trace(weighted_sum, specs, weights=weights if copies[0].backward else shares)
             made, (total,) = snippet.splice(f"{name}/{captured}/", own, device=host)
             nodes += made
             sums.append(total)
@@ -90,6 +93,30 @@ class SyncStatistics:
         )
         made, totals = snippet.splice(f"{name}/", [*sums, own_key.name], device=host)
         return [own_key, *made], list(totals)
+
+    def _scaled(
+        self, name: str, copies: Sequence[Statistic], total: str, graph: TrainGraph, topology: Topology
+    ) -> tuple[list[Node], dict[str, str]]:
+        """What each replica takes of a total, by the copy of the statistic that takes it."""
+        nodes: list[Node] = []
+        own: dict[str, str] = {}
+        for copy, share, loss in zip(copies, self._shares(topology), graph.losses, strict=True):
+            own[copy.node] = total
+            if copy.backward and share != loss.weight:
+                snippet = trace(
+                    weighted_sum,
+                    (TensorSpec(dtype=copy.dtype, shape=copy.shape),),
+                    weights=(share / loss.weight,),
+                )
+                made, (own[copy.node],) = snippet.splice(
+                    f"{name}/{copy.node}/", [total], device=graph.graph.by_name[copy.node].device
+                )
+                nodes += made
+        return nodes, own
+
+    def _shares(self, topology: Topology) -> tuple[float, ...]:
+        """What part of the batch's examples each of this task's replicas has."""
+        return tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.task))
 
 
 def _groups(statistics: Sequence[Statistic]) -> dict[str, dict[str, list[Statistic]]]:

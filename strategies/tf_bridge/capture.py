@@ -11,7 +11,7 @@ import tensorflow as tf
 from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
 from strategies.ir.graph import Graph
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.tf_bridge.source_lines import line_of
 from strategies.tf_bridge.sparse_rows import rows_per_example
 from strategies.tf_bridge.traced_step import Told, told_by
@@ -60,6 +60,7 @@ def capture(
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     told = told_by(traced, _declared(step), element_spec)
+    told = replace(told, step=replace(told.step, reduction=_reduction(step)))
     assembled = _assembled(told, traced)
     _check_travels(assembled.graph)
     return Captured(
@@ -81,6 +82,11 @@ def _declared(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyV
     if isinstance(step, CapturableStep):
         return [*step.variables, *step.optimizer.variables]
     return []
+
+
+def _reduction(step: CapturableStep | Callable[[object], tf.Tensor]) -> Reduction:
+    """How the loss comes of the examples' losses; a whole step cannot say, and is taken for a mean."""
+    return step.reduction if isinstance(step, CapturableStep) else "mean"
 
 
 def _check_travels(graph: Graph) -> None:

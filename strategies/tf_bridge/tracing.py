@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from strategies.errors import CaptureError
+from strategies.ir.train_graph import Reduction
 from strategies.tf_bridge.boundary import BoundaryRecorder, raw_variable
 from strategies.tf_bridge.fixed_batch import FixedBatchError
 from strategies.tf_bridge.step_arguments import called_on
@@ -26,7 +27,7 @@ class CapturableStep(Protocol):
 
     @property
     def loss(self) -> Callable[[object], tf.Tensor]:
-        """Batch → scalar mean loss."""
+        """Batch → scalar loss."""
 
     @property
     def variables(self) -> Sequence[AnyVariable]:
@@ -39,6 +40,10 @@ class CapturableStep(Protocol):
     @property
     def clip_global_norm(self) -> float | None:
         """Norm to which all aggregated gradients together are clipped."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the loss comes of the examples' losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

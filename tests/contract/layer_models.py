@@ -40,7 +40,7 @@ def accumulated():
     return perceptron(K.Adam(0.05, gradient_accumulation_steps=2), n_steps=4)
 
 
-def normalised():
+def normalised(*, reduction="mean"):
     """Batch normalisation with and without parameters, of images and rows, and one layer called twice."""
     layers = keras.layers
     net = keras.Sequential(
@@ -66,9 +66,30 @@ def normalised():
         rows, labels = batch
         first = shared(net(rows, training=True), training=True)
         second = shared(tf.tanh(first) ** 2, training=True)
-        return mean_cross_entropy(labels, head(first + second))
+        mean = mean_cross_entropy(labels, head(first + second))
+        return mean if reduction == "mean" else mean * tf.cast(tf.size(labels), mean.dtype)
 
-    return on_labelled(TrainStep(loss=loss, variables=variables, optimizer=optimizer))
+    return on_labelled(TrainStep(loss=loss, variables=variables, optimizer=optimizer, reduction=reduction))
+
+
+def summed():
+    """A sum over examples, of a table's rows and a layer, whose size and norm show in every update."""
+    table, head = keras.layers.Embedding(11, 3), keras.layers.Dense(N_CLASSES)
+    table.build((None, 2))
+    head.build((None, 3))
+    variables = [*table.trainable_variables, *head.trainable_variables]
+    optimizer = K.SGD(0.01, momentum=0.5)
+    optimizer.build(variables)
+
+    def loss(batch):
+        rows, labels = batch
+        ids = tf.cast(tf.abs(rows[:, :2]) * 5, tf.int32) % 11
+        logits = head(rows + tf.reduce_sum(table(ids), axis=1))
+        return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    return on_labelled(
+        TrainStep(loss=loss, variables=variables, optimizer=optimizer, reduction="sum", clip_global_norm=5.0)
+    )
 
 
 def shared_embedding():

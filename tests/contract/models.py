@@ -76,6 +76,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "tied-embeddings": layer_models.tied_embeddings,
     "clipped-and-averaged": layer_models.clipped_and_averaged,
     "accumulated": layer_models.accumulated,
+    "summed": layer_models.summed,
     "two-optimizers": layer_models.two_optimizers,
     "primes-and-ones": lambda: layer_models.primes_and_ones(keras.optimizers.Adam(0.1)),
     "first-loop": loop_models.first_loop,
@@ -92,7 +93,13 @@ OWN: Mapping[str, Callable[[], Model]] = {
 COMPILED: Mapping[str, Callable[[], Model]] = {
     f"keras-{name}": partial(keras_models.compiled, name) for name in keras_models.COMPILED
 }
-NORMALISED = "normalised"
-MODELS = {**SHIPPED, **OWN, **COMPILED, NORMALISED: layer_models.normalised}
+NORMALISED, NORMALISED_SUM = "normalised", "normalised-sum"
+MODELS = {
+    **SHIPPED,
+    **OWN,
+    **COMPILED,
+    NORMALISED: layer_models.normalised,
+    NORMALISED_SUM: lambda: layer_models.normalised(reduction="sum"),
+}
 # One instance of each shipped workload, all optimizers among them and `shared-embedding`.
 FEW = ("digits-mlp+momentum", "digits-cnn+adam", "word-lm+rmsprop", "wide-mlp+adamw-clipped", *OWN)

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED, TOPOLOGIES  # noqa: E402
-from models import NORMALISED  # noqa: E402
+from models import NORMALISED, NORMALISED_SUM  # noqa: E402
 from servers import in_own_group, running  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
 
@@ -65,6 +65,14 @@ def test_the_step_is_that_of_one_device_on_the_whole_batch(cases, combination):
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
     assert verdict.tolerance < 1e-9
     assert {v.kind for v in verdict.variables} == {"trainable", "slot", "state"}
+
+
+@pytest.mark.parametrize(("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 2))])
+def test_so_it_is_where_the_loss_is_a_sum(cases, strategy, replicas):
+    case = cases.model(NORMALISED_SUM)
+    plan = synced(case, strategy, replicas)
+    assert judged_by_the_whole_batch(case, plan, programs_of(case.step, plan)).equivalent
+    assert case.check(plan).equivalent
 
 
 def test_with_statistics_of_shards_it_is_not(cases):

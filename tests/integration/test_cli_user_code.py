@@ -101,6 +101,13 @@ def mine(method: str, *lines: str) -> str:
             ),
             "clip_global_norm must be a positive number or None, got int -1",
         ),
+        (
+            mine(
+                "train_step(self)",
+                "return TrainStep(loss=abs, variables=[], optimizer=None, reduction='max')",
+            ),
+            "reduction must be 'mean' or 'sum', got str 'max'",
+        ),
         (mine("train_step(self)", "return None"), "must be a TrainStep .*, got NoneType"),
         (mine("loss(self, outputs)", "raise ValueError('no loss')"), "raised ValueError: no loss"),
         (mine("loss(self, outputs)", "return outputs"), "loss must be a floating scalar"),

@@ -22,6 +22,7 @@ class Pipeline(ModuleType):
         self.asked: list[Any] = []
         self.raises: BaseException | None = None
         self.equivalent: bool | None = True
+        self.separable: bool | None = True
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=Path("runs/x/report.html"), n_ok=3)
 
     def _note(self, *asked: Any) -> None:
@@ -60,6 +61,8 @@ class Pipeline(ModuleType):
                 }
                 for index in range(9)
             ],
+            "separable": self.separable,
+            "separability": {"explanation": "what shards make of it, and of the whole batch"},
             "loss": [2.0],
             "reference_loss": [2.0],
         }

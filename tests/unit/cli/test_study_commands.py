@@ -31,7 +31,7 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
     shown = captured.out.partition("\n")[2]
     assert shown.startswith("EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas, 4 steps in float64")
     assert "tolerance 5.7e-14, noise floor nan" in shown
-    assert [line.split()[0] for line in shown.splitlines()[3:]] == ["v8", "v7", "v6", "v5", "v4"]
+    assert [line.split()[0] for line in shown.splitlines()[4:]] == ["v8", "v7", "v6", "v5", "v4"]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,18 @@ def test_verify_that_fails_prints_its_document_all_the_same(
     assert status == expected
     assert f"{word}: ps" in captured.out
     assert "; too little can be judged" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("separable", "word"), [(True, "SEPARABLE"), (False, "NOT SEPARABLE"), (None, "SEPARABILITY UNKNOWN")]
+)
+def test_verify_says_whether_shards_mean_what_the_step_means(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, separable: bool | None, word: str
+) -> None:
+    pipeline.separable = separable
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
+    assert status == 0
+    assert f"\n{word}: what shards make of it, and of the whole batch\n" in captured.out
 
 
 def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
-from reports.notes import record_notes
+from reports.notes import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, Steps
@@ -103,6 +103,26 @@ def test_a_note_begins_with_a_capital_and_no_name_is_changed(tmp_path: Path, sai
     first, second, *_ = load(write_run(tmp_path / "run", [PS])).records
     records = [dataclasses.replace(record, notes=(said,)) for record in (first, second)]
     assert record_notes({"ps": records[:1], "all-reduce": records[1:]}) == [note]
+
+
+def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
+    said = "strategies train on the mean over 2 shards"
+    records = load(write_run(tmp_path / "run", [PS])).records
+
+    def checked(*, separable: bool | None, text: str, **changes: Any) -> list[Record]:
+        check = Equivalence(checked=True, equivalent=True, separable=separable, separability=text)
+        return [dataclasses.replace(r, equivalence=check, **changes) for r in records]
+
+    assert separability_notes({"single": records, "ps": checked(separable=True, text="it is")}) == []
+    coupled = checked(separable=False, text=said)
+    control = checked(separable=False, text=said, control=True)
+    unknown = checked(separable=None, text="it is not known")
+    assert separability_notes(
+        {"ps": coupled, "all-reduce": coupled, "none": control, "parallax": unknown}
+    ) == [
+        f"Warning, for ps, all-reduce: {said}.",
+        "For parallax: it is not known.",
+    ]
 
 
 def test_a_baseline_ahead_without_interval_still_tells_what_the_next_one_sends(compare: Compare) -> None:

@@ -163,6 +163,12 @@ def test_losses_are_weighted_by_examples_with_unequal_replicas() -> None:
     assert measured.steps.loss[-1] == pytest.approx(11.0)
 
 
+def test_losses_that_are_sums_add_up() -> None:
+    processes = FakeProcesses([0.1], [(1.0, 1.0), (1.0,)])
+    measured = measure(processes, n_steps=3, warmup=1, batch_size=8)
+    assert measured.loss == pytest.approx([1 + 2 + 11] * 3)
+
+
 def test_unreadable_counters_are_none() -> None:
     processes = FakeProcesses([0.1], [(0.5,), (0.5,)], counters=False)
     measured = measure(processes, n_steps=3, warmup=1, batch_size=8)

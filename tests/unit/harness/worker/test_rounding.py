@@ -37,12 +37,12 @@ def test_every_rounding_is_the_mean_by_examples_but_for_rounding(rounding: Round
     assert ids is None
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, expected, rtol=8 * np.finfo(np.float32).eps, atol=1e-7)
-    np.testing.assert_array_equal(RoundedSums(rounding).mean(made, SHARDS), values)
+    np.testing.assert_array_equal(RoundedSums(rounding).of_all(made, SHARDS, "mean"), values)
 
 
 def test_variations_round_differently() -> None:
     made = [np.full(1000, 1 / 3) * (1 + np.arange(1000)) for _ in SHARDS]
-    sums = {r.name: RoundedSums(r).mean(made, SHARDS) for r in (PLAIN, *VARIATIONS)}
+    sums = {r.name: RoundedSums(r).of_all(made, SHARDS, "mean") for r in (PLAIN, *VARIATIONS)}
     for name in (BACKWARDS.name, PAIRWISE.name, JITTERED.name):
         assert (sums[name] != sums[PLAIN.name]).any()
 
