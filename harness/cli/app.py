@@ -66,7 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     caller = Caller(owns_process=arguments is None)
     if caller.owns_process:
         standard_streams.make_usable()
-    with signals_interrupt(for_good=caller.owns_process):
+
+    def end() -> None:
+        # Whatever the main thread does, with --json standard output is meant for the document alone.
+        with contextlib.redirect_stdout(sys.__stdout__):
+            _tell(_interrupted(), as_json=as_json)
+        standard_streams.end_process(EXIT_INTERRUPTED)
+
+    with signals_interrupt(for_good=caller.owns_process, end=end if caller.owns_process else None):
         status = _status(given, caller, as_json=as_json)
     if caller.owns_process:
         standard_streams.end_process(status)
@@ -93,6 +100,11 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
             traceback.print_exc()
         failure = _describe(error, given)
         failure = dataclasses.replace(failure, message=shortened(failure.message))
+    _tell(failure, as_json=as_json)
+    return failure.exit_status
+
+
+def _tell(failure: _Failure, *, as_json: bool) -> None:
     if as_json:
         error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
         # Where that is not possible the status says it alone.
@@ -100,7 +112,6 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
             output.emit_json({"error": error_document})
             sys.stdout.flush()
     output.warn(failure.line)
-    return failure.exit_status
 
 
 def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import _thread
 import contextlib
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 _AGAIN_S = 0.1
+_UNHEARD_S = 2.0
+_LOOK_S = 0.05
 _IMPATIENT_S = 5.0
 """Who interrupts again so soon wants the command to end, not to be left half cleaned."""
 
@@ -20,9 +23,11 @@ class _Interruption:
 
     def __init__(self) -> None:
         self._deaf_until_s = 0.0
+        self._is_heard = False
 
     def hear(self, *_: object) -> None:
         """Interrupt, unless that has just been done."""
+        self._is_heard = True
         now_s = time.monotonic()
         if now_s >= self._deaf_until_s:
             self._deaf_until_s = now_s + _IMPATIENT_S
@@ -37,13 +42,27 @@ class _Interruption:
         else:
             sys.__unraisablehook__(unraisable)
 
+    def end_unheard(self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]) -> None:
+        """Wait for signals that C has taken, and end the command where Python gets no chance to hear one.
+
+        Ray waits for its servers in native code, for as long as half a minute.
+        """
+        while number := signals.recv(1):
+            limit_s = time.monotonic() + _UNHEARD_S
+            while number[0] in numbers and not self._is_heard:
+                if time.monotonic() > limit_s:
+                    end()
+                    return
+                time.sleep(_LOOK_S)
+
 
 @contextlib.contextmanager
-def signals_interrupt(*, for_good: bool) -> Iterator[None]:
+def signals_interrupt(*, for_good: bool, end: Callable[[], None] | None = None) -> Iterator[None]:
     """Let a termination unwind as Ctrl-C does, so that everything started is stopped.
 
     Args:
         for_good: whether the process ends with the command, so that nothing is left to interrupt.
+        end: what ends the process where its main thread hears nothing; guards clean up after it.
     """
     interruption = _Interruption()
     usual = {
@@ -57,8 +76,30 @@ def signals_interrupt(*, for_good: bool) -> Iterator[None]:
         signal.signal(number, interruption.hear)
     tell, sys.unraisablehook = sys.unraisablehook, interruption.insist
     try:
-        yield
+        with contextlib.nullcontext() if end is None else _taken_by_c(interruption, heard, end):
+            yield
     finally:
         sys.unraisablehook = tell
         for number, handler in heard.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
+
+
+@contextlib.contextmanager
+def _taken_by_c(
+    interruption: _Interruption, numbers: Collection[int], end: Callable[[], None]
+) -> Iterator[None]:
+    """Have a thread of its own learn of signals as soon as the process is sent them."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(0.0)
+        thread = threading.Thread(
+            target=interruption.end_unheard, args=(ours, numbers, end), name="interruptions", daemon=True
+        )
+        thread.start()
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            theirs.close()
+            thread.join()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -127,6 +128,39 @@ def test_an_interruption_that_python_drops_comes_again() -> None:
 
     with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
         work()
+
+
+@pytest.mark.parametrize("argument", ["", "--json"])
+def test_an_interruption_is_heard_while_native_code_blocks(argument: str) -> None:
+    code = textwrap.dedent(
+        f"""
+        import ctypes, sys
+        from harness.cli import app, main
+
+        def block(*_, **__):
+            mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+            lock(mutex)
+            print("blocked", file=sys.stderr, flush=True)
+            lock(mutex)
+
+        app._answer = block
+        sys.argv = ["stratbench", "list", "{argument}"]
+        main()
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "blocked\n"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60.0)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (130, "stratbench: interrupted\n")
+    assert json.loads(out)["error"]["type"] == "interrupted" if argument else out == ""
 
 
 def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
