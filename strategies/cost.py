@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from strategies.compressors import is_added_up, payload_bytes
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan import PlanNode, StepSummary, VariableSummary
+from strategies.plan import PlanNode, StatisticSummary, StepSummary, VariableSummary
 from strategies.plan_parts import parts_of
 from strategies.shard_cost import Shards
 from strategies.topology import Topology
@@ -21,13 +21,19 @@ Matrix = list[list[float]]
 
 
 def payload_matrix(
-    step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, *, period: int = 1
+    step: StepSummary,
+    nodes: Sequence[PlanNode],
+    topology: Topology,
+    *,
+    statistics: Sequence[StatisticSummary] = (),
+    period: int = 1,
 ) -> tuple[tuple[int, ...], ...]:
     """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
 
     Rows of sparse gradients count with their upper bound: every id of the batch different.
 
     Args:
+        statistics: of batches, of the layers that take them of all replicas' examples.
         period: steps from one averaging of variables to the next; its bytes are spread over all of them.
     """
     sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
@@ -42,8 +48,7 @@ def payload_matrix(
                 n_steps = period if part.synchronizer == "average" else 1
                 _add_collective(sent, part, variable, topology, n_steps)
     shards.send(sent, topology)
-    if topology.global_statistics:
-        _add_ring(sent, topology.n_tasks, sum(each.bytes for each in step.statistics))
+    _add_ring(sent, topology.n_tasks, sum(each.bytes for each in statistics))
     return tuple(tuple(round(value) for value in row) for row in sent)
 
 

@@ -88,6 +88,7 @@ class StepSummary(Frozen):
 
     Attributes:
         own_statistics: layer → why its statistics cannot become those of the whole batch.
+        synchronized: layers whose author asks for statistics of the whole batch.
     """
 
     workload: str
@@ -96,6 +97,7 @@ class StepSummary(Frozen):
     batch: tuple[BatchSummary, ...]
     statistics: tuple[StatisticSummary, ...] = ()
     own_statistics: Mapping[str, str] = {}
+    synchronized: tuple[str, ...] = ()
     sparse_duplicates: Literal["merged"] = "merged"
     notes: tuple[str, ...] = ()
 

@@ -8,9 +8,10 @@ from strategies import compressors
 from strategies.builders import local, partitioned
 from strategies.builders.base import Param, Params, ParamValue, Strategy
 from strategies.builders.micro_batches import n_micro_batches
-from strategies.builders.waiting import SYNC_BATCH_NORM, check_apart, has_global_statistics
+from strategies.builders.waiting import check_apart, has_global_statistics
 from strategies.cost import payload_matrix, server_bytes, worker_bytes
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.joint_statistics import joint_statistics
 from strategies.plan import Plan, PlanNode, StepSummary, period_of
 from strategies.topology import Topology
 
@@ -105,14 +106,8 @@ def assembled(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
-    if topology.global_statistics:
-        _check_statistics(strategy, step)
-        if not step.statistics:
-            notes = (
-                *notes,
-                f"{SYNC_BATCH_NORM.name}: no layer normalises by its batch, nothing to synchronise",
-            )
-    matrix = payload_matrix(step, nodes, topology, period=period_of(values))
+    statistics = joint_statistics(strategy, step, topology)
+    matrix = payload_matrix(step, nodes, topology, statistics=statistics.layers, period=period_of(values))
     return Plan(
         workload=step.workload,
         strategy=strategy.name,
@@ -126,8 +121,8 @@ def assembled(
         payload_matrix=matrix,
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
-        statistics=step.statistics if topology.global_statistics else (),
-        notes=(*step.notes, *notes),
+        statistics=statistics.layers,
+        notes=(*step.notes, *notes, *statistics.notes),
         warnings=_warnings(strategy, values, nodes, step, topology),
     )
 
@@ -140,14 +135,6 @@ def _warnings(
     if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
         return ()
     return (partitioned.nothing_cut(parts(step, topology, values), whole),)
-
-
-def _check_statistics(strategy: Strategy, step: StepSummary) -> None:
-    for layer, reason in step.own_statistics.items():
-        raise UnsupportedError(
-            f"strategy {strategy.name!r}: sync_batch_norm=true: layer {layer!r} {reason}, or drop "
-            "sync_batch_norm"
-        )
 
 
 def topology_of(plan: Plan) -> Topology:

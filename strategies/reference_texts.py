@@ -180,7 +180,8 @@ KNOBS: Mapping[str, str] = {
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
     "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
-    "does on the whole batch; they and their gradients are payload",
+    "does on the whole batch; they and their gradients are payload; layers with "
+    "`synchronized=True` do so without it",
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
     "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
     "TensorFlow chooses, as always for encoded gradients, rows of sparse ones, averages of variables and "

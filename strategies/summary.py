@@ -64,6 +64,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
         batch=tuple(BatchSummary(path=b.path, dtype=b.dtype, shape=b.shape.dims or ()) for b in step.batch),
         statistics=_statistics(step),
         own_statistics=dict(step.own_statistics),
+        synchronized=step.synchronized,
         notes=step.notes,
     )
 

@@ -136,8 +136,8 @@ class ShardSteps:
         self._widest = self._topology = topology
         self._shards = topology.shards()
         self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
-        joint = topology.global_statistics and len(self._shards) > 1
-        self._statistics = step.statistics if joint else ()
+        joint = step.joint_statistics(every_layer=topology.global_statistics)
+        self._statistics = joint if len(self._shards) > 1 else ()
         is_sum = step.losses[0].reduction == "sum"
         self._summed = {s.node for s in self._statistics if s.backward and is_sum}
         by_name = step.graph.by_name

@@ -18,7 +18,7 @@ from harness.worker.boundary_values import dense_rows, fed, fetched, passed_on
 from harness.worker.in_process import InProcessCluster
 from harness.worker.reference import first_crossing, first_statistics
 from harness.worker.session_runner import WorkerSession
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
 from strategies.passes.replicate import replica_prefix
@@ -50,7 +50,8 @@ def first_divergence(
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
     made = [run_passes(own, step, topology).step for own in passes]
-    layer = _first_wrong_layer(step, made, initial, topology, batch, verdict.tolerance)
+    joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
+    layer = _first_wrong_layer(step, joint, made, initial, topology, batch, verdict.tolerance)
     if layer is not None:
         return {"pass": SyncStatistics.name, "variable": layer}
     combined = first_crossing(step, initial, topology, batch)
@@ -69,7 +70,7 @@ def first_divergence(
         for name in totals - set(synchronised_by):
             synchronised_by[name] = each.name
         brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
-        if not totals and brought == set(expected) and not topology.global_statistics:
+        if not totals and brought == set(expected) and not joint:
             wrong = _first_wrong(step, expected, [_brought(steps, initial, topology, batch)], verdict)
             if wrong is not None:
                 return {"pass": each.name, "variable": shapes[wrong].variable}
@@ -82,24 +83,28 @@ def first_divergence(
 
 def _first_wrong_layer(
     step: TrainGraph,
+    joint: Sequence[Statistic],
     made: Sequence[TrainGraph],
     initial: InitialValues,
     topology: Topology,
     batch: Sequence[Array],
     tolerance: float,
 ) -> str | None:
-    """The first layer for which a replica has other statistics than all shards have together."""
-    if not topology.global_statistics or not step.statistics:
+    """The first layer for which a replica has other statistics than all shards have together.
+
+    Args:
+        joint: the statistics that all shards take together, each after those that it needs.
+    """
+    if not joint:
         return None
     expected = first_statistics(step, initial, topology, batch)
-    in_order = sorted(step.statistics, key=lambda s: s.level)
 
     def wrong(session: WorkerSession) -> list[int]:
         task = session.program.task
         prefixes = [replica_prefix(replica.rank) for replica in topology.local_replicas(task)]
-        refs = [prefix + s.node for s in in_order for prefix in prefixes]
+        refs = [prefix + s.node for s in joint for prefix in prefixes]
         values = session.run(refs, fed(session, batch), made[task].targets())
-        wanted = [expected[s.node] for s in in_order for _ in prefixes]
+        wanted = [expected[s.node] for s in joint for _ in prefixes]
         return [
             k // len(prefixes)
             for k, (got, want) in enumerate(zip(values, wanted, strict=True))
@@ -107,7 +112,7 @@ def _first_wrong_layer(
         ]
 
     places = [place for found in _together(made, initial, topology, wrong) for place in found]
-    return in_order[min(places)].layer if places else None
+    return joint[min(places)].layer if places else None
 
 
 def _differs(got: Array, want: Array, tolerance: float, scale: float = 0.0) -> bool:

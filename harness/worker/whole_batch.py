@@ -93,8 +93,8 @@ def _measured(
         random: tensors that carry random numbers.
     """
     # Shards are fed with statistics, rather than made to combine their own, level by level.
-    joint = step.statistics if topology.global_statistics else ()
-    topology = replace(topology, global_statistics=False)
+    joint = step.joint_statistics(every_layer=topology.global_statistics)
+    step, topology = replace(step, synchronized=()), replace(topology, global_statistics=False)
     with ShardSteps(step, initial, _widest(topology)) as steps:
         passes = Passes(steps=steps, step=step, initial=initial, topology=topology, batch=batch)
         drawn = passes.values(passes.whole, random)[0]

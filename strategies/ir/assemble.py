@@ -72,6 +72,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
         tables=tuple(name for table in traced.tables for name in table.initializers),
         statistics=statistics.marked,
         own_statistics=own_statistics,
+        synchronized=traced.synchronized,
         readiness=_readiness(boundaries, graph, order),
         results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
         notes=notes,

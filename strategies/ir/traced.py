@@ -104,6 +104,7 @@ class TracedStep:
         stateful_ops: the op types of the graph and its functions that have effects or state.
         statistics: means over the examples in forward, and their gradients in backward.
         own_statistics: layer → why its means cannot become those of a larger batch.
+        synchronized: layers whose author asks for means over all replicas' examples.
         results: what it returns beside the loss.
     """
 
@@ -119,5 +120,6 @@ class TracedStep:
     reduction: Reduction = "mean"
     statistics: tuple[TracedStatistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
+    synchronized: tuple[str, ...] = ()
     results: tuple[TracedResult, ...] = ()
     target: str | None = None

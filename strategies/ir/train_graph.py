@@ -255,6 +255,7 @@ class TrainGraph:
         savers: nodes of savers, kept through pruning and never run by a step.
         statistics: of a shard's examples still, in forward and backward.
         own_statistics: layer → why its statistics can be those of a shard only.
+        synchronized: layers whose author asks for statistics of the global batch.
         results: what steps return beside their losses; who wants them fetches them, timed steps do not.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
@@ -279,6 +280,7 @@ class TrainGraph:
     handed: tuple[Handed, ...] = ()
     statistics: tuple[Statistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
+    synchronized: tuple[str, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
@@ -291,6 +293,10 @@ class TrainGraph:
     def n_levels(self) -> int:
         """How many boundaries are crossed one after the other."""
         return max((b.level for b in self.boundaries), default=1)
+
+    def joint_statistics(self, *, every_layer: bool) -> tuple[Statistic, ...]:
+        """The statistics that all shards take together: of the layers that ask for it, or of all."""
+        return tuple(s for s in self.statistics if every_layer or s.layer in self.synchronized)
 
     def update_nodes(self) -> set[str]:
         """Every node of the update side."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from strategies.builders.micro_batches import n_micro_batches
-from strategies.builders.waiting import has_global_statistics
 from strategies.passes.accumulate import Accumulate
 from strategies.passes.average import AverageVariables
 from strategies.passes.collectives_apart import CollectivesApart
@@ -37,14 +36,14 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
             update={"nodes": tuple(part for node in plan.nodes for part in parts_of(node))}
         )
     partition = (Partition(cuts=cuts),) if cuts else ()
-    global_statistics = has_global_statistics(plan.strategy_params)
+    layers = frozenset(each.layer for each in plan.statistics)
     destinations = {n.variable: n.destination for n in plan.nodes if n.destination is not None}
     replicate: tuple[Pass, ...] = (
         HoistReads(),
         *partition,
         Replicate(task=task, shared=frozenset(destinations)),
         *((Accumulate(task=task),) if n_micro_batches(plan.strategy_params) > 1 else ()),
-        *((SyncStatistics(task=task),) if global_statistics else ()),
+        *((SyncStatistics(task=task, layers=layers),) if layers else ()),
     )
     synchronizers = {node.synchronizer for node in plan.nodes}
     if synchronizers == {"none"}:
@@ -63,7 +62,7 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
         CombineLocal(task=task),
         *_sharding(plan, task, _buckets(plan)),
         *(_collectives(plan, task, between) if reduced else ()),
-        *((CollectivesApart(task=task),) if (reduced or global_statistics) and served else ()),
+        *((CollectivesApart(task=task),) if (reduced or layers) and served else ()),
         *(_updates_on_servers(plan, task, destinations) if served else ()),
         *((HandOver(task=task),) if served else ()),
         *((Place(task=task, destinations=destinations),) if served else ()),

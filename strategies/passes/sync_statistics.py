@@ -31,16 +31,21 @@ class SyncStatistics:
 
     What does not need each other travels together. A worker sums its replicas first, so that bytes do not
     depend on how many it has.
+
+    Attributes:
+        layers: whose statistics.
     """
 
     name: ClassVar[str] = "sync-statistics"
     task: int
+    layers: frozenset[str]
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective of each worker for each level of statistics."""
-        if not graph.statistics:
+        joint = [s for s in graph.statistics if s.layer in self.layers]
+        if not joint:
             return graph
-        groups = _groups(graph.statistics)
+        groups = _groups(joint)
         keys = instance_keys(groups)
         inputs: dict[str, str] = {}
         added: list[Node] = []
@@ -54,7 +59,8 @@ class SyncStatistics:
                 nodes, own = self._scaled(name, copies, total, graph, topology)
                 added += nodes
                 inputs |= own
-        return replace(graph, graph=fed_with(graph.graph, inputs, added), statistics=())
+        apart = tuple(s for s in graph.statistics if s.layer not in self.layers)
+        return replace(graph, graph=fed_with(graph.graph, inputs, added), statistics=apart)
 
     def _local(
         self, name: str, group: Group, graph: TrainGraph, topology: Topology

@@ -14,6 +14,7 @@ from strategies.ir.traced import TracedStatistic
 from strategies.tf_bridge.hooks import replaced
 
 PREFIX = "batch_statistics"
+_MASKED = "has a mask, so that examples do not count alike; normalise without one"
 Moments = tuple[tf.Tensor, tf.Tensor]
 
 
@@ -27,10 +28,12 @@ class StatisticsRecorder:
     Attributes:
         marks: in the order in which they were traced.
         own: path of a layer whose means cannot be marked → why.
+        synchronized: paths of layers whose author asks for means over all replicas' examples.
     """
 
     marks: list[TracedStatistic] = field(default_factory=list)
     own: dict[str, str] = field(default_factory=dict)
+    synchronized: dict[str, None] = field(default_factory=dict)
     _layer: keras.layers.BatchNormalization | None = None
     _graph: tf.Graph | None = None
 
@@ -47,6 +50,7 @@ class StatisticsRecorder:
         self._graph = graph
         self.marks.clear()
         self.own.clear()
+        self.synchronized.clear()
 
     def _call_hook(self, call: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(call)
@@ -56,23 +60,22 @@ class StatisticsRecorder:
             training: object = None,
             mask: tf.Tensor | None = None,
         ) -> object:
-            reason = self._obstacle(layer, mask) if training and layer.trainable else None
-            if reason is not None:
-                self.own[layer.path] = reason
-            before, self._layer = self._layer, None if reason else layer
+            if not (training and layer.trainable):
+                return call(layer, inputs, training=training, mask=mask)
+            if mask is not None:
+                self.own[layer.path] = _MASKED
+            asked = layer.synchronized
+            if asked:
+                self.synchronized[layer.path] = None
+            before, self._layer = self._layer, None if mask is not None else layer
+            # One device has all examples; TensorFlow's way to find that out leads past `tf.nn.moments`.
+            layer.synchronized = False
             try:
                 return call(layer, inputs, training=training, mask=mask)
             finally:
-                self._layer = before
+                self._layer, layer.synchronized = before, asked
 
         return hooked_call
-
-    def _obstacle(self, layer: keras.layers.BatchNormalization, mask: tf.Tensor | None) -> str | None:
-        if mask is not None:
-            return "has a mask, so that examples do not count alike; normalise without one"
-        if layer.synchronized:
-            return "has synchronized=True, which is TensorFlow's own way; leave it out"
-        return None
 
     def _moments_hook(self, moments: Callable[..., object]) -> Callable[..., object]:
         def hooked_moments(x: tf.Tensor, axes: Sequence[int], *args: object, **kw: object) -> object:

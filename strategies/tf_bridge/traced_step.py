@@ -80,6 +80,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         tables=captures.tables,
         statistics=tuple(recorder.statistics.marks),
         own_statistics=dict(recorder.statistics.own),
+        synchronized=tuple(recorder.statistics.synchronized),
         results=tuple(
             TracedResult(name=name, node=value.op.name, dtype=_dtype(value.dtype), shape=_shape(value.shape))
             for name, value in recorder.results.items()

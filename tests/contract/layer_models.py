@@ -40,21 +40,29 @@ def accumulated():
     return perceptron(K.Adam(0.05, gradient_accumulation_steps=2), n_steps=4)
 
 
-def normalised(*, reduction="mean"):
-    """Batch normalisation with and without parameters, of images and rows, and one layer called twice."""
+def normalised(*, reduction="mean", synchronized=()):
+    """Batch normalisation with and without parameters, of images and rows, and one layer called twice.
+
+    Args:
+        synchronized: names of the layers that ask for statistics of all replicas' examples.
+    """
     layers = keras.layers
+
+    def normalisation(name, **options):
+        return layers.BatchNormalization(name=name, synchronized=name in synchronized, **options)
+
     net = keras.Sequential(
         [
             keras.Input((3,)),
             layers.Dense(8, use_bias=False),
             layers.Reshape((2, 2, 2)),
-            layers.BatchNormalization(name="of_images"),
+            normalisation("of_images"),
             layers.Activation("tanh"),
             layers.Flatten(),
             layers.Dense(5, use_bias=False),
         ]
     )
-    shared = layers.BatchNormalization(center=False, scale=False, momentum=0.7, name="shared")
+    shared = normalisation("shared", center=False, scale=False, momentum=0.7)
     head = layers.Dense(N_CLASSES)
     for layer in (shared, head):
         layer.build((None, 5))

@@ -94,12 +94,15 @@ COMPILED: Mapping[str, Callable[[], Model]] = {
     f"keras-{name}": partial(keras_models.compiled, name) for name in keras_models.COMPILED
 }
 NORMALISED, NORMALISED_SUM = "normalised", "normalised-sum"
+SYNCHRONIZED, PARTLY = "synchronized", "partly-synchronized"
 MODELS = {
     **SHIPPED,
     **OWN,
     **COMPILED,
     NORMALISED: layer_models.normalised,
     NORMALISED_SUM: lambda: layer_models.normalised(reduction="sum"),
+    SYNCHRONIZED: lambda: layer_models.normalised(synchronized=("of_images", "shared")),
+    PARTLY: lambda: layer_models.normalised(synchronized=("shared",)),
 }
 # One instance of each shipped workload, all optimizers among them and `shared-embedding`.
 FEW = ("digits-mlp+momentum", "digits-cnn+adam", "word-lm+rmsprop", "wide-mlp+adamw-clipped", *OWN)

@@ -14,13 +14,14 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED, TOPOLOGIES  # noqa: E402
-from models import NORMALISED, NORMALISED_SUM  # noqa: E402
+from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED  # noqa: E402
 from servers import in_own_group, running  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
 
 from harness.worker.check import make_reference  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
 from harness.worker.shrink import first_divergence  # noqa: E402
+from strategies.errors import UnsupportedError  # noqa: E402
 from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
 from strategies.numerics.combine import weighted_sum  # noqa: E402
 from strategies.passes import sync_statistics  # noqa: E402
@@ -73,6 +74,72 @@ def test_so_it_is_where_the_loss_is_a_sum(cases, strategy, replicas):
     plan = synced(case, strategy, replicas)
     assert judged_by_the_whole_batch(case, plan, programs_of(case.step, plan)).equivalent
     assert case.check(plan).equivalent
+
+
+def test_so_it_is_where_layers_ask_for_it_themselves(cases, combination):
+    case = cases.model(SYNCHRONIZED)
+    strategy, replicas = combination
+    plan = case.plan(strategy, replicas, **STRATEGIES[strategy])
+    verdict = judged_by_the_whole_batch(case, plan, programs_of(case.step, plan))
+    assert verdict.equivalent
+    assert verdict.tolerance < 1e-9
+    asked = cases.model(NORMALISED).plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
+    assert plan.statistics == asked.statistics
+    assert plan.payload_matrix == asked.payload_matrix
+    # Asked for twice, it is done once.
+    assert synced(case, strategy, replicas).nodes == plan.nodes
+
+
+class TestWhereOneLayerAsksForIt:
+    @pytest.fixture
+    def case(self, cases):
+        return cases.model(PARTLY)
+
+    @pytest.mark.parametrize(
+        ("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 1)), ("partitioned-ps", (2, 2))]
+    )
+    def test_the_other_keeps_its_shard_s(self, case, strategy, replicas):
+        plan = case.plan(strategy, replicas)
+        assert [s.layer for s in plan.statistics] == ["shared"]
+        assert case.check(plan).equivalent
+        assert not judged_by_the_whole_batch(case, plan, programs_of(case.step, plan)).equivalent
+
+    def test_the_knob_is_for_both(self, case):
+        plan = synced(case, "all-reduce", (1, 1))
+        assert [s.layer for s in plan.statistics] == ["sequential/of_images", "shared"]
+        assert judged_by_the_whole_batch(case, plan, programs_of(case.step, plan)).equivalent
+
+    @pytest.mark.parametrize("strategy", ["all-reduce", "ps"])
+    def test_without_its_collectives_it_is_noticed(self, case, strategy):
+        plan = case.plan(strategy, (1, 1))
+        assert noticed(case, plan, broken(case, plan, without("sync-statistics")))
+
+    def test_a_worker_that_is_left_out_is_noticed(self, case, monkeypatch):
+        plan = case.plan("ps", (1, 1))
+        monkeypatch.setattr(sync_statistics, "keyed_all_reduce", alone)
+        verdict = case.check(plan)
+        assert not verdict.equivalent
+        found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
+        assert found == {"pass": "sync-statistics", "variable": "shared"}
+
+    @pytest.mark.parametrize(
+        ("strategy", "params"),
+        [("ps", {"sync": False}), ("ps", {"staleness": 1}), ("local-sgd", {}), ("none", {})],
+    )
+    def test_where_nobody_waits_a_note_says_that_it_keeps_its_shard_s_too(self, case, strategy, params):
+        plan = case.plan(strategy, (1, 1), **params)
+        assert plan.statistics == ()
+        (note,) = (note for note in plan.notes if "synchronized=True" in note)
+        assert note.endswith(": shared")
+        assert "sync-statistics" not in {each.name for each in passes_of(plan, 0)}
+
+    def test_micro_batches_are_refused_with_it(self, case):
+        with pytest.raises(UnsupportedError) as raised:
+            case.plan("all-reduce", (1, 1), accumulate=2)
+        assert str(raised.value) == (
+            "strategy 'all-reduce': layer 'shared': BatchNormalization(synchronized=True) needs all examples "
+            "at once, got accumulate=2; drop accumulate, or synchronized=True"
+        )
 
 
 def test_with_statistics_of_shards_it_is_not(cases):

@@ -166,7 +166,6 @@ def after_draws(norm):
     ("called", "options", "reason"),
     [
         (lambda n: lambda x: n(x, training=True, mask=x[:, 0] > 0.0), {}, "has a mask, so that examples do"),
-        (lambda n: lambda x: n(x, training=True), {"synchronized": True}, "has synchronized=True"),
         (differentiated_within, {}, "is differentiated within the loss"),
         (after_draws, {}, "is in a step with random operations that nobody can repeat"),
     ],
@@ -180,3 +179,27 @@ def test_a_layer_whose_statistics_stay_its_shards_is_named(called, options, reas
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"strategy 'ps': sync_batch_norm=true: layer 'norm' {reason}")
     assert line.endswith(", or drop sync_batch_norm")
+
+
+def test_a_layer_that_asks_for_what_it_cannot_have_is_named_without_the_knob():
+    norm = layer(synchronized=True)
+    captured = captured_with(lambda x: norm(x, training=True, mask=x[:, 0] > 0.0))
+    summary = summarise(captured.step, "tiny", {})
+    with pytest.raises(
+        UnsupportedError,
+        match=r"^strategy 'ps': layer 'norm' has synchronized=True and has a mask, so that examples do not "
+        r"count alike; normalise without one, or drop synchronized=True$",
+    ):
+        make_plan("ps", {}, summary, TWO)
+    alone = Topology(replicas_per_task=(1,), batch_size=4)
+    assert make_plan("ps", {}, summary, alone).statistics == ()
+
+
+def test_a_synchronized_layer_is_captured_as_any_other_and_left_as_it_was():
+    norm, plain = layer(synchronized=True), layer()
+    step = captured_with(lambda x: norm(x, training=True)).step
+    assert norm.synchronized
+    assert step.synchronized == ("norm",)
+    assert not captured_with(lambda x: norm(x, training=False)).step.synchronized
+    other = captured_with(lambda x: plain(x, training=True)).step
+    assert [n.op for n in step.graph.nodes] == [n.op for n in other.graph.nodes]
