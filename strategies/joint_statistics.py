@@ -35,7 +35,7 @@ def joint_statistics(strategy: Strategy, step: StepSummary, topology: Topology) 
     if not step.synchronized:
         return JointStatistics()
     if strategy.strategy_class not in ("exact", "bounded"):
-        return JointStatistics(notes=(_taken_apart(strategy, step.synchronized),))
+        return JointStatistics(notes=(_taken_apart(step.synchronized),))
     first = step.synchronized[0]
     if topology.micro_batches > 1:
         raise UnsupportedError(
@@ -63,10 +63,10 @@ def _of_every_layer(strategy: Strategy, step: StepSummary) -> JointStatistics:
     return JointStatistics(notes=(note,))
 
 
-def _taken_apart(strategy: Strategy, layers: Sequence[str]) -> str:
+def _taken_apart(layers: Sequence[str]) -> str:
     named = ", ".join(layers[:_MOST_NAMED])
     more = f" and {len(layers) - _MOST_NAMED} more" if len(layers) > _MOST_NAMED else ""
     return (
-        f"{_ASKED} takes the statistics of each replica's own examples, for {strategy.name} lets replicas "
-        f"step without waiting for each other: {named}{more}"
+        f"{_ASKED} takes the statistics of each replica's own examples where, as here, replicas step without "
+        f"waiting for each other: {named}{more}"
     )

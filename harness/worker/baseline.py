@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from harness.worker.artefact import InitialValues
     from harness.worker.held_bytes import Holdings
+    from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.baselines.step import DistributedStep
+    from strategies.tf_bridge.tracing import AnyVariable, Body
     from strategies.topology import Replica
-    from workloads.protocol import TrainStep
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
@@ -81,7 +82,8 @@ def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: st
         session = _session(state, case, seed, captured, initial, local, made.batch_size)
     except UnsupportedError as error:
         raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
-    weights = tuple(replica.examples / made.batch_size for replica in local)
+    is_sum = captured.losses[0].reduction == "sum"
+    weights = tuple(1.0 if is_sum else replica.examples / made.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))
     merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
     return Opened(
@@ -196,25 +198,53 @@ class Built:
     """A workload in the scope of TensorFlow's strategy.
 
     Attributes:
+        body: its step.
+        boundary: where the step's gradients are weighed and summed.
         structure: of one example of its dataset.
-        variables: captured variable's name → where TensorFlow has it.
+        declared: variables that the step names itself. made: all that were made, in order.
     """
 
-    step: "TrainStep"
+    body: "Body"
+    boundary: "ReplicaBoundary"
     structure: object
-    variables: Mapping[str, "tf.Variable"]
+    declared: "Sequence[AnyVariable]"
+    made: "Sequence[tf.Variable]"
+
+    def variables(self, captured: Sequence[Variable]) -> Mapping[str, "tf.Variable"]:
+        """Captured variable's name → where TensorFlow has it, once the step was traced.
+
+        Raises:
+            UnsupportedError: the model made other variables than when it was captured, or an optimizer sums
+                gradients itself.
+        """
+        import keras
+
+        from strategies.baselines.variables import matched
+
+        recorder = self.boundary.recorder
+        for optimizer in recorder.optimizers:
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise UnsupportedError(
+                    "train step: its optimizers must be Keras's, whose sums over replicas can be left out, "
+                    f"got {type(optimizer).__name__} of tf.compat.v1; leave this strategy out for it"
+                )
+        owned = (v for optimizer in recorder.optimizers for v in optimizer.variables)
+        return matched(captured, self.made, [*recorder.created, *self.declared, *owned])
 
 
 def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
     """Build a workload anew in the scope of a strategy.
 
     Raises:
-        UnsupportedError: it is not one that such a strategy can run.
+        UnsupportedError: its step makes variables in a way that is none under a strategy.
     """
     import keras
 
     from harness.worker.study import workload_of
-    from strategies.baselines.variables import matched, recorded
+    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.variables import lacking, made_when_traced, recorded
+    from strategies.tf_bridge.capture import declared_variables
+    from strategies.tf_bridge.tracing import body_of
     from workloads.keras_step import step_of
 
     keras.backend.clear_session()
@@ -222,11 +252,22 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
     with distribution.scope(), recorded() as made:
-        step = _composed(step_of(workload, structure).step)
-        if not step.optimizer.built:
-            step.optimizer.build(list(step.variables))
-    variables = matched(captured.variables, made, [*step.variables, *step.optimizer.variables])
-    return Built(step=step, structure=structure, variables=variables)
+        step = step_of(workload, structure).step
+        body = body_of(step)
+    boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0])
+    if lacking(captured.variables, made, declared_variables(step)):
+        n_examples = (captured.batch[0].shape.dims or (-1,))[0]
+        with boundary.recorder.recording_optimizers():
+            made += made_when_traced(
+                lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
+            )
+    return Built(
+        body=body,
+        boundary=boundary,
+        structure=structure,
+        declared=declared_variables(step),
+        made=made,
+    )
 
 
 def _session(
@@ -242,25 +283,15 @@ def _session(
 
     distribution = state.get(_Distributed).distribution
     made = built(distribution, case, seed, captured)
-    distributed = DistributedStep(made.step, distribution, made.structure, replicas, batch_size)
-    distributed.trace()
-    session = BaselineSession(
-        distributed, distribution, captured.variables, made.variables, initial, replicas
+    distributed = DistributedStep(
+        made.body, made.boundary, distribution, made.structure, replicas, batch_size
     )
+    distributed.trace()
+    variables = made.variables(captured.variables)
+    session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
     # Before the first load every replica has what its initializer drew.
     session.load()
     return session
-
-
-def _composed(step: object) -> "TrainStep":
-    from workloads.protocol import TrainStep
-
-    if isinstance(step, TrainStep):
-        return step
-    raise UnsupportedError(
-        "train step: must be a TrainStep, whose loss can be scaled to a replica's share, got a whole "
-        "tf.function; return loss, variables and optimizer from train_step()"
-    )
 
 
 def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:

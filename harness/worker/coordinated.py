@@ -117,6 +117,7 @@ class CoordinatorSession:
         self._variables = dict(variables)
         self._initial = initial
         self._n_workers = n_workers
+        self._is_sum = captured.losses[0].reduction == "sum"
         self._made: Counter[int] = Counter()
 
     def load(self) -> None:
@@ -136,7 +137,7 @@ class CoordinatorSession:
         return [self.steps([feeds], 1, 0).losses[0]]
 
     def steps(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
-        """Have closures made, one for each worker and step; a step's loss is the mean of its closures'."""
+        """Have closures made, one for each worker and step; a step's loss is that of all of its own."""
         if first == 0:
             self._step.feed(feeds)
         was_enabled = gc.isenabled()
@@ -150,8 +151,9 @@ class CoordinatorSession:
                 gc.enable()
         self._made.update(workers.tolist())
         start_s, end_s = rounds(ended_s, began_s=began_s, n_workers=self._n_workers)
-        means = losses.reshape(n_steps, self._n_workers).mean(axis=1, keepdims=True)
-        return StepTimes(start_s=start_s, end_s=end_s, losses=means)
+        combined = np.sum if self._is_sum else np.mean
+        of_steps = combined(losses.reshape(n_steps, self._n_workers), axis=1, keepdims=True)
+        return StepTimes(start_s=start_s, end_s=end_s, losses=of_steps)
 
     def read(self) -> Held:
         """Every variable, of which there is one for all."""
@@ -259,6 +261,7 @@ def _session(
         distribution = connected(cluster.spec)
     made = built(distribution, case, seed, captured)
     share = plan.batch_size // n_workers
-    step = CoordinatedStep(made.step, distribution, made.structure, share, n_workers)
+    step = CoordinatedStep(made.body, made.boundary, distribution, made.structure, share, n_workers)
     step.trace()
-    return CoordinatorSession(step, captured, made.variables, initial, n_workers)
+    variables = made.variables(captured.variables)
+    return CoordinatorSession(step, captured, variables, initial, n_workers)

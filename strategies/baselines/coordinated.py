@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from strategies.baselines.step import sum_no_gradients, train_once
+from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
 from strategies.errors import UnsupportedError
-from strategies.tf_bridge.tracing import CapturableStep, reason_of
+from strategies.tf_bridge.tracing import Body, reason_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -48,26 +48,27 @@ class CoordinatedStep:
     """Steps that a coordinator hands to whichever worker is free, in closures of one worker's share each.
 
     Args:
-        step: made in the distribution's scope.
+        body: the step, of a workload made in the distribution's scope.
+        boundary: where a step's gradients are weighed.
         structure: of one example, `tf.TensorSpec` without the batch axis.
         share: examples of a closure; every worker's are the same in number.
     """
 
     def __init__(
         self,
-        step: CapturableStep,
+        body: Body,
+        boundary: ReplicaBoundary,
         distribution: tf.distribute.ParameterServerStrategy,
         structure: object,
         share: int,
         n_workers: int,
     ) -> None:
-        self._step = step
+        self._body, self._boundary = body, boundary
         self._distribution = distribution
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(distribution)
         self._spec = tf.nest.map_structure(lambda s: tf.TensorSpec((share, *s.shape), s.dtype), structure)
         self._share, self._n_workers = share, n_workers
         self._iterator: object = None
-        sum_no_gradients(step.optimizer)
         self._on_one = tf.function(self._train)
         self._closure = tf.function(self._timed)
 
@@ -115,7 +116,12 @@ class CoordinatedStep:
         return losses[order], ended_s[order], workers[order].astype(np.int64)
 
     def _train(self, batch: object) -> tf.Tensor:
-        return self._distribution.run(lambda own: train_once(self._step, own, 1.0, list), args=(batch,))
+        with self._boundary.hooked():
+            return self._distribution.run(self._in_replica, args=(batch,))
+
+    def _in_replica(self, batch: object) -> object:
+        with in_replica(tf.constant(1.0, tf.float64), by_itself):
+            return self._boundary.loss_of(self._body, batch)
 
     def _timed(self, iterator: "tf.data.Iterator") -> tf.Tensor:
         loss = self._on_one(next(iterator))
@@ -124,3 +130,8 @@ class CoordinatedStep:
             ended_s = tf.timestamp()
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return tf.stack([tf.cast(loss, tf.float64), ended_s, tf.cast(worker, tf.float64)])
+
+
+def by_itself(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+    """What a closure applies: its own gradients."""
+    return gradients

@@ -7,6 +7,29 @@ import tensorflow as tf
 
 from strategies.plan import Plan
 
+
+class OneReplicaSeen:
+    """A TensorFlow strategy that tells whoever asks, in its scope or in a replica, of one replica.
+
+    For a step is written for one device, and the baseline weighs it. Keras's loss objects,
+    `tf.nn.compute_average_loss` and the like ask, divide by what they hear, and would weigh it once more. The
+    strategy itself counts its replicas by another way.
+    """
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """One."""
+        return 1
+
+
+class _Mirrored(OneReplicaSeen, tf.distribute.MirroredStrategy):  # type: ignore[misc]
+    pass
+
+
+class _MultiWorkerMirrored(OneReplicaSeen, tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
+    pass
+
+
 Maker: TypeAlias = Callable[[Plan, int, Sequence[str]], tf.distribute.Strategy]
 _COMMUNICATION = tf.distribute.experimental.CommunicationImplementation
 
@@ -34,7 +57,7 @@ def _one_device(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribut
 def _mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker
     made = _CROSS_DEVICE[str(plan.strategy_params["cross_device_ops"])]
     devices = [f"/{plan.device}:{i}" for i in range(plan.replicas_per_task[task])]
-    return tf.distribute.MirroredStrategy(devices, None if made is None else made())
+    return _Mirrored(devices, None if made is None else made())
 
 
 def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:
@@ -51,7 +74,7 @@ def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> t
         num_accelerators={"GPU": plan.replicas_per_task[task]} if plan.device == "gpu" else None,
         rpc_layer="grpc",
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    return _MultiWorkerMirrored(resolver, options)
 
 
 _CROSS_DEVICE: Mapping[str, Callable[[], tf.distribute.CrossDeviceOps] | None] = {

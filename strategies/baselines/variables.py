@@ -1,17 +1,18 @@
 """Which of a distributed model's variables is which of the capture's, and the copies that a worker holds."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import Variable
 from strategies.tf_bridge.boundary import raw_variable, variable_name
-from strategies.tf_bridge.tracing import AnyVariable
+from strategies.tf_bridge.tracing import AnyVariable, reason_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
@@ -34,6 +35,35 @@ def recorded() -> Iterator[list[tf.Variable]]:
         yield made
 
 
+def made_when_traced(
+    body: Callable[[object], object], structure: object, n_examples: int, distribution: tf.distribute.Strategy
+) -> list[tf.Variable]:
+    """Variables that a step makes when it is first called, as metrics do, made before replicas are traced.
+
+    There TensorFlow could not make them: a copy begins with what the first one holds. So the step is traced
+    here, and never run, with the making of Keras variables put off; all other work on them is left to it.
+
+    Args:
+        structure: of one example, without the batch axis. n_examples: in a batch, -1 for any number.
+    Raises:
+        UnsupportedError: it cannot be traced so.
+    """
+    size = None if n_examples < 0 else n_examples
+    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((size, *s.shape), s.dtype), structure)
+    with ExitStack() as put_off:
+        put_off.enter_context(keras.StatelessScope())
+        try:
+            tf.function(lambda batch: (body(batch), None)[1]).get_concrete_function(specs)
+        except Exception as error:
+            raise UnsupportedError(
+                f"train step: TensorFlow's strategy must have all variables before replicas are traced, got "
+                f"{reason_of(error)}; create them in train_step()"
+            ) from error
+        with distribution.scope(), recorded() as made:
+            put_off.close()
+    return made
+
+
 def matched(
     captured: Sequence[Variable], made: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> dict[str, tf.Variable]:
@@ -45,10 +75,7 @@ def matched(
     Raises:
         UnsupportedError: the model made other variables than when it was captured.
     """
-    paths = {id(raw_variable(v)): variable_name(v) for v in declared}
-    by_name: dict[str, list[tf.Variable]] = defaultdict(list)
-    for variable in made:
-        by_name[paths.get(id(variable), variable_name(variable))].append(variable)
+    by_name = _by_name(made, declared)
     found: dict[str, tf.Variable] = {}
     for name, alike in by_name.items():
         wanted = [v.name for v in captured if v.name == name or _is_repeat(v.name, name)]
@@ -65,6 +92,15 @@ def matched(
                 "create all variables there"
             )
     return found
+
+
+def lacking(
+    captured: Sequence[Variable], made: Sequence[tf.Variable], declared: Sequence[AnyVariable]
+) -> bool:
+    """Whether variables are still to be made, or at least known by their names, before all can be matched."""
+    known = _by_name(made, declared)
+    names = {v.name for v in captured if not v.name.startswith(CONSTANTS)}
+    return any(not any(name == own or _is_repeat(name, own) for own in known) for name in names - set(known))
 
 
 def copies(distribution: tf.distribute.Strategy, variable: tf.Variable) -> tuple[tf.Variable, ...]:
@@ -103,6 +139,14 @@ def merged(
         return {n: distribution.reduce(tf.distribute.ReduceOp.SUM, v, axis=None) for n, v in each.items()}
 
     return {name: value.numpy() for name, value in tf.function(total)().items()} if states else {}
+
+
+def _by_name(made: Sequence[tf.Variable], declared: Sequence[AnyVariable]) -> dict[str, list[tf.Variable]]:
+    paths = {id(raw_variable(v)): variable_name(v) for v in declared}
+    by_name: dict[str, list[tf.Variable]] = defaultdict(list)
+    for variable in made:
+        by_name[paths.get(id(variable), variable_name(variable))].append(variable)
+    return by_name
 
 
 def _is_repeat(name: str, of: str) -> bool:

@@ -20,6 +20,7 @@ from strategies.tf_bridge.statistics import StatisticsRecorder
 
 PREFIX = "gradient_boundary"
 AnyOptimizer: TypeAlias = keras.optimizers.Optimizer | tf.compat.v1.train.Optimizer
+Hook: TypeAlias = Callable[[Callable[..., object]], Callable[..., object]]
 _APPLYING = ((keras.optimizers.Optimizer, "apply"), (tf.compat.v1.train.Optimizer, "apply_gradients"))
 # They refer to this module's function, not to the public names of it.
 _GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["gradients"]
@@ -78,18 +79,22 @@ class BoundaryRecorder:
     def recording(self) -> Iterator[None]:
         """Hook `GradientTape.gradient`, `tf.gradients` and how optimizers apply them, for the duration."""
         with ExitStack() as hooks:
-            hooks.enter_context(replaced(tf.GradientTape, "gradient", self._tape_hook))
-            hooks.enter_context(replaced(tf, "gradients", self._graph_hook))
-            hooks.enter_context(replaced(tf.compat.v1, "gradients", self._graph_hook))
-            hooks.enter_context(replaced(_GRADIENTS_OF_V1, "gradients", self._graph_hook))
+            hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
+            hooks.enter_context(self.recording_optimizers())
+            checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
+            hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
+            hooks.enter_context(self.statistics.recording())
+            yield
+
+    @contextmanager
+    def recording_optimizers(self) -> Iterator[None]:
+        """Hook how optimizers are applied and scale losses, and the making of Keras variables."""
+        with ExitStack() as hooks:
             for base, method in _APPLYING:
                 for owner in overriding_classes(base, method):
                     hooks.enter_context(replaced(owner, method, self._apply_hook))
             hooks.enter_context(replaced(keras.Variable, "__init__", self._creation_hook))
             hooks.enter_context(self.targets.recording())
-            checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
-            hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
-            hooks.enter_context(self.statistics.recording())
             yield
 
     def begin(self, graph: tf.Graph) -> None:
@@ -154,7 +159,7 @@ class BoundaryRecorder:
         flat_gradients = tf.nest.flatten(gradients)
         marked = [
             self._boundary(call, source, gradient)
-            if _is_trainable(source) and gradient is not None
+            if is_trainable(source) and gradient is not None
             else gradient
             for source, gradient in zip(flat_sources, flat_gradients, strict=True)
         ]
@@ -175,7 +180,7 @@ class BoundaryRecorder:
                 f"{graph.name!r}; take the gradient outside it, in a loop over range() in place of tf.range()"
                 + (f" ({line})" if line else "")
             )
-        slug = f"{PREFIX}/{node_slug(variable_name(source))}"
+        slug = boundary_slug(source)
         handle = raw_variable(source).handle
         with tf.name_scope(""):
             if not isinstance(gradient, tf.IndexedSlices):
@@ -186,6 +191,20 @@ class BoundaryRecorder:
             indices = tf.identity(gradient.indices, name=f"{slug}/indices")
             self.marks.append(Mark(call, handle, values.op.name, indices.op.name))
             return merge_duplicates(values, indices, _dense_shape(source, gradient), name=f"{slug}/merged")
+
+
+@contextmanager
+def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
+    """Hook every way to take gradients for the duration.
+
+    Args:
+        tape_hook: of `GradientTape.gradient`. graph_hook: of `tf.gradients`.
+    """
+    with ExitStack() as hooks:
+        hooks.enter_context(replaced(tf.GradientTape, "gradient", tape_hook))
+        for owner in (tf, tf.compat.v1, _GRADIENTS_OF_V1):
+            hooks.enter_context(replaced(owner, "gradients", graph_hook))
+        yield
 
 
 def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:
@@ -210,6 +229,11 @@ def merge_duplicates(
         return tf.IndexedSlices(rows, ids, dense_shape)
 
 
+def boundary_slug(variable: "tf.Variable | keras.Variable") -> str:
+    """What the names of all marks of a variable's gradients begin with."""
+    return f"{PREFIX}/{node_slug(variable_name(variable))}"
+
+
 def raw_variable(variable: "tf.Variable | keras.Variable") -> tf.Variable:
     """The tf.Variable behind a keras.Variable, or the variable itself."""
     return variable.value if isinstance(variable, keras.Variable) else variable
@@ -220,5 +244,6 @@ def variable_name(variable: "tf.Variable | keras.Variable") -> str:
     return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
 
 
-def _is_trainable(source: object) -> bool:
+def is_trainable(source: object) -> bool:
+    """Whether gradients with respect to it can cross the boundary."""
     return isinstance(source, tf.Variable | keras.Variable) and bool(source.trainable)

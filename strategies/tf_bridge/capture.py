@@ -59,7 +59,7 @@ def capture(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
-    told = told_by(traced, _declared(step), element_spec)
+    told = told_by(traced, declared_variables(step), element_spec)
     told = replace(told, step=replace(told.step, reduction=_reduction(step)))
     assembled = _assembled(told, traced)
     _check_travels(assembled.graph)
@@ -78,7 +78,8 @@ def _assembled(told: Told, traced: Trace) -> TrainGraph:
         raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None
 
 
-def _declared(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:
+def declared_variables(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:
+    """The variables that a step names itself; those of a whole one are known when it was traced."""
     if isinstance(step, CapturableStep):
         return [*step.variables, *step.optimizer.variables]
     return []

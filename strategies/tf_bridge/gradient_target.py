@@ -43,14 +43,20 @@ class TargetRecorder:
         Args:
             weights: factors of the target's elements, with which they add up to no loss of the step's own.
         """
+        loss = self.loss_of(target, weights)
+        if loss is not None:
+            with tf.name_scope(""):
+                self.targets[call] = tf.identity(loss, name=f"{PREFIX}/{call}").op.name
+
+    def loss_of(self, target: object, weights: object) -> tf.Tensor | None:
+        """The scalar that a gradient call differentiates, None where it is no loss; see `record`."""
         parts = [self._unscaled(part) for part in tf.nest.flatten(target) if part is not None]
         losses = [part for part in parts if isinstance(part, tf.Tensor) and part.dtype.is_floating]
         if weights is not None or len(losses) < len(parts):
-            return
+            return None
         with tf.name_scope(""):
             sums = [tf.cast(tf.reduce_sum(loss), losses[0].dtype) for loss in losses]
-            total = sums[0] if len(sums) == 1 else tf.add_n(sums)
-            self.targets[call] = tf.identity(total, name=f"{PREFIX}/{call}").op.name
+            return sums[0] if len(sums) == 1 else tf.add_n(sums)
 
     def _scale_hook(self, scale_loss: Callable[..., object]) -> Callable[..., object]:
         def hooked(optimizer: keras.optimizers.Optimizer, loss: object) -> object:

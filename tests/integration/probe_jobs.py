@@ -134,18 +134,18 @@ def drop_sum_over_replicas(state: JobState) -> None:
 
 def halve_shares(state: JobState) -> None:
     """Break TensorFlow's own strategies: every replica counts for half of what it is."""
-    from strategies.baselines.step import DistributedStep
+    from strategies.baselines import step
 
-    trained = DistributedStep._on_one
-    DistributedStep._on_one = lambda self, batch, weight: trained(self, batch, weight / 2)  # type: ignore[method-assign]
+    traced = step.in_replica
+    step.in_replica = lambda weight, sums: traced(weight / 2, sums)
 
 
 def halve_closures(state: JobState) -> None:
     """Break TensorFlow's parameter servers: every closure counts for half of what it is."""
     from strategies.baselines import coordinated
 
-    trained = coordinated.train_once
-    coordinated.train_once = lambda step, batch, weight, sums: trained(step, batch, weight / 2, sums)
+    traced = coordinated.in_replica
+    coordinated.in_replica = lambda weight, sums: traced(weight / 2, sums)
 
 
 def closures(state: JobState, n_closures: int) -> tuple[list[float], list[int]]:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rival_processes import SERVERS, make_ready, started
 from watched_run import records, watched
 
-from harness.case_runner import BASELINE, COORDINATED, JOBS, STUDY, check
+from harness.case_runner import check
+from harness.measure.patience import USUAL
 from harness.options import Target
 from harness.provision.base import ProcessSet
-from harness.provision.serving import serving_processes
-from harness.provision.solo_workers import SoloWorkers
 from harness.refs import parse_strategy, parse_workload
-from harness.target_study import SEED, TargetStudy, study
-from harness.worker.jobs import Opened
+from harness.target_study import TargetStudy, study
 
 pytestmark = pytest.mark.tensorflow
 
@@ -91,7 +90,6 @@ class Accumulates(Whole):
         return TrainStep(loss=step.loss, variables=step.variables, optimizer=optimizer)
 """
 PACKED = "tf-multi-worker-mirrored:communication=ring,bytes_per_pack=1000"
-SERVERS = "tf-parameter-server"
 ONE = "tf-mirrored:cross_device_ops=reduction-to-one-device"
 EXPERIMENT = f"""
 name: rivals-small
@@ -133,7 +131,7 @@ def test_what_tensorflow_can_run_is_equivalent_copies_dropout_and_sparse_rows_in
     run: list[dict[str, Any]],
 ) -> None:
     ran = {(r["workload"], r["strategy"], json.dumps(r["strategy_params"])): r for r in run if r["step_s"]}
-    assert len(ran) == 7
+    assert len(ran) == 8
     for record in ran.values():
         holding = [n > 0 for n in record["variable_bytes"]]
         assert holding == [True] * record["workers"], record
@@ -160,7 +158,7 @@ def test_it_sends_what_is_predicted(run: list[dict[str, Any]]) -> None:
 @pytest.mark.ray
 def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]) -> None:
     skipped = [r for r in run if r["status"] == "skipped"]
-    assert len(skipped) == len(run) - 7
+    assert len(skipped) == len(run) - 8
     assert {r["error"]["type"] for r in skipped} == {"unsupported"}
     told = {(r["workload"], r["error"]["stage"], r["error"]["message"]) for r in skipped}
     reasons = {
@@ -168,7 +166,6 @@ def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]
         ("digits-cnn", "plan", "makes one replica of all CPUs of a worker, got 2 replicas per worker"),
         ("mine.py:Seeded", "transform", "got operations with seeds of their own; use keras.random"),
         ("mine.py:Accumulates", "transform", "must be able to trace it, got RuntimeError"),
-        ("mine.py:Whole", "transform", "got a whole tf.function; return loss, variables and optimizer"),
     }
     for workload, stage, words in reasons:
         assert any(t[:2] == (workload, stage) and words in t[2] for t in told), words
@@ -201,7 +198,7 @@ def test_the_check_finds_a_rival_that_computes_something_else(
         workers=1,
         replicas=2,
     )
-    with study(target, n_batches=2) as opened, processes_of(opened, break_it) as processes:
+    with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
         checked = check(processes, opened.reference(2))
     assert checked.verdict.equivalent is (break_it is None)
     assert all(loss > 0 for loss in checked.losses)
@@ -220,7 +217,7 @@ def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
         workers=1,
         replicas=1,
     )
-    with study(target, n_batches=2) as opened, processes_of(opened, break_it) as processes:
+    with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
         checked = check(processes, opened.reference(2))
     assert checked.verdict.equivalent is (break_it is None)
 
@@ -236,7 +233,7 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
         workers=2,
         replicas=1,
     )
-    with study(target, n_batches=3) as opened, processes_of(opened, None) as processes:
+    with study(target, n_batches=3, timeouts=USUAL) as opened, processes_of(opened, None) as processes:
         losses, workers = processes.call_one(0, "probe_jobs:closures", (10,), timeout_s=120)
     for worker in range(2):
         own = [loss for loss, by in zip(losses, workers, strict=True) if by == worker]
@@ -246,23 +243,6 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
 
 @contextmanager
 def processes_of(opened: TargetStudy, break_it: str | None) -> Iterator[ProcessSet]:
-    document = opened.plan.model_dump_json()
-    coordinated = opened.plan.strategy == SERVERS
-    n_workers = len(opened.plan.replicas_per_task)
-    with serving_processes(
-        SoloWorkers(folder=opened.folder),
-        [opened.folder / f"worker-{task}.log" for task in range(n_workers)],
-        n_devices=opened.plan.replicas_per_task,
-        server=f"{COORDINATED}:start_cluster" if coordinated else f"{BASELINE}:start_distribution",
-        settings=(document,),
-        n_ports=3 if coordinated else 1,
-    ) as processes:
-        if break_it is not None:
-            processes.call(f"probe_jobs:{break_it}", [()] * n_workers, timeout_s=120)
-        args = [(opened.case, SEED, str(opened.capture.folder), document, task) for task in range(n_workers)]
-        job = f"{COORDINATED}:open_coordinated" if coordinated else f"{BASELINE}:open_baseline"
-        answers = [a for a in processes.call(job, args, timeout_s=120) if isinstance(a, Opened)]
-        shares = [(str(opened.batches), answer.start, answer.stop) for answer in answers]
-        processes.call(f"{STUDY}:stage_batches", shares, timeout_s=120)
-        processes.call(f"{JOBS}:load", [()] * n_workers, timeout_s=120)
+    with started(opened.plan, opened.folder, break_it) as processes:
+        make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
         yield processes

@@ -1,0 +1,195 @@
+"""The gradient boundary under TensorFlow's own strategies, where gradients are weighed and summed, once."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import keras
+import tensorflow as tf
+
+from strategies.ir.train_graph import Loss
+from strategies.tf_bridge.boundary import (
+    BoundaryRecorder,
+    boundary_slug,
+    hooked_gradients,
+    is_trainable,
+    merge_duplicates,
+)
+from strategies.tf_bridge.gradient_target import PREFIX as TARGET_PREFIX
+from strategies.tf_bridge.hooks import replaced
+from strategies.tf_bridge.tracing import Body
+
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
+Sums: TypeAlias = Callable[[Sequence[Gradient]], Sequence[Gradient]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Replica:
+    """A replica whose step is being traced.
+
+    Attributes:
+        weight: its share's part in the loss that is trained on.
+        sums: its gradients at the boundary → those of all replicas.
+        n_taken: name of a variable's mark in a capture → gradients taken so far.
+        target: what the first gradients at the boundary are of, None before they are taken.
+    """
+
+    weight: tf.Tensor
+    sums: Sums
+    n_taken: Counter[str] = field(default_factory=Counter)
+    target: tf.Tensor | None = None
+
+
+# Replicas are traced in threads of their own, which take turns.
+_REPLICA: ContextVar[_Replica | None] = ContextVar("replica", default=None)
+
+
+@contextmanager
+def in_replica(weight: tf.Tensor, sums: Sums) -> Iterator[None]:
+    """Trace one replica's step, in its thread, while a `ReplicaBoundary` is hooked.
+
+    Args:
+        weight: its share's part in the loss that is trained on.
+        sums: its gradients at the boundary → those of all replicas.
+    """
+    token = _REPLICA.set(_Replica(weight=weight, sums=sums))
+    try:
+        yield
+    finally:
+        _REPLICA.reset(token)
+
+
+class ReplicaBoundary:
+    """Weighs and sums gradients where the captured step has its boundary, and leaves the step as it is.
+
+    So it does not matter how a loss is written, nor what a step does with its gradients.
+
+    Args:
+        values: `Boundary.values` of every captured gradient. The same code, traced again, takes the same
+            gradients in the same order: their names tell which of them cross.
+        loss: the captured one: what the step returns, or what its gradients are of. Shares of a sum are left
+            as they are.
+
+    Attributes:
+        recorder: knows the optimizers and the Keras variables of the step once it was traced.
+    """
+
+    def __init__(self, values: Collection[str], loss: Loss) -> None:
+        self.recorder = BoundaryRecorder()
+        self._returns_loss = not loss.tensor.startswith(f"{TARGET_PREFIX}/")
+        self._is_mean = loss.reduction == "mean"
+        self._values = frozenset(values)
+        self._slugs = {name.rpartition("/")[0] for name in values}
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Hook what takes gradients while replicas are traced, and keep Keras from summing them again.
+
+        Keras 3 sums after it has clipped, and has no argument that says that gradients are sums.
+        """
+        with ExitStack() as hooks:
+            hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
+            hooks.enter_context(self.recorder.recording_optimizers())
+            hooks.enter_context(
+                replaced(keras.optimizers.Optimizer, "_all_reduce_sum_gradients", _without_sums)
+            )
+            yield
+
+    def loss_of(self, body: Body, batch: object) -> object:
+        """Trace a step in a replica; the loss of the replica's share."""
+        returned = body(batch, self.recorder)
+        replica = _REPLICA.get()
+        return returned if self._returns_loss or replica is None else replica.target
+
+    def _tape_hook(self, gradient: Callable[..., object]) -> Callable[..., object]:
+        def hooked(
+            tape: tf.GradientTape,
+            target: object,
+            sources: object,
+            output_gradients: object = None,
+            *args: object,
+            **kw: object,
+        ) -> object:
+            def take(upstream: object) -> object:
+                return gradient(tape, target, sources, upstream, *args, **kw)
+
+            return self._crossed(target, sources, output_gradients, take)
+
+        return hooked
+
+    def _graph_hook(self, gradients: Callable[..., object]) -> Callable[..., object]:
+        def hooked(ys: object, xs: object, grad_ys: object = None, *args: object, **kw: object) -> object:
+            def take(upstream: object) -> object:
+                return gradients(ys, xs, upstream, *args, **kw)
+
+            return self._crossed(ys, xs, grad_ys, take)
+
+        return hooked
+
+    def _crossed(
+        self, targets: object, sources: object, upstream: object, take: Callable[[object], object]
+    ) -> object:
+        """A replica's gradients, those of all replicas in the place of what crosses the boundary.
+
+        The weight enters where backward begins, at a scalar as a rule, rather than at each gradient.
+        """
+        replica = _REPLICA.get()
+        slugs = [boundary_slug(s) if is_trainable(s) else None for s in tf.nest.flatten(sources)]
+        if replica is None or self._slugs.isdisjoint(slugs):
+            return take(upstream)
+        taken = take(_weighed(targets, upstream, replica.weight) if self._is_mean else upstream)
+        gradients: list[Gradient | None] = tf.nest.flatten(taken)
+        crossing: list[tuple[int, Gradient]] = []
+        inner: list[tuple[int, Gradient]] = []
+        for k, (slug, gradient) in enumerate(zip(slugs, gradients, strict=True)):
+            if gradient is not None:
+                crosses = slug is not None and self._crosses(slug, replica)
+                (crossing if crosses else inner).append((k, gradient))
+        for k, gradient in inner if self._is_mean else ():
+            gradients[k] = _scaled(gradient, 1.0 / replica.weight)
+        if crossing and replica.target is None:
+            replica.target = self.recorder.targets.loss_of(targets, upstream)
+        sums = replica.sums([gradient for _, gradient in crossing]) if crossing else ()
+        for (k, _), total in zip(crossing, sums, strict=True):
+            gradients[k] = _one_row_per_id(total)
+        return tf.nest.pack_sequence_as(taken, gradients)
+
+    def _crosses(self, slug: str, replica: _Replica) -> bool:
+        """Whether a variable's next gradient is one that the capture has at its boundary."""
+        # TensorFlow's names are told apart without regard to case.
+        number = replica.n_taken[slug.lower()]
+        replica.n_taken[slug.lower()] += 1
+        return f"{slug}/values{f'_{number}' if number else ''}" in self._values
+
+
+def _weighed(targets: object, upstream: object, weight: tf.Tensor) -> object:
+    """What backward begins with, scaled."""
+    flat = tf.nest.flatten(targets)
+    given = [None] * len(flat) if upstream is None else tf.nest.flatten(upstream)
+    weighed = [
+        tf.cast(weight, target.dtype) * (tf.ones_like(target) if own is None else own)
+        for target, own in zip(flat, given, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(targets, weighed)
+
+
+def _scaled(gradient: Gradient, factor: tf.Tensor) -> Gradient:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient * tf.cast(factor, gradient.dtype)
+    rows = gradient.values * tf.cast(factor, gradient.values.dtype)
+    return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
+
+
+def _one_row_per_id(gradient: Gradient) -> Gradient:
+    """A sparse gradient as captured steps have it; Keras's optimizers take duplicates for several steps."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return merge_duplicates(gradient.values, gradient.indices, gradient.dense_shape, name="merged")
+
+
+def _without_sums(original: Callable[..., object]) -> Callable[..., object]:
+    del original
+    return lambda optimizer, gradients: gradients  # noqa: ARG005 - a method of Keras's

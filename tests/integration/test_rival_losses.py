@@ -1,0 +1,92 @@
+"""TensorFlow's own strategies weigh each loss once, however it is written: held to the captured step."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rival_processes import SERVERS, make_ready, started
+
+from harness.captures import Captures, planned, topology_of_case
+from harness.case_runner import check
+from harness.matrix import Case
+from harness.provision.base import ProcessSet
+from harness.provision.solo import solo_process
+from harness.refs import WorkloadRef, parse_strategy
+from harness.target_study import SEED
+from harness.verdict import Verdict
+
+pytestmark = pytest.mark.tensorflow
+
+FILE = Path(__file__).parent / "loss_ways.py"
+N_STEPS = 2
+WAYS = (
+    "loss_object",
+    "loss_object_without_reduction",
+    "loss_function",
+    "reduced_mean",
+    "average_loss",
+    "average_loss_of_a_batch",
+    "divided_by_replicas",
+    "computed_by_the_model",
+    "regularized",
+    "scaled_regularization",
+    "loss_scaled_by_the_optimizer",
+    "whole_step",
+    "compiled_model",
+    "train_step_of_a_model",
+    "synchronized_layer",
+)
+# Where there is one replica, nobody divides by their number.
+OF_ONE = ("loss_object", "whole_step")
+RIVALS = {
+    "tf-one-device": ((1, 1), OF_ONE),
+    "tf-mirrored": ((1, 2), WAYS),
+    "tf-multi-worker-mirrored": ((2, 1), WAYS),
+    SERVERS: ((1, 1), OF_ONE),
+}
+
+
+def case_of(
+    strategy: str, shape: tuple[int, int], reference: str = f"{FILE}:Regression", **params: str
+) -> Case:
+    workers, replicas = shape
+    return Case(
+        id="",
+        workload=WorkloadRef(reference=reference, params=params),
+        strategy=parse_strategy(strategy, field="strategy"),
+        provider="local",
+        device="cpu",
+        workers=workers,
+        replicas=replicas,
+        cores_per_worker=1,
+        memory_bytes=0,
+        rate_mbit=None,
+        batch_rule="global",
+        batch_size=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
+    folder = tmp_path_factory.mktemp("captures")
+    with solo_process(folder) as process:
+        yield Captures(folder, process.call, seed=SEED, n_batches=N_STEPS, n_least=N_STEPS)
+
+
+def verdict_of(captures: Captures, case: Case, processes: ProcessSet) -> Verdict:
+    """The verdict on one way; losses are part of it."""
+    capture, plan = planned(captures, case)
+    make_ready(processes, case, capture, plan, captures.batches(case, capture))
+    reference = captures.reference(case, capture, topology_of_case(case, capture), N_STEPS)
+    return check(processes, reference).verdict
+
+
+@pytest.mark.parametrize("strategy", RIVALS)
+def test_however_a_loss_is_written_it_is_weighed_once(
+    captures: Captures, strategy: str, tmp_path: Path
+) -> None:
+    shape, ways = RIVALS[strategy]
+    cases = {way: case_of(strategy, shape, way=way) for way in ways}
+    with started(planned(captures, cases["loss_object"])[1], tmp_path) as processes:
+        verdicts = {way: verdict_of(captures, case, processes) for way, case in cases.items()}
+    assert {way: v.reason for way, v in verdicts.items() if v.equivalent is not True} == {}
