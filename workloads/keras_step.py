@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workloads.errors import WorkloadError
 from workloads.protocol import TrainStep, Workload
@@ -58,7 +58,12 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
         return tf.function(model.train_step)  # type: ignore[no-any-return]
     if not getattr(model, "inputs", None):
         _build(model, example)
-    return TrainStep(loss=_loss(model), variables=model.trainable_variables, optimizer=model.optimizer)
+    return TrainStep(
+        loss=_loss(model),
+        variables=model.trainable_variables,
+        optimizer=model.optimizer,
+        reduction=_reduction(model),
+    )
 
 
 def _build(model: "keras.Model", example: object) -> None:
@@ -90,6 +95,15 @@ def _loss(model: "keras.Model") -> "Callable[[Any], tf.Tensor]":
         return value
 
     return loss
+
+
+def _reduction(model: "keras.Model") -> Literal["mean", "sum"]:
+    """Over examples; what is compiled by name or as a function has their mean."""
+    import keras
+
+    losses = keras.tree.flatten(model.loss)
+    sums = [isinstance(loss, keras.Loss) and loss.reduction == "sum" for loss in losses]
+    return "sum" if sums and all(sums) else "mean"
 
 
 def _left_out(model: "keras.Model") -> tuple[str, ...]:

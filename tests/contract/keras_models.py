@@ -89,6 +89,16 @@ def weighted():
     return net, WEIGHTED
 
 
+def summed():
+    """Two losses that are sums over examples."""
+    rows = keras.Input((3,))
+    outputs = {"label": layers.Dense(N_CLASSES)(rows), "value": layers.Dense(1)(rows)}
+    net = keras.Model(rows, outputs)
+    entropy = losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    net.compile(optimizers.SGD(0.01), {"label": entropy, "value": losses.MeanSquaredError(reduction="sum")})
+    return net, (LABELLED[0], TARGETS)
+
+
 class OwnStep(keras.Model):
     """A train step of its own, as Keras's guide writes one."""
 
@@ -171,6 +181,7 @@ COMPILED: Mapping[str, Callable[[], Compiled]] = {
     "two-outputs": two_outputs,
     "penalised": penalised,
     "weighted": weighted,
+    "summed": summed,
     "own-step": own_step,
     "own-loss": own_loss,
     "mixed-precision": mixed_precision,

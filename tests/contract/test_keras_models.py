@@ -19,11 +19,12 @@ from servers import running  # noqa: E402
 
 from harness.worker.artefact import InitialValues, save  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.whole_batch import separability_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
-from workloads.keras_step import step_of  # noqa: E402
+from workloads.keras_step import step_of, step_of_model  # noqa: E402
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2))
@@ -46,6 +47,36 @@ def test_a_compiled_model_computes_under_every_strategy_what_one_device_computes
     verdict = case.check(case.plan(strategy, replicas))
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@pytest.mark.parametrize(
+    ("loss", "reduction"),
+    [
+        ("mse", "mean"),
+        (keras.losses.MeanSquaredError(), "mean"),
+        (keras.losses.MeanSquaredError(reduction="sum"), "sum"),
+        ([keras.losses.MeanSquaredError(reduction="sum")], "sum"),
+        (lambda y, y_pred: tf.reduce_mean(y_pred), "mean"),
+        (None, "mean"),
+    ],
+)
+def test_a_compiled_loss_says_itself_whether_it_is_a_sum(loss, reduction):
+    net, spec = COMPILED["weighted"]()
+    net.compile("sgd", loss)
+    assert step_of_model(net, spec).reduction == reduction
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_shards_of_a_compiled_model_mean_what_its_step_means(tmp_path, name):
+    """Those of the whole batch, but for the model that normalises by its batch."""
+    fresh()
+    model = compiled(name)
+    captured = capture(model.step, model.spec)
+    save(tmp_path / name, captured.step, captured.initial, summarise(captured.step, name, {}))
+    topology = Topology(replicas_per_task=(2, 1), batch_size=BATCH_SIZE)
+    initial = InitialValues(tmp_path / name, float64=True)
+    found = separability_of(captured.step, initial, topology, model.batches[0])
+    assert found.separable is (name != "classifier"), found.explanation
 
 
 @pytest.mark.parametrize(
