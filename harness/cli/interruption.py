@@ -19,15 +19,19 @@ _IMPATIENT_S = 5.0
 
 
 class _Interruption:
-    """Raises KeyboardInterrupt where a signal meets the command."""
+    """Raises KeyboardInterrupt where a signal meets the command.
+
+    Attributes:
+        is_heard: whether one has.
+    """
 
     def __init__(self) -> None:
         self._deaf_until_s = 0.0
-        self._is_heard = False
+        self.is_heard = False
 
     def hear(self, *_: object) -> None:
         """Interrupt, unless that has just been done."""
-        self._is_heard = True
+        self.is_heard = True
         now_s = time.monotonic()
         if now_s >= self._deaf_until_s:
             self._deaf_until_s = now_s + _IMPATIENT_S
@@ -49,7 +53,7 @@ class _Interruption:
         """
         while number := signals.recv(1):
             limit_s = time.monotonic() + _UNHEARD_S
-            while number[0] in numbers and not self._is_heard:
+            while number[0] in numbers and not self.is_heard:
                 if time.monotonic() > limit_s:
                     end()
                     return
@@ -101,5 +105,6 @@ def _taken_by_c(
             yield
         finally:
             signal.set_wakeup_fd(before)
+            interruption.is_heard = True  # perhaps by a handler of Ray's
             theirs.close()
             thread.join()

@@ -163,6 +163,23 @@ def test_an_interruption_is_heard_while_native_code_blocks(argument: str) -> Non
     assert json.loads(out)["error"]["type"] == "interrupted" if argument else out == ""
 
 
+def test_a_command_that_another_handler_ends_is_not_waited_for() -> None:
+    """Ray has a handler of its own for a while, which raises SystemExit."""
+    ended = []
+
+    def work() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+        signal.raise_signal(signal.SIGTERM)
+
+    with (
+        pytest.raises(SystemExit),
+        signals_interrupt(for_good=False, end=lambda: ended.append("unheard")),
+    ):
+        work()
+    assert ended == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
     cleaned = []
 
