@@ -1,13 +1,14 @@
 """From a traced step to a `TrainGraph`: what is forward, what is update, and where gradients pass between."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from strategies.errors import CaptureError
 from strategies.ir.effects import READ_OPS
-from strategies.ir.forward_assignments import with_values_read
+from strategies.ir.forward_assignments import calls_after_writes, with_values_read
 from strategies.ir.forward_state import additions_as_such, merge_state, seed_words, state_rules
-from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.levels import levels_of
 from strategies.ir.loop_frames import without_waits_across_loops
 from strategies.ir.parts import Parts, outermost, tell_apart
@@ -22,10 +23,16 @@ from strategies.ir.train_graph import BatchInput, Boundary, Loss, Reduction, Tra
 from strategies.ir.traversal import prune
 from strategies.ir.update_side import detach_update, update_side, wait_for_gradients
 
+_CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
+"""Graph, handle → type and shape, calls → the graph whose calls among these take values of the variables."""
 
-def assemble(traced: TracedStep) -> TrainGraph:
+
+def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) -> TrainGraph:
     """Take a traced step apart.
 
+    Args:
+        calls_with_values: lets loops and branches read variables at the top of the step that it has assigned
+            before; None leaves them as they are.
     Raises:
         CaptureError: when an update reads forward values past the boundary or runs before a gradient, or
             forward state is written where its replicas cannot be merged.
@@ -38,7 +45,7 @@ def assemble(traced: TracedStep) -> TrainGraph:
     traced = replace(traced, results=results.own, loss=results.loss)
     graph = _alive(graph, traced, access)
     marks = outermost(graph, traced.marks)
-    graph, parts, variables = _described(graph, traced, marks, access)
+    graph, parts, variables = _described(graph, traced, marks, access, calls_with_values)
     graph = detach_update(graph, parts)
     graph = wait_for_gradients(graph, parts, marks, access)
     merged = merge_state(graph, variables, parts)
@@ -125,7 +132,11 @@ def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
 
 
 def _described(
-    graph: Graph, traced: TracedStep, marks: Sequence[TracedGradient], access: Mapping[str, Access]
+    graph: Graph,
+    traced: TracedStep,
+    marks: Sequence[TracedGradient],
+    access: Mapping[str, Access],
+    calls_with_values: _CallRewrite | None,
 ) -> tuple[Graph, Parts, tuple[Variable, ...]]:
     """The graph with additions told from assignments, its two sides, and what each variable is."""
     handles = {name: a.handle.name for name, a in access.items()}
@@ -136,9 +147,16 @@ def _described(
     if added is not graph:
         graph = _alive(added, traced, access)
         parts = tell_apart(graph, traced, marks, access)
-    # A value may be computed from what was assigned before it, which joins the forward pass with it.
-    while (with_values := with_values_read(graph, parts, access)) is not graph:
-        graph = with_values
+    values = {access[v.name].handle.name: (v.dtype, v.shape) for v in traced.variables}
+    while True:  # a value may be computed from what was assigned before it, which joins the forward pass
+        calls = calls_after_writes(graph, parts) if calls_with_values is not None else ()
+        rewritten = calls_with_values(graph, values, calls) if calls_with_values and calls else graph
+        if rewritten is not graph:
+            parts = tell_apart(rewritten, traced, marks, access)
+        changed = with_values_read(rewritten, parts, access)
+        if changed is graph:
+            break
+        graph = changed
         parts = tell_apart(graph, traced, marks, access)
     rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
     owners = slot_owners(traced.variables, parts.kinds)

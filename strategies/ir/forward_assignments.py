@@ -8,10 +8,23 @@ from collections.abc import Mapping
 
 from strategies.errors import CaptureError
 from strategies.ir.graph import DType, Graph
+from strategies.ir.library import called_functions
 from strategies.ir.parts import Parts
 from strategies.ir.resources import Access, redirected
 from strategies.ir.traversal import descendants
 from strategies.ir.written_values import WrittenValues, is_assignment, waiting_elsewhere, without_waits
+
+
+def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
+    """Loops, branches and calls of the forward pass that read a variable after an assignment of the step."""
+    found = set()
+    for uses in parts.uses.values():
+        writes = set(uses.writes)
+        for name in parts.forward.intersection(uses.reads):
+            node = graph.by_name[name]
+            if called_functions(node.attrs) and not writes.isdisjoint(node.control_inputs):
+                found.add(name)
+    return found
 
 
 def with_values_read(graph: Graph, parts: Parts, access: Mapping[str, Access]) -> Graph:

@@ -40,6 +40,15 @@ class HoistReads:
         return graph if merged is graph.graph else replace(graph, graph=merged)
 
 
+def calls_with_values(graph: Graph, values: Mapping[str, Value], calls: Collection[str]) -> Graph:
+    """The graph whose calls among these take values, read when they would, of variables that they only read.
+
+    Args:
+        values: handle → type and shape of its variable.
+    """
+    return _hoist(graph, values, frozenset(), (), calls=calls)
+
+
 def _merge_reads(graph: Graph, handles: Collection[str], left_alone: Collection[str]) -> Graph:
     kept: dict[str, str] = {}
     renamed: dict[str, str] = {}
@@ -69,13 +78,22 @@ def _followed(node: Node, renamed: Mapping[str, str]) -> Node:
 
 
 def _hoist(
-    graph: Graph, values: Mapping[str, Value], left_alone: AbstractSet[str], loads: Collection[str]
+    graph: Graph,
+    values: Mapping[str, Value],
+    left_alone: AbstractSet[str],
+    loads: Collection[str],
+    *,
+    calls: Collection[str] | None = None,
 ) -> Graph:
-    """Calls, loops and branches that take values instead of the variables that they only read."""
+    """Calls, loops and branches that take values instead of the variables that they only read.
+
+    Args:
+        calls: these alone, for which reads wait for what they wait for; None for all, before all writes.
+    """
     if not any(node.op in TAKERS for node in graph.nodes):
         return graph
     arguments = ValueArguments(graph)
-    carried = _carried(graph, arguments, values, left_alone)
+    carried = _carried(graph, arguments, values, left_alone, calls)
     if not carried:
         return graph
     nodes: list[Node] = []
@@ -86,7 +104,8 @@ def _hoist(
         for k, ref in enumerate(node.data_inputs):
             if ref in values and (node.name, k) in carried:
                 taken[k] = values[ref]
-                reads[k] = _read(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device)
+                waits = () if calls is None else node.control_inputs
+                reads[k] = _read(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device, waits)
                 if node.op not in CALLS:
                     before_loops.setdefault(ref, []).append(reads[k].name)
             elif ref in carried:
@@ -126,7 +145,11 @@ def _writes_after_reads(
 
 
 def _carried(
-    graph: Graph, arguments: ValueArguments, values: Mapping[str, Value], left_alone: AbstractSet[str]
+    graph: Graph,
+    arguments: ValueArguments,
+    values: Mapping[str, Value],
+    left_alone: AbstractSet[str],
+    calls: Collection[str] | None,
 ) -> dict[str | tuple[str, int], str]:
     """What stands for a value from now on → the variable's handle: inputs of calls, and what calls hand on.
 
@@ -139,7 +162,7 @@ def _carried(
         return uses.get(ref, ())
 
     for node in graph.nodes:
-        if node.op not in TAKERS or node.name in left_alone:
+        if node.op not in TAKERS or node.name in left_alone or (calls is not None and node.name not in calls):
             continue
         for k, handle in enumerate(node.data_inputs):
             handed = arguments.passed_on(node, k) if handle in values else None
@@ -152,5 +175,6 @@ def _carried(
     return carried
 
 
-def _read(name: str, handle: str, dtype: DType, device: str) -> Node:
-    return Node(name=name, op="ReadVariableOp", inputs=(handle,), attrs={"dtype": dtype}, device=device)
+def _read(name: str, handle: str, dtype: DType, device: str, waits: Sequence[str]) -> Node:
+    inputs = (handle, *(f"^{each}" for each in waits))
+    return Node(name=name, op="ReadVariableOp", inputs=inputs, attrs={"dtype": dtype}, device=device)

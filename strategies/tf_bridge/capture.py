@@ -12,6 +12,7 @@ from strategies.errors import CaptureError
 from strategies.ir.assemble import assemble
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import Reduction, TrainGraph
+from strategies.passes.hoist_reads import calls_with_values
 from strategies.tf_bridge.source_lines import line_of
 from strategies.tf_bridge.sparse_rows import rows_per_example
 from strategies.tf_bridge.traced_step import Told, told_by
@@ -72,7 +73,7 @@ def capture(
 
 def _assembled(told: Told, traced: Trace) -> TrainGraph:
     try:
-        return assemble(told.step)
+        return assemble(told.step, calls_with_values)
     except CaptureError as error:
         line = line_of(traced.concrete.graph, error.node)
         raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None

@@ -70,6 +70,7 @@ SEQUENCES: Mapping[str, Callable[[], Model]] = {
     "penalised": sequence_models.penalised,
     "thrice": sequence_models.thrice,
     "noisy": sequence_models.noisy,
+    "spectral-critic": sequence_models.spectral_critic,
 }
 OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,

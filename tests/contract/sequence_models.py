@@ -180,6 +180,40 @@ def spectral():
     return on_labelled(train, owned=[*net.variables, *optimizer.variables])
 
 
+def spectral_critic():
+    """Two networks; the critic divides its kernels in each of three passes, and a loop reads one of them."""
+    generator = keras.Sequential([keras.Input((3,)), layers.Dense(4, activation="tanh"), layers.Dense(3)])
+    critic = keras.Sequential(
+        [
+            keras.Input((3,)),
+            layers.SpectralNormalization(layers.Dense(5, activation="tanh")),
+            layers.SpectralNormalization(layers.Dense(1)),
+        ]
+    )
+    first, second = K.SGD(0.1, momentum=0.9), K.SGD(0.1)
+    first.build(critic.trainable_variables)
+    second.build(generator.trainable_variables)
+    kernel_of_first = critic.layers[0].layer.kernel
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            real, fake = critic(x, training=True), critic(generator(x), training=True)
+            told_apart = tf.reduce_mean((real - 1.0) ** 2 + (fake + 1.0) ** 2)
+            for _ in tf.range(2):
+                told_apart += 0.01 * tf.reduce_sum(tf.abs(kernel_of_first))
+        gradients = tape.gradient(told_apart, critic.trainable_variables)
+        first.apply(gradients, critic.trainable_variables)
+        with tf.GradientTape() as tape:
+            fooled = tf.reduce_mean((critic(generator(x), training=True) - 1.0) ** 2)
+        gradients = tape.gradient(fooled, generator.trainable_variables)
+        second.apply(gradients, generator.trainable_variables)
+        return fooled
+
+    owned = [*critic.variables, *generator.variables, *first.variables, *second.variables]
+    return on_rows(train, owned=owned)
+
+
 def divided_table():
     """A table that is divided by its norm, twice in a step, before rows of it are looked up."""
     table, head = variable("table", 6, 3), variable("head", 3, N_CLASSES)
