@@ -254,9 +254,9 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     with distribution.scope(), recorded() as made:
         step = step_of(workload, structure).step
         body = body_of(step)
-    boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0])
+    n_examples = (captured.batch[0].shape.dims or (-1,))[0]
+    boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
     if lacking(captured.variables, made, declared_variables(step)):
-        n_examples = (captured.batch[0].shape.dims or (-1,))[0]
         with boundary.recorder.recording_optimizers():
             made += made_when_traced(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution

@@ -72,15 +72,17 @@ class ReplicaBoundary:
             gradients in the same order: their names tell which of them cross.
         loss: the captured one: what the step returns, or what its gradients are of. Shares of a sum are left
             as they are.
+        n_examples: in the captured batch, -1 for a free axis.
 
     Attributes:
         recorder: knows the optimizers and the Keras variables of the step once it was traced.
     """
 
-    def __init__(self, values: Collection[str], loss: Loss) -> None:
+    def __init__(self, values: Collection[str], loss: Loss, n_examples: int) -> None:
         self.recorder = BoundaryRecorder()
         self._returns_loss = not loss.tensor.startswith(f"{TARGET_PREFIX}/")
         self._is_mean = loss.reduction == "mean"
+        self._is_free = n_examples < 0
         self._values = frozenset(values)
         self._slugs = {name.rpartition("/")[0] for name in values}
 
@@ -100,7 +102,7 @@ class ReplicaBoundary:
 
     def loss_of(self, body: Body, batch: object) -> object:
         """Trace a step in a replica; the loss of the replica's share."""
-        returned = body(batch, self.recorder)
+        returned = body(_with_free_axis(batch) if self._is_free else batch, self.recorder)
         replica = _REPLICA.get()
         return returned if self._returns_loss or replica is None else replica.target
 
@@ -163,6 +165,13 @@ class ReplicaBoundary:
         number = replica.n_taken[slug.lower()]
         replica.n_taken[slug.lower()] += 1
         return f"{slug}/values{f'_{number}' if number else ''}" in self._values
+
+
+def _with_free_axis(batch: object) -> object:
+    """The batch, of a length that the trace does not know: code may depend on that, as Keras's metrics do."""
+    return tf.nest.map_structure(
+        lambda part: tf.compat.v1.placeholder_with_default(part, (None, *part.shape[1:])), batch
+    )
 
 
 def _weighed(targets: object, upstream: object, weight: tf.Tensor) -> object:

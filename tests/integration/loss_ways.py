@@ -86,6 +86,16 @@ class Regression:
         self.model = self._compiled()
         return lambda batch: self.model.compute_loss(*batch, self.model(batch[0]), training=True)
 
+    def computed_of_two_outputs(self):
+        """Keras counts the losses of an output by examples where their number is static, else by steps."""
+        inputs = keras.Input((4,))
+        self.model = keras.Model(inputs, [keras.layers.Dense(1)(inputs), keras.layers.Dense(1)(inputs)])
+        self.variables = self.model.trainable_variables
+        self.model.compile(optimizer=self.optimizer, loss=["mse", "mae"])
+        return lambda batch: self.model.compute_loss(
+            y=[batch[1], batch[1]], y_pred=self.model(batch[0], training=True)
+        )
+
     def regularized(self):
         """Once from layers' own regularizers, once from `add_loss`."""
 

@@ -28,6 +28,7 @@ WAYS = (
     "average_loss_of_a_batch",
     "divided_by_replicas",
     "computed_by_the_model",
+    "computed_of_two_outputs",
     "regularized",
     "scaled_regularization",
     "loss_scaled_by_the_optimizer",
