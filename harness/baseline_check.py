@@ -57,6 +57,6 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
     if reference.separability is not None:
         answer |= separability_document(reference.separability)
     if opened.plan.strategy_class != "exact":
-        # What differs by what it is has no verdict.
-        answer["equivalent"] = None
+        # What differs by what it is has no verdict, and so no reason for one.
+        answer |= {"equivalent": None, "reason": None}
     return {**answer, "notes": list(programs[0].notes)}

@@ -14,13 +14,14 @@ from pathlib import Path
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import StoreError
 
+_MOST_EXACT = 2.0**53  # beyond it not every whole number is a float
 CHECKSUM = "checksum"
 """Member of a document that holds the checksum of all others."""
 
 
 def sealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """A document with its checksum as last member."""
-    return {**document, CHECKSUM: canonical_hash(document)}
+    return {**document, CHECKSUM: _checksum(document)}
 
 
 def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -32,7 +33,7 @@ def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     content = {name: value for name, value in document.items() if name != CHECKSUM}
     if CHECKSUM in document:
         try:
-            actual = canonical_hash(content)
+            actual = _checksum(content)
         except RecursionError:
             raise StoreError("must not be nested hundreds of times") from None
         if document[CHECKSUM] != actual:
@@ -49,6 +50,19 @@ def require_sealed(document: Mapping[str, JsonValue]) -> None:
     """
     if CHECKSUM not in document:
         raise StoreError(f"must be given, got nothing; {_CHANGED}", field=CHECKSUM)
+
+
+def _checksum(document: Mapping[str, JsonValue]) -> str:
+    return canonical_hash(_in_one_spelling(dict(document)))
+
+
+def _in_one_spelling(value: JsonValue) -> JsonValue:
+    """The value with whole numbers as such: tools that know one kind of number only write 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _in_one_spelling(item) for name, item in value.items()}
+    return [_in_one_spelling(item) for item in value] if isinstance(value, list) else value
 
 
 def file_checksum(data: bytes) -> str:

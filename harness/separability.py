@@ -159,8 +159,8 @@ def _misdeclared(declared: Reduction, n_shards: int) -> str:
     if declared == "mean":
         return (
             f"the loss must be a mean over the examples of a batch, got a sum: those of {n_shards} shards "
-            'add up to that of the whole batch; say TrainStep(reduction="sum"), or divide by the number of '
-            "examples that the loss is given"
+            'add up to that of the whole batch; give it as a TrainStep(reduction="sum"), or divide by the '
+            "number of examples"
         )
     return (
         f'TrainStep(reduction="sum") needs a loss that adds up over examples, got their mean: the mean over '

@@ -54,7 +54,8 @@ class VariableVerdict:
     @property
     def wrong(self) -> bool:
         """Whether it is not the reference's, as far as that can be told."""
-        if self.decidable:
+        # One that had to stay where it is shows nothing by staying there, and much by moving.
+        if self.limits.decide:
             return not self.update_error <= self.limits.tolerance
         # Rounding may move it anywhere, but not out of the numbers where the reference stays among them.
         return not isfinite(self.update_error) and isfinite(self.limits.floor)

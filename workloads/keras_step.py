@@ -101,7 +101,8 @@ def _reduction(model: "keras.Model") -> Literal["mean", "sum"]:
     """Over examples; what is compiled by name or as a function has their mean."""
     import keras
 
-    losses = keras.tree.flatten(model.loss)
+    # An output without a loss has None.
+    losses = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
     sums = [isinstance(loss, keras.Loss) and loss.reduction == "sum" for loss in losses]
     return "sum" if sums and all(sums) else "mean"
 

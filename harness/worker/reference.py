@@ -44,7 +44,6 @@ class ReferenceResult:
             (variable, rank).
         initial: the values before the first step.
         results: what the last step returned beside its loss.
-        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
         with_gradient: variables that met a gradient other than zero.
     """
 

@@ -63,7 +63,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     own_statistics = statistics.own
     if max(levels[b.values] for b in boundaries) > 1:
         _check_repeatable(graph, parts)
-        reason = "is in a step of several gradients and updates in a row; leave out sync_batch_norm"
+        reason = "is in a step of several gradients and updates in a row"
         own_statistics = {**dict.fromkeys((s.layer for s in statistics.marked), reason), **own_statistics}
     effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
     step = TrainGraph(

@@ -66,6 +66,13 @@ def test_a_compiled_loss_says_itself_whether_it_is_a_sum(loss, reduction):
     assert step_of_model(net, spec).reduction == reduction
 
 
+def test_an_output_without_a_loss_says_nothing_of_sums():
+    net, spec = COMPILED["summed"]()
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    net.compile("sgd", {"label": entropy, "value": None})
+    assert step_of_model(net, spec).reduction == "sum"
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_shards_of_a_compiled_model_mean_what_its_step_means(tmp_path, name):
     """Those of the whole batch, but for the model that normalises by its batch."""

@@ -90,3 +90,16 @@ def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) 
     verdict = check(model.step, model.initial, plan, model.batches, model.reference(TOPOLOGY)).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert found["pass"] == "replicate"
+
+
+def test_gradients_after_an_update_are_compared_where_replicas_share_it(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = cases.model("sharpness-aware")
+    assert max(b.level for b in model.step.boundaries) > 1
+    plan = model.plan("all-reduce", TOPOLOGY, transport="ring")
+    reference = model.reference(TOPOLOGY)
+    monkeypatch.setattr(sync_all_reduce, "keyed_all_reduce", no_collective)
+    verdict = check(model.step, model.initial, plan, model.batches, reference).verdict
+    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert found["pass"] == "dense-all-reduce"

@@ -171,6 +171,8 @@ def test_a_trainable_that_stays_where_it_is_for_all_its_gradient_shows_nothing()
     verdict = yardstick(still, still, with_gradient=["v"]).judge(still)
     assert verdict.equivalent is None
     assert "v did not move" in verdict.reason
+    measure = yardstick(still, still, with_gradient=["v"])
+    assert measure.judge(of([1.0, 2.5])).equivalent is False
 
 
 def test_losses_are_compared_too():

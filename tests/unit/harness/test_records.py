@@ -146,6 +146,16 @@ def test_a_line_may_be_reordered_and_spaced_but_not_changed() -> None:
             from_json(json.dumps(document | change))
 
 
+def test_a_line_of_a_tool_that_writes_whole_numbers_without_a_point_is_sound() -> None:
+    """As jq does: 1.0 is 1 there."""
+    document = {"rate": 1234.0, "nested": [{"zero": 0.0, "half": 0.5}], "n": 3}
+    written = json.loads(json.dumps(sealed(document)).replace("1234.0", "1234").replace("0.0", "0"))
+    assert written["rate"] == 1234
+    assert unsealed(written) == document
+    with pytest.raises(StoreError, match="damaged or edited"):
+        unsealed({**written, "rate": 1235})
+
+
 def test_a_line_without_a_checksum_is_older_than_they_are_or_damaged() -> None:
     document = unsealed(json.loads(to_json(_record())))
     assert from_json(json.dumps(document | {"schema": 1})) == _record(schema=1)
