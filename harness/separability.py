@@ -19,7 +19,8 @@ LARGEST_TOLERANCE = 1e-5
 
 _COUPLED = (
     "examples of a batch are coupled, as in contrastive losses, statistics of a batch and weighted means, so "
-    "that what they add depends on who is in their shard"
+    "that what they add depends on who is in their shard; no strategy undoes that: train on one replica, or "
+    "take the mean over shards for what you want"
 )
 _UNKNOWN = "it is not known whether shards mean what the step means on the whole batch"
 

@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = "--json" in given
-    caller = Caller(owns_process=arguments is None)
-    if caller.owns_process:
+    owns_process = arguments is None
+    if owns_process:
         standard_streams.make_usable()
 
     def end() -> None:
@@ -73,9 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _tell(_interrupted(), as_json=as_json)
         standard_streams.end_process(EXIT_INTERRUPTED)
 
-    with signals_interrupt(for_good=caller.owns_process, end=end if caller.owns_process else None):
+    with signals_interrupt(for_good=owns_process, end=end if owns_process else None) as settled:
+        caller = Caller(owns_process=owns_process, settled=settled)
         status = _status(given, caller, as_json=as_json)
-    if caller.owns_process:
+    if owns_process:
         standard_streams.end_process(status)
     return status
 

@@ -61,12 +61,17 @@ class _Interruption:
 
 
 @contextlib.contextmanager
-def signals_interrupt(*, for_good: bool, end: Callable[[], None] | None = None) -> Iterator[None]:
+def signals_interrupt(
+    *, for_good: bool, end: Callable[[], None] | None = None
+) -> Iterator[Callable[[], None]]:
     """Let a termination unwind as Ctrl-C does, so that everything started is stopped.
 
     Args:
         for_good: whether the process ends with the command, so that nothing is left to interrupt.
         end: what ends the process where its main thread hears nothing; guards clean up after it.
+    Yields:
+        what has signals heard, from then on, while the main thread is in native code; it starts a thread, and
+        a process with several cannot move to a network namespace.
     """
     interruption = _Interruption()
     usual = {
@@ -80,8 +85,13 @@ def signals_interrupt(*, for_good: bool, end: Callable[[], None] | None = None) 
         signal.signal(number, interruption.hear)
     tell, sys.unraisablehook = sys.unraisablehook, interruption.insist
     try:
-        with contextlib.nullcontext() if end is None else _taken_by_c(interruption, heard, end):
-            yield
+        with contextlib.ExitStack() as listening:
+
+            def hear_in_native_code() -> None:
+                if end is not None:
+                    listening.enter_context(_taken_by_c(interruption, heard, end))
+
+            yield hear_in_native_code
     finally:
         sys.unraisablehook = tell
         for number, handler in heard.items():

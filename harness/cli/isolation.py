@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,9 +26,11 @@ class Caller:
 
     Args:
         owns_process: whether the process is the command's alone, so that it may move to another network.
+        settled: told once the process is where it stays, and may start threads.
     """
 
     owns_process: bool
+    settled: Callable[[], None]
 
 
 def isolate(
@@ -52,6 +55,8 @@ def isolate(
             f"a network namespace must be had, got none: {exposure}; {isolation.WAY_OUT}",
             field="require-isolation",
         )
+    if isinstance(context.obj, Caller):
+        context.obj.settled()
     return exposure
 
 

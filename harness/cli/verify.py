@@ -21,6 +21,7 @@ from harness.provision.isolation import exposed_line
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
 
 _N_WORST = 5
+_WITHOUT_LIMIT = ("bounded", "statistical")  # they differ from the exact reference by what they are
 
 
 class Precision(StrEnum):
@@ -98,17 +99,7 @@ def _show(document: Mapping[str, object]) -> None:
         texts = document.get(key)
         for text in texts if isinstance(texts, Sequence) else ():
             output.say(f"{key.removesuffix('s')}: {text}")
-    worst = sorted(rows, key=_badness, reverse=True)[:_N_WORST]
-    if worst:
-        output.say()
-        figures = ("update_error", "tolerance", "noise_floor")
-        output.table(
-            ["nearest to their limits", "kind", "update error", "tolerance", "noise floor"],
-            [
-                [str(item["name"]), str(item["kind"]), *(output.number(item[key]) for key in figures)]
-                for item in worst
-            ],
-        )
+    _show_variables(document, rows)
     _show_results(document.get("results"))
     diverged = document.get("shrink")
     if isinstance(diverged, Mapping):
@@ -122,6 +113,28 @@ def _show_separability(document: Mapping[str, object]) -> None:
     if isinstance(told, Mapping):
         words = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
         output.say(f"{words[cast('bool | None', document['separable'])]}: {told['explanation']}")
+
+
+def _show_variables(document: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
+    """The variables that decide, beside what they are held to; without limits those that differ most."""
+    undecidable = document.get("undecidable")
+    silent = set(undecidable) if isinstance(undecidable, Sequence) else set()
+    shown = sorted((row for row in rows if row["name"] not in silent), key=_badness, reverse=True)[:_N_WORST]
+    if not shown:
+        return
+    figures = ["update_error", "tolerance", "noise_floor"]
+    title = "nearest to their limits"
+    if document["class"] in _WITHOUT_LIMIT:
+        figures, title = ["update_error"], "farthest from the exact reference"
+        shown = sorted(rows, key=lambda row: _finite_or_inf(row["update_error"]), reverse=True)[:_N_WORST]
+    output.say()
+    output.table(
+        [f"{title}, {len(shown)} of {len(rows)}", "kind", *(key.replace("_", " ") for key in figures)],
+        [
+            [str(row["name"]), str(row["kind"]), *(output.number(row[key]) for key in figures)]
+            for row in shown
+        ],
+    )
 
 
 def _show_results(results: object) -> None:
@@ -162,7 +175,7 @@ def _verdict(document: Mapping[str, object]) -> str:
     what = f"{document['strategy']} ({document['class']}) on {document['workload']}, {shape}"
     error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
     floor = output.number(document["noise_floor"])
-    if document["class"] in ("bounded", "statistical"):
+    if document["class"] in _WITHOUT_LIMIT:
         figures = f"update errors of up to {error} against the exact reference"
     else:
         figures = (
@@ -191,12 +204,12 @@ def _word(document: Mapping[str, object]) -> str:
     ]
 
 
-def _badness(item: Mapping[str, object]) -> float:
-    """An error as a share of its tolerance."""
+def _badness(item: Mapping[str, object]) -> tuple[float, float]:
+    """An error as a share of its tolerance; of errors alike, the one that had more room first."""
     error, tolerance = _finite_or_inf(item["update_error"]), _finite_or_inf(item["tolerance"])
     if not error or (isfinite(error) and tolerance == inf):
-        return 0.0
-    return error / tolerance if tolerance and isfinite(error) else inf
+        return 0.0, tolerance
+    return (error / tolerance if tolerance and isfinite(error) else inf), tolerance
 
 
 def _finite_or_inf(value: object) -> float:

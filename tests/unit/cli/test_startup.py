@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -137,7 +137,8 @@ def test_an_interruption_is_heard_while_native_code_blocks(argument: str) -> Non
         import ctypes, sys
         from harness.cli import app, main
 
-        def block(*_, **__):
+        def block(_, caller, **__):
+            caller.settled()
             mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
             lock(mutex)
             print("blocked", file=sys.stderr, flush=True)
@@ -167,17 +168,28 @@ def test_a_command_that_another_handler_ends_is_not_waited_for() -> None:
     """Ray has a handler of its own for a while, which raises SystemExit."""
     ended = []
 
-    def work() -> None:
+    def work(hear_in_native_code: Callable[[], None]) -> None:
+        hear_in_native_code()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
         signal.raise_signal(signal.SIGTERM)
 
     with (
         pytest.raises(SystemExit),
-        signals_interrupt(for_good=False, end=lambda: ended.append("unheard")),
+        signals_interrupt(for_good=False, end=lambda: ended.append("unheard")) as hear_in_native_code,
     ):
-        work()
+        work(hear_in_native_code)
     assert ended == []
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_no_thread_is_started_before_the_process_may_have_one() -> None:
+    """A process with several stays on the network of the host."""
+    before = threading.active_count()
+    with signals_interrupt(for_good=False, end=lambda: None) as hear_in_native_code:
+        assert threading.active_count() == before
+        hear_in_native_code()
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
 
 
 def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
