@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
 from cases import Case  # noqa: E402
-from test_mutations import After, reweighted  # noqa: E402
+from test_mutations import After, one_shard_less, reweighted  # noqa: E402
 
 from harness.worker import bounds  # noqa: E402
 from harness.worker.bounds import BoundVerdict  # noqa: E402
@@ -60,14 +60,6 @@ def mistaken(monkeypatch: pytest.MonkeyPatch, pass_name: str, mistake) -> None:
         return tuple(After(p, mistake) if p.name == pass_name else p for p in passes_of(plan, task))
 
     monkeypatch.setattr(bounds, "passes_of", with_mistake)
-
-
-def one_shard_less(step, _):
-    def without_second(b):
-        lost = tuple(replace(c, weight=0.0) if c.rank == 1 else c for c in b.contributions)
-        return replace(b, contributions=lost) if b.role == "gradient" else b
-
-    return replace(step, boundaries=tuple(map(without_second, step.boundaries)))
 
 
 @pytest.mark.parametrize("compressor", BY_NAME)

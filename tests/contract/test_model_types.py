@@ -20,7 +20,7 @@ from cases import Case, case_of_model  # noqa: E402
 from matrix import ROWS, TOPOLOGIES  # noqa: E402
 from model import LABELLED, Model, on_labelled  # noqa: E402
 from models import MODELS  # noqa: E402
-from test_mutations import after, broken, reweighted, without  # noqa: E402
+from test_mutations import after, broken, one_shard_less, reweighted, without  # noqa: E402
 
 from harness.verdict import Verdict  # noqa: E402
 from harness.worker.in_process import InProcessCluster  # noqa: E402
@@ -83,14 +83,6 @@ def convolution(shared: Path) -> Case:
 
 def scaled_loss(step: TrainGraph, topology: Topology) -> TrainGraph:
     return replace(step, losses=tuple(replace(loss, weight=loss.weight * 2) for loss in step.losses))
-
-
-def one_shard_less(step: TrainGraph, _: Topology) -> TrainGraph:
-    def without_second(b):
-        lost = tuple(replace(c, weight=0.0) if c.rank == 1 else c for c in b.contributions)
-        return replace(b, contributions=lost) if b.role == "gradient" else b
-
-    return replace(step, boundaries=tuple(map(without_second, step.boundaries)))
 
 
 MISTAKES: dict[str, tuple[tuple[int, ...], Callable]] = {

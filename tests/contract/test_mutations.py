@@ -89,6 +89,14 @@ def reweighted(weight: Callable[[float, Topology], float]) -> Rewrite:
     return mistake
 
 
+def one_shard_less(step: TrainGraph, _: Topology) -> TrainGraph:
+    def without_second(b):
+        lost = tuple(replace(c, weight=0.0) if c.rank == 1 else c for c in b.contributions)
+        return replace(b, contributions=lost) if b.role == "gradient" else b
+
+    return replace(step, boundaries=tuple(map(without_second, step.boundaries)))
+
+
 DEADLINE_S = 60.0
 DIVISORS = {
     "sum": lambda weight, topology: 1.0,
