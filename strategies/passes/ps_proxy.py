@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from strategies.ir.graph import Node
 from strategies.ir.late import late_nodes
+from strategies.ir.levels import levels_of
 from strategies.ir.train_graph import TrainGraph, Variable
 from strategies.topology import Topology
 
@@ -34,6 +35,9 @@ class ProxyVariables:
         host = topology.host_device(self.task)
         apart = late_nodes(graph, shared) | graph.update_nodes()
         apart |= {name for v in variables.values() for name in (v.read, v.load)}
+        # What a step reads after an update of its own must be read again.
+        crossing = {n for b in graph.boundaries for n in (b.values, b.indices) if n is not None}
+        apart |= {name for name, level in levels_of(graph.graph, crossing).items() if level > 0}
         made: dict[str, tuple[Node, Node]] = {}
         nodes: list[Node] = []
         for node in graph.graph.nodes:

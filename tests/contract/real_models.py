@@ -12,13 +12,13 @@ from model import Model
 from workloads import TrainStep
 
 N_STEPS = 2
-BATCH_SIZE = 8
+BATCH_SIZE = 16
 N_CLASSES = 10
 VOCABULARY, LENGTH, WIDTH, HEADS = 50, 12, 16, 2
 # Name → least side of an image; each takes one of 32 unless its layers need more.
 APPLICATIONS: Mapping[str, int] = {
     "MobileNet": 32,
-    "MobileNetV2": 32,
+    "MobileNetV2": 64,
     "MobileNetV3Small": 32,
     "EfficientNetB0": 32,
     "EfficientNetV2B0": 32,

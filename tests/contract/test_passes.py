@@ -41,6 +41,7 @@ ROWS = [
     ("ps", 1, "combine-local"),
     ("ps", 0, "sync-ps"),
     ("ps", 1, "sync-ps"),
+    ("ps", 1, "hand-over"),
     ("ps-load-balancing", 0, "place"),
     ("ps-load-balancing", 1, "place"),
 ]

@@ -156,7 +156,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
                 cores = sorted(os.sched_getaffinity(0))
                 started = [
                     containers.start_worker(
-                        client, place, between, k, head, Limits(cores=(cores[k % len(cores)],))
+                        client,
+                        place,
+                        between,
+                        k,
+                        head,
+                        Limits(cores=(cores[k % len(cores)],)),
+                        f"worker-{k}",
                     )
                     for k in range(2)
                 ]

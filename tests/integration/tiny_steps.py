@@ -30,6 +30,7 @@ class Step:
     variables: Any
     optimizer: Any
     clip_global_norm: float | None = None
+    reduction: str = "mean"
 
 
 def fresh():
