@@ -5,7 +5,7 @@ their sum), is what the step computes on all examples at once. Else the examples
 (contrastive losses, statistics of the batch, weighted means), and strategies train on something else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.batch_totals import Differences
@@ -45,9 +45,37 @@ class Separability:
     state_variable: str | None = None
 
 
+class Noise:
+    """What rounding makes of the whole batch, measured for as long as more of it could change an answer.
+
+    Args:
+        measurements: differences of the whole batch from itself, rounded in one way after the other; at least
+            one.
+    """
+
+    def __init__(self, measurements: Iterable[Differences]) -> None:
+        self._left = iter(measurements)
+        self._largest: Differences | None = None
+
+    def explains(self, differences: Differences) -> bool | None:
+        """Whether it explains all differences; None if it may explain what a coupling makes as well."""
+        if self._largest is None:
+            if _within(differences, None):
+                return True
+            self._largest = next(self._left)
+        while True:
+            answer = _within(differences, self._largest)
+            if answer is _within(differences, self._largest, factor=10 * NOISE_FACTOR):
+                return answer
+            another = next(self._left, None)
+            if another is None:
+                return answer
+            self._largest = Differences.largest_of([self._largest, another])
+
+
 def judge(
     declared: Differences,
-    floors: Callable[[], Differences],
+    noise: Noise,
     otherwise: Callable[[], Differences],
     ways_out: Mapping[str, Callable[[], Differences]],
     *,
@@ -58,28 +86,19 @@ def judge(
 
     Args:
         declared: differences from the whole batch where shards are combined by `reduction`.
-        floors: what rounding alone makes of the whole batch.
         otherwise: differences where shards are combined in the other way.
         ways_out: what a person can do → the differences that are left then.
         reduction: how the loss is said to come of the examples' losses.
     Raises:
         UsageError: it comes of them in the other way.
     """
-    if _within(declared, None):
-        return _separable(declared, reduction, n_shards)
-    limits = floors()
-    agrees = _within(declared, limits)
+    agrees = noise.explains(declared)
     if agrees is not False:
         return _separable(declared, reduction, n_shards) if agrees else _hidden(declared, n_shards)
-    if _within(otherwise(), limits):
+    if noise.explains(otherwise()):
         raise UsageError(_misdeclared(reduction, n_shards), field="train_step")
-    way_out = next((text for text, left in ways_out.items() if _within(left(), limits)), None)
+    way_out = next((text for text, left in ways_out.items() if noise.explains(left())), None)
     return _coupled(declared, reduction, n_shards, way_out)
-
-
-def leave_least_tolerance(floors: Differences) -> bool:
-    """Whether rounding makes so little that other roundings, ten times larger, would move no tolerance."""
-    return 10 * NOISE_FACTOR * max(floors.by_name().values()) <= LEAST_TOLERANCE
 
 
 def unknown(reason: str) -> Separability:
@@ -91,15 +110,17 @@ def unknown(reason: str) -> Separability:
     return Separability(separable=None, explanation=f"{_UNKNOWN}: {reason}")
 
 
-def _within(differences: Differences, floors: Differences | None) -> bool | None:
-    """Whether rounding explains all differences; None if it may explain what a coupling makes as well.
+def _within(
+    differences: Differences, floors: Differences | None, factor: float = NOISE_FACTOR
+) -> bool | None:
+    """As `Noise.explains`, for what was measured so far.
 
     Forward state of which rounding leaves nothing (the mean of what is normalised already) says nothing.
     """
     noise = {} if floors is None else floors.by_name()
     hidden = False
     for (kind, name), value in differences.by_name().items():
-        tolerance = max(LEAST_TOLERANCE, NOISE_FACTOR * noise.get((kind, name), 0.0))
+        tolerance = max(LEAST_TOLERANCE, factor * noise.get((kind, name), 0.0))
         if not value <= tolerance:
             return False
         hidden |= kind != "state" and value > LARGEST_TOLERANCE

@@ -46,44 +46,59 @@ class Component:
         return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
 
 
-def element_spec(workload: Workload, *, seed: int = 0) -> list[Component]:
-    """Describe an example's tensors, in the order of `tf.nest.flatten`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examples:
+    """A workload's examples.
+
+    Args:
+        components: tensors of an example, in the order of `tf.nest.flatten`.
+        dataset: of single examples.
+    """
+
+    workload: str
+    components: tuple[Component, ...]
+    dataset: "tf.data.Dataset"
+
+    def batches(self, size: int) -> Iterator[list[Array]]:
+        """Return the endless sequence of global batches of so many examples, read as they are taken.
+
+        A dataset that ends begins again, so that every batch is full.
+
+        Returns:
+            Per batch one array [size, ...] for each component.
+
+        Raises:
+            WorkloadError: when the dataset is empty or raises later.
+        """
+        import tensorflow as tf
+
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            message = f"batch_size must be a positive whole number, got {size!r}"
+            raise WorkloadError(message, field="batch_size")
+        options = tf.data.Options()
+        options.deterministic = True
+        whole = self.dataset.repeat().batch(size, drop_remainder=True).with_options(options)
+        return _iterate(self.workload, whole)
+
+
+def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
+    """Make a workload's dataset, equal for equal arguments in every process.
+
+    TensorFlow's global seed is set to `seed`, because operations of a dataset that shuffle or augment mix it
+    into their own.
+
+    Args:
+        seed: given to the workload, which decides whether it shuffles.
 
     Raises:
         WorkloadError: when the dataset is not one of tensors of fixed shapes.
     """
-    return _components(workload.name, _dataset(workload, seed))
-
-
-def batches(workload: Workload, *, batch_size: int, seed: int) -> Iterator[list[Array]]:
-    """Return the endless sequence of global batches, equal for equal arguments in every process.
-
-    A dataset that ends begins again, so that every batch is full. TensorFlow's global seed is set to
-    `seed`, because operations of a dataset that shuffle or augment mix it into their own.
-
-    Args:
-        workload: whose dataset is read.
-        batch_size: examples in each batch.
-        seed: given to the workload, which decides whether it shuffles.
-
-    Returns:
-        Per batch one array [batch_size, ...] for each component, in the order of `tf.nest.flatten`.
-
-    Raises:
-        WorkloadError: when the dataset is empty or not one of tensors of fixed shapes, or raises later.
-    """
     import tensorflow as tf
 
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        message = f"batch_size must be a positive whole number, got {batch_size!r}"
-        raise WorkloadError(message, field="batch_size")
     tf.random.set_seed(seed)
     dataset = _dataset(workload, seed)
-    _components(workload.name, dataset)
-    options = tf.data.Options()
-    options.deterministic = True
-    whole = dataset.repeat().batch(batch_size, drop_remainder=True).with_options(options)
-    return _iterate(workload.name, whole)
+    components = tuple(_components(workload.name, dataset))
+    return Examples(workload=workload.name, components=components, dataset=dataset)
 
 
 def endless(*columns: Array, seed: int) -> "tf.data.Dataset":

@@ -9,7 +9,7 @@ from harness.worker.artefact import InitialValues
 from harness.worker.reference import ShardSteps
 from harness.worker.rounding import PLAIN, RoundedSums, Rounding, shares
 from strategies.ir.graph import producer
-from strategies.ir.train_graph import Reduction, Statistic, TrainGraph
+from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.traversal import ancestors
 from strategies.topology import Topology
 
@@ -86,18 +86,6 @@ class Passes:
             return [{} for _ in topology.shards()]
         self.steps.begin(PLAIN, topology=topology)
         return self.steps.values(self.batch, tensors)
-
-    def statistics(self, joint: Sequence[Statistic], drawn: Mapping[str, Array]) -> dict[str, Array]:
-        """What the whole batch has of each statistic, in one run: shards that share them come to the same.
-
-        For if shards mean what the step means, what they have of the first adds up to it, and so on.
-        """
-        if not joint:
-            return {}
-        sources = {s.node: self.step.graph.by_name[s.node].inputs[0] for s in joint}
-        self.steps.begin(PLAIN, topology=self.whole, fed={0: drawn})
-        (values,) = self.steps.values(self.batch, list(dict.fromkeys(sources.values())))
-        return {node: values[source] for node, source in sources.items()}
 
     def with_statistics(
         self,

@@ -1,8 +1,9 @@
 """Checks a strategy against the reference, in one process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from harness.equivalence import Array, Checked, Yardstick
 from harness.reference import Reference
@@ -23,17 +24,17 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """A strategy's verdict, its losses beside the reference's, and what was left out of a checkpoint.
+    """A strategy's verdict, what it was compared with, and what was left out of a checkpoint.
 
     Attributes:
-        results: what the last step returned beside its loss, the reference's too.
+        reference: what it was compared with.
+        results: what the last step returned beside its loss.
     """
 
     verdict: Verdict
     losses: tuple[float, ...]
-    reference_losses: tuple[float, ...]
+    reference: Reference
     results: tuple[Returned, ...] = ()
-    reference_results: tuple[Returned, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -87,23 +88,20 @@ def check(
     initial: InitialValues,
     plan: Plan,
     batches: Sequence[Sequence[Array]],
-    reference: Reference | None = None,
+    refer: Callable[[], Reference] | None = None,
 ) -> Checkup:
     """Run a plan with all its workers in this process and compare the outcome with the reference.
 
     Args:
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
         batches: may be of other sizes than the plan's, where the step takes any number of examples.
-        reference: of the same step, topology and batches, if it was made before.
+        refer: gives the reference of the same step, topology and batches; called in a thread of its own.
     """
-
-    def referred() -> Reference:
-        return reference or make_reference(step, initial, topology_of(plan), batches)
-
+    refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     programs = programs_of(step, plan)
     # Preparing a session takes one core for longer than the steps in it take two.
     with ThreadPoolExecutor(1, "reference") as beside:
-        compared = beside.submit(referred)
+        compared = beside.submit(refer)
         with InProcessCluster(programs, initial, with_results=True) as cluster:
             for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
                 cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
@@ -114,8 +112,7 @@ def check(
     return Checkup(
         verdict=expected.yardstick.judge(actual, losses),
         losses=losses,
-        reference_losses=expected.yardstick.losses,
+        reference=expected,
         results=results,
-        reference_results=expected.results,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )

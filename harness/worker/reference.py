@@ -8,9 +8,11 @@ and fed in the same way before, level by level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,10 +31,15 @@ from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
+T = TypeVar("T")
 Combine: TypeAlias = Callable[
     [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
 ]
 """From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+
+
+# Each takes memory; one alone leaves cores idle in the small ops between the large ones.
+_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +124,12 @@ class ShardSteps:
     Attributes:
         results: what the last step returned beside its loss.
         losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
+        beside: further tensors that each of them made.
         with_gradient: variables that met a gradient other than zero since the beginning.
         starts_over: it can begin again: all that a step leaves behind is in variables, for no op draws from a
             state of its own.
+    Args:
+        beside: tensors to fetch with all that crosses.
     """
 
     def __init__(
@@ -127,6 +137,8 @@ class ShardSteps:
         step: TrainGraph,
         initial: InitialValues,
         topology: Topology,
+        *,
+        beside: Sequence[str] = (),
     ) -> None:
         step = quiet(step)
         self._step = step
@@ -151,7 +163,8 @@ class ShardSteps:
         # The turn of each node is one after the boundaries that lie before it.
         levels = levels_of(step.graph, crossing)
         self._draws = _draws(step) if step.n_levels > 1 else frozenset()
-        refs = [step.losses[0].tensor, *(result.tensor for result in step.results)]
+        self._beside = tuple(beside)
+        refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
         refs += [ref for source in self._sources.values() for ref in source if ref is not None]
         self._fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(self._draws)]}
         self._replica_targets = {target: levels[target] + 1 for target in replica_targets(step)}
@@ -170,6 +183,8 @@ class ShardSteps:
             for key, graph in distinct.items()
         }
         self._sessions = list(sessions.values())
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "shard")
+        self._met: set[frozenset[str]] = set()
         self._session_of = [sessions[id(g)] for g in graphs]
         for session in self._sessions:
             session.setup()
@@ -206,6 +221,7 @@ class ShardSteps:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
         for session in self._sessions:
             session.close()
 
@@ -260,13 +276,16 @@ class ShardSteps:
         before = self._shared() if self._n_turns > 1 else {}
         for turn in range(1, self._n_turns + 1):
             crossing = _fed(self._step, combined)
-            for i in self._sums.order(len(shards)):
-                drawn = {ref: fetched[i][ref] for ref in self._draws if ref in fetched[i]}
-                examples = _examples(shards[i], batch)
-                fed = {**self._statistics_of(weights[i], joint), **crossing, **drawn}
-                fetched[i] |= self._forward(turn, shards[i], examples, fed)
-                if turn > 1:
-                    self._session_of[shards[i].rank].assign(before)
+            order = self._sums.order(len(shards))
+            drawn = [{ref: own[ref] for ref in self._draws if ref in own} for own in fetched]
+            made = self._map(
+                partial(self._forward, turn, before),
+                [shards[i] for i in order],
+                [_examples(shards[i], batch) for i in order],
+                [{**self._statistics_of(weights[i], joint), **crossing, **drawn[i]} for i in order],
+            )
+            for i, own in zip(order, made, strict=True):
+                fetched[i] |= own
             combined |= {
                 b.values: self._sums.of_boundary(b, [self._brought(b, own) for own in fetched], shards)
                 for b in self._step.boundaries
@@ -278,9 +297,23 @@ class ShardSteps:
             for result in self._step.results
         )
         self.crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
+        self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
         loss = self._step.losses[0]
         self.losses = [float(own[loss.tensor]) for own in fetched]
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
+
+    def _map(self, job: Callable[..., T], *args: Sequence[Any]) -> Iterator[T]:
+        """Do a job for each shard, two at a time where they leave nothing behind for each other.
+
+        Args:
+            args: the last are what each shard is fed with.
+        """
+        fed_with = frozenset[str]().union(*args[-1], *self._fed.values())
+        # TensorFlow prepares runs that it has not met, each of two at a time by itself.
+        if self._own or self._n_turns > 1 or self._replica_targets or fed_with not in self._met:
+            self._met.add(fed_with)
+            return map(job, *args)
+        return self._threads.map(job, *args)
 
     def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
         """What a shard sends across a boundary."""
@@ -353,11 +386,17 @@ class ShardSteps:
         return session.run(fetches, {**feed, **joint, **self._fed.get(shard.rank, {})}, targets)
 
     def _forward(
-        self, turn: int, shard: Shard, examples: Sequence[Array], fed: Mapping[str, Array]
+        self,
+        turn: int,
+        before: Mapping[Copy, Array],
+        shard: Shard,
+        examples: Sequence[Array],
+        fed: Mapping[str, Array],
     ) -> dict[str, Array]:
         """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
 
         Args:
+            before: all other state, which later turns change.
             fed: what shards share, and what this one has drawn in the turns before.
         """
         fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
@@ -368,6 +407,8 @@ class ShardSteps:
             self._random_state |= {
                 (name, shard.rank): value for name, value in zip(self._own, moved_on, strict=True)
             }
+        if turn > 1:
+            self._session_of[shard.rank].assign(before)
         return dict(zip(fetches, made, strict=True))
 
     def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:

@@ -285,9 +285,15 @@ def _no_step(*_: Array) -> Sequence[Array]:
 def _session_config(program: Program, *, stepping: bool) -> tf.compat.v1.ConfigProto:
     config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
     if not stepping:
+        rewrites = config.graph_options.rewrite_options
         # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
         # optimizer of dependencies drops them, and with them the assignments that only they wait for.
-        config.graph_options.rewrite_options.dependency_optimization = RewriterConfig.OFF
+        rewrites.dependency_optimization = RewriterConfig.OFF
+        # Each set of fetches is optimized by itself and run a few times: a second pass and searches for
+        # memory and layout cost more than such runs.
+        rewrites.meta_optimizer_iterations = RewriterConfig.ONE
+        rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
+        rewrites.layout_optimizer = RewriterConfig.OFF
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config

@@ -63,14 +63,13 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     from strategies.errors import CaptureError
     from strategies.summary import summarise
     from strategies.tf_bridge.capture import capture as capture_step
-    from workloads.data import element_spec
+    from workloads.data import examples_of
     from workloads.keras_step import step_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
     with _told_as_usage(workload, "dataset() must return examples"):
-        element_spec(workload, seed=seed)
-        structure = workload.dataset(seed).element_spec
+        structure = examples_of(workload, seed=seed).dataset.element_spec
     keras.utils.set_random_seed(seed)
     with _told_as_usage(workload, "train_step() must return a step"):
         asked = step_of(workload, structure)
@@ -123,15 +122,16 @@ def lay_batches(
     Returns:
         how many there are.
     """
-    from workloads.data import batches, element_spec
+    from workloads.data import examples_of
 
     workload = workload_of(case)
     size = global_batch(case, workload.batch_size)
     with _told_as_usage(workload, "dataset() must return examples"):
-        example_bytes = sum(part.n_bytes for part in element_spec(workload, seed=seed))
+        examples = examples_of(workload, seed=seed)
+        example_bytes = sum(part.n_bytes for part in examples.components)
         # Once as they are read and once as they are written.
         _require_memory(2 * n_least * size * example_bytes, case, size)
-        made = batches(workload, batch_size=size, seed=seed)
+        made = examples.batches(size)
         first = next(made)
     batch_bytes = max(1, sum(part.nbytes for part in first))
     n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
@@ -200,26 +200,32 @@ def verify(
         UsageError: as `reference`.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
-    from harness.worker.check import check, check_bounds
+    from harness.worker.check import check, check_bounds, make_reference
     from harness.worker.shrink import first_divergence
     from harness.worker.whole_batch import separability_of
     from strategies.planning import topology_of
     from strategies.tf_bridge.float64_step import step_in_float64
 
     folder = Path(capture_folder)
-    step, initial = load_step(folder), InitialValues(folder, float64=float64)
+    captured, initial = load_step(folder), InitialValues(folder, float64=float64)
     batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
-    wide = InitialValues(folder, float64=True)
-    separability = separability_of(step, wide, topology_of(plan), batches[0])
+    step = step_in_float64(captured) if float64 else captured
     if float64:
-        step = step_in_float64(step)
         batches = [[in_float64(part) for part in batch] for batch in batches]
-    checkup = check(step, initial, plan, batches)
-    verdict = checkup.verdict
-    results = results_document(checkup.results, checkup.reference_results)
-    answer = verdict_document(verdict, checkup.losses, checkup.reference_losses, results)
-    answer |= separability_document(separability)
+
+    def refer() -> "Reference":
+        wide = InitialValues(folder, float64=True)
+        separability = separability_of(captured, wide, topology_of(plan), batches[0])
+        made = make_reference(step, initial, topology_of(plan), batches)
+        return replace(made, separability=separability)
+
+    checkup = check(step, initial, plan, batches, refer)
+    verdict, expected = checkup.verdict, checkup.reference
+    results = results_document(checkup.results, expected.results)
+    answer = verdict_document(verdict, checkup.losses, expected.yardstick.losses, results)
+    assert expected.separability is not None
+    answer |= separability_document(expected.separability)
     answer["warnings"] = list(plan.warnings)
     answer["notes"] = [*plan.notes, *checkup.notes]
     if plan.strategy_class == "bounded":

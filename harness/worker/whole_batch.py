@@ -4,7 +4,7 @@ Both begin with the initial values and get the same random numbers: those of the
 and each shard is fed with its part of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from harness.batch_totals import Differences, Totals
 from harness.draw_parts import part_of_draw
 from harness.equivalence import Array
 from harness.graph_errors import graph_error
-from harness.separability import Separability, judge, leave_least_tolerance, unknown
+from harness.separability import Noise, Separability, judge, unknown
 from harness.worker.artefact import InitialValues, in_float64
 from harness.worker.batch_passes import Passes, made_by_forward
 from harness.worker.reference import ShardSteps
@@ -95,20 +95,31 @@ def _measured(
     # Shards are fed with statistics, rather than made to combine their own, level by level.
     joint = step.joint_statistics(every_layer=topology.global_statistics)
     step, topology = replace(step, synchronized=()), replace(topology, global_statistics=False)
-    with ShardSteps(step, initial, _widest(topology)) as steps:
+    source = {s.node: step.graph.by_name[s.node].inputs[0] for s in step.statistics}
+    beside = list(dict.fromkeys((*random, *source.values())))
+    with ShardSteps(step, initial, _widest(topology), beside=beside) as steps:
         passes = Passes(steps=steps, step=step, initial=initial, topology=topology, batch=batch)
-        drawn = passes.values(passes.whole, random)[0]
-        whole = passes.totals(passes.whole, {0: drawn})
+        whole = passes.totals(passes.whole, {})
         if not whole.is_finite():
             return unknown("the loss or a gradient of the whole batch is not finite in float64")
+        made = steps.beside[0]
+        drawn = {name: made[name] for name in random}
         parts, unfit = _parts(drawn, passes.values(topology, random), topology)
         if unfit:
             return unknown(
                 f"{_named(unfit)} draws random numbers of a shape that no axis of examples divides, so that "
                 "shards cannot be given those of the whole batch"
             )
-        shared = passes.statistics(joint, drawn)
-        comparison = _Comparison(passes=passes, drawn=drawn, parts=parts, shared=shared, whole=whole)
+        # If shards mean what the step means, what they have together of each statistic is the whole batch's.
+        statistics = {node: made[tensor] for node, tensor in source.items()}
+        comparison = _Comparison(
+            passes=passes,
+            drawn=drawn,
+            parts=parts,
+            statistics=statistics,
+            shared={s.node: statistics[s.node] for s in joint},
+            whole=whole,
+        )
         found = comparison.separability()
     doubtful = _doubtful(drawn, parts[0], topology.batch_size)
     if found.separable is not False or not doubtful:
@@ -131,12 +142,13 @@ class _Comparison:
 
     Attributes:
         drawn: tensor → random numbers of the whole batch. parts: rank of a shard → its part of them.
-        shared: statistics of the whole batch that shards take, by node.
+        statistics: of the whole batch, by node. shared: those that shards take.
     """
 
     passes: Passes
     drawn: Mapping[str, Array]
     parts: Mapping[int, Mapping[str, Array]]
+    statistics: Mapping[str, Array]
     shared: Mapping[str, Array]
     whole: Totals
 
@@ -147,33 +159,28 @@ class _Comparison:
         ways_out: dict[str, Callable[[], Differences]] = {}
         step = self.passes.step
         refused = topology.micro_batches > 1 or step.own_statistics
-        if len(self.shared) < len(step.statistics) and not refused:
+        if len(self.shared) < len(self.statistics) and not refused:
             ways_out[_SHARE_STATISTICS] = self._with_shared_statistics
         if not self.drawn and topology.batch_size > _FEW:
             ways_out[_TAKE_THE_MEAN] = self._without_what_shards_repeat
         return judge(
             declared,
-            self._floors,
+            Noise(self._noise()),
             partial(self._of_shards, "mean" if reduction == "sum" else "sum", self.shared),
             ways_out,
             reduction=reduction,
             n_shards=topology.n_shards,
         )
 
-    def _floors(self) -> Differences:
-        """What rounding alone makes of the whole batch, of one rounding where others would not matter."""
+    def _noise(self) -> Iterator[Differences]:
+        """What one rounding of the whole batch after the other makes of it."""
         eps = coarsest_eps(computed_types(self.passes.step))
-        rounded: list[Differences] = []
         for each in VARIATIONS:
             totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, each, eps)
-            rounded.append(Differences.of(self.whole, totals))
-            if leave_least_tolerance(rounded[0]):
-                break
-        return Differences.largest_of(rounded)
+            yield Differences.of(self.whole, totals)
 
     def _with_shared_statistics(self) -> Differences:
-        shared = self.passes.statistics(self.passes.step.statistics, self.drawn)
-        return self._of_shards(self.passes.reduction, shared)
+        return self._of_shards(self.passes.reduction, self.statistics)
 
     def _without_what_shards_repeat(self) -> Differences:
         many = max(_FEW + 1, min(self.passes.topology.n_shards, self.passes.topology.batch_size))

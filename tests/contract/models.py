@@ -14,7 +14,7 @@ import state_models
 from model import BATCH_SIZE, N_STEPS, Model
 
 from workloads import registry
-from workloads.data import batches
+from workloads.data import examples_of
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "digits-mlp": {"units": 12},
@@ -34,7 +34,7 @@ OPTIMIZER_PARAMS: Mapping[str, Mapping[str, Any]] = {
 def shipped(name: str, optimizer: str) -> Model:
     """A small instance of a shipped workload."""
     workload = registry.resolve(name, {**SMALL[name], **OPTIMIZER_PARAMS[optimizer]})
-    fed = itertools.islice(batches(workload, batch_size=BATCH_SIZE, seed=0), N_STEPS)
+    fed = itertools.islice(examples_of(workload, seed=0).batches(BATCH_SIZE), N_STEPS)
     return Model(
         step=workload.train_step(),
         spec=workload.dataset(0).element_spec,

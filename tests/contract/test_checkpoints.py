@@ -26,7 +26,7 @@ from strategies.ir.fresh import Fresh  # noqa: E402
 from strategies.plan import Plan  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from workloads import TrainStep, registry  # noqa: E402
-from workloads.data import batches  # noqa: E402
+from workloads.data import examples_of  # noqa: E402
 
 GUIDE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 RATE = 1e-4
@@ -193,7 +193,7 @@ def steady(shared) -> Case:
         "digits-mlp", {"units": 24, "optimizer": "sgd", "learning_rate": RATE, "batch_size": 7}
     )
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    batch = list(next(batches(workload, batch_size=7, seed=0)))
+    batch = list(next(examples_of(workload, seed=0).batches(7)))
     return case_of(captured, [batch] * 4, shared / "steady-checkpoints")
 
 

@@ -29,7 +29,7 @@ from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
 from workloads import registry  # noqa: E402
-from workloads.data import batches  # noqa: E402
+from workloads.data import examples_of  # noqa: E402
 
 RATE = 1e-4
 N_STEPS = 3
@@ -47,7 +47,7 @@ def steady(shared) -> Case:
         "digits-mlp", {"units": 24, "optimizer": "sgd", "learning_rate": RATE, "batch_size": 7}
     )
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    batch = list(next(batches(workload, batch_size=7, seed=0)))
+    batch = list(next(examples_of(workload, seed=0).batches(7)))
     return case_of(captured, [batch] * N_STEPS, shared / "steady")
 
 
@@ -273,7 +273,7 @@ def training(shared) -> Training:
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
     summary = summarise(captured.step, "digits-cnn", {})
     save(shared / "training", captured.step, captured.initial, summary)
-    fed = batches(workload, batch_size=batch_size, seed=0)
+    fed = examples_of(workload, seed=0).batches(batch_size)
     n_steps = 1797 // batch_size
     return Training(
         step=captured.step,

@@ -20,7 +20,7 @@ from test_mutations import after, broken, noticed, without  # noqa: E402
 from harness.worker.in_process import programs_of  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from workloads import registry  # noqa: E402
-from workloads.data import batches  # noqa: E402
+from workloads.data import examples_of  # noqa: E402
 
 NAME = "local-sgd"
 # An average rounds relative to variables, and is held to updates, which must not be small beside them.
@@ -40,7 +40,7 @@ def plain(shared):
                 name, {**SMALL[name], "optimizer": "sgd", "learning_rate": RATES[name]}
             )
             captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-            batch = itertools.islice(batches(workload, batch_size=BATCH_SIZE, seed=0), 3)
+            batch = itertools.islice(examples_of(workload, seed=0).batches(BATCH_SIZE), 3)
             made[name] = case_of(captured, [list(part) for part in batch], shared / f"{name}+sgd")
         return made[name]
 
@@ -173,7 +173,7 @@ def test_the_loss_falls_as_stated(tmp_path):
     keras.utils.set_random_seed(1)
     workload = registry.resolve("digits-mlp", {"units": 32})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    examples = itertools.islice(batches(workload, batch_size=64, seed=0), 120)
+    examples = itertools.islice(examples_of(workload, seed=0).batches(64), 120)
     case = case_of(captured, [list(batch) for batch in examples], tmp_path / "digits+momentum")
     for strategy in ("all-reduce", NAME):
         with running(programs_of(case.step, case.plan(strategy, (1, 1))), case.initial) as cluster:

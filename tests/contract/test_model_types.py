@@ -159,7 +159,8 @@ def pytest_generate_tests(metafunc):
     if "combination" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        chosen = list(itertools.product(MODELS, TOPOLOGIES, SEEDS, ROWS))
+        of_case = itertools.product(MODELS, SEEDS, TOPOLOGIES, ROWS)
+        chosen = [(model, topology, seed, row) for model, seed, topology, row in of_case]
     else:
         chosen = [
             (model, topology, 1, row)

@@ -306,13 +306,13 @@ def test_the_loss_falls_as_stated(cases, tmp_path):
     import keras
 
     from workloads import registry
-    from workloads.data import batches
+    from workloads.data import examples_of
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
     workload = registry.resolve("digits-mlp", {"units": 32})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    examples = itertools.islice(batches(workload, batch_size=64, seed=0), 120)
+    examples = itertools.islice(examples_of(workload, seed=0).batches(64), 120)
     case = case_of(captured, [list(batch) for batch in examples], tmp_path / "digits+momentum")
     for params in ({}, *MODES):
         plan = case.plan("ps-load-balancing", (1, 1), **params)

@@ -86,9 +86,9 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
     assert checkup.verdict.equivalent
     assert len(checkup.results) == len(case.step.results)
     last = {each.name: each for each in checkup.results}
-    for made, expected in zip(checkup.results, checkup.reference_results, strict=True):
+    for made, expected in zip(checkup.results, checkup.reference.results, strict=True):
         assert (made.name, made.weights) == (expected.name, expected.weights)
-    told = results_document(checkup.results, checkup.reference_results)
+    told = results_document(checkup.results, checkup.reference.results)
     assert [row["error"] for row in told] == pytest.approx([0.0] * len(told), abs=1e-12)
     # The labels of the last batch tell what the reduced values must be, whatever shards there are.
     logits, labels = last["logits"].reduced(), case.batches[-1][1]

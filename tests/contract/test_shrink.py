@@ -76,7 +76,7 @@ def test_the_broken_pass_is_named(
     )
     reference = model.reference(TOPOLOGY)
     monkeypatch.setattr(module, function, broken)
-    verdict = check(model.step, model.initial, plan, model.batches, reference).verdict
+    verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     assert not verdict.equivalent
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert found["pass"] == blamed
@@ -87,7 +87,7 @@ def test_the_broken_pass_is_named(
 def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) -> None:
     model = cases.of("word-lm", "adam")
     plan = model.plan("none", TOPOLOGY)
-    verdict = check(model.step, model.initial, plan, model.batches, model.reference(TOPOLOGY)).verdict
+    verdict = check(model.step, model.initial, plan, model.batches, lambda: model.reference(TOPOLOGY)).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert found["pass"] == "replicate"
 
@@ -100,6 +100,6 @@ def test_gradients_after_an_update_are_compared_where_replicas_share_it(
     plan = model.plan("all-reduce", TOPOLOGY, transport="ring")
     reference = model.reference(TOPOLOGY)
     monkeypatch.setattr(sync_all_reduce, "keyed_all_reduce", no_collective)
-    verdict = check(model.step, model.initial, plan, model.batches, reference).verdict
+    verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert found["pass"] == "dense-all-reduce"

@@ -90,13 +90,13 @@ def capture_workload(
     from harness.worker.artefact import save
     from strategies.summary import summarise
     from strategies.tf_bridge.capture import capture
-    from workloads.data import batches
+    from workloads.data import examples_of
     from workloads.registry import resolve
 
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
     save(Path(folder), captured.step, captured.initial, summarise(captured.step, workload.name, {}))
-    found = batches(workload, batch_size=workload.batch_size, seed=0)
+    found = examples_of(workload).batches(workload.batch_size)
     return workload.batch_size, list(itertools.islice(found, n_batches))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workloads import TrainStep, Workload, WorkloadError
-from workloads.data import batches, digits, element_spec
+from workloads.data import digits, examples_of
 from workloads.optimizers import OPTIMIZERS
 from workloads.registry import WORKLOADS, resolve
 
@@ -73,7 +73,7 @@ def train(workload: Workload, n_steps: int) -> list[float]:
         step.optimizer.apply_gradients(zip(values, step.variables, strict=True))
         return loss
 
-    sequence = batches(workload, batch_size=workload.batch_size, seed=0)
+    sequence = examples_of(workload).batches(workload.batch_size)
     losses = [float(one(*map(tf.constant, batch))) for batch in islice(sequence, n_steps)]
     assert len(step.optimizer.variables) == n_variables, "a slot was created while tracing"
     return losses
@@ -86,8 +86,8 @@ def test_every_variable_gets_a_finite_gradient_and_the_spec_fits_the_batches(nam
     workload = resolve(name, {**SMALL[name], "clip_global_norm": 2.0})
     step = fresh_step(workload)
     assert step.clip_global_norm == 2.0
-    batch = next(batches(workload, batch_size=6, seed=1))
-    for component, array in zip(element_spec(workload), batch, strict=True):
+    batch = next(examples_of(workload, seed=1).batches(6))
+    for component, array in zip(examples_of(workload).components, batch, strict=True):
         assert array.shape == (6, *component.shape)
         assert array.dtype == component.dtype
     loss, values = gradients(step, batch)
@@ -101,7 +101,7 @@ def test_every_variable_gets_a_finite_gradient_and_the_spec_fits_the_batches(nam
 def test_the_loss_is_a_mean_over_examples(name: str) -> None:
     workload = resolve(name, SMALL[name])
     step = fresh_step(workload)
-    whole = next(batches(workload, batch_size=6, seed=1))
+    whole = next(examples_of(workload, seed=1).batches(6))
     parts = [[array[:2] for array in whole], [array[2:] for array in whole]]
     weighted = sum(
         share * float(step.loss(tuple(part))) for share, part in zip((2 / 6, 4 / 6), parts, strict=True)
@@ -124,7 +124,7 @@ def test_every_optimizer_has_its_slots_before_the_first_step(optimizer: str) -> 
 
 def test_the_cnn_has_forward_state_and_random_state() -> None:
     step = fresh_step(resolve("digits-cnn", SMALL["digits-cnn"]))
-    batch = next(batches(resolve("digits-cnn", {}), batch_size=32, seed=0))
+    batch = next(examples_of(resolve("digits-cnn", {})).batches(32))
     first, second = (float(step.loss(tuple(batch))) for _ in range(2))
     assert first != second
 
@@ -134,7 +134,7 @@ def test_the_language_model_reads_rows_and_has_one_sparse_gradient() -> None:
 
     workload = resolve("word-lm", SMALL["word-lm"])
     step = fresh_step(workload)
-    batch = next(batches(workload, batch_size=6, seed=1))
+    batch = next(examples_of(workload, seed=1).batches(6))
     _, values = gradients(step, batch)
     sparse = [isinstance(value, tf.IndexedSlices) for value in values]
     assert sparse == [True] + [False] * (len(values) - 1)
@@ -146,7 +146,7 @@ def test_the_language_model_reads_rows_and_has_one_sparse_gradient() -> None:
 
 
 def test_the_words_that_follow_are_the_same_text_one_word_on() -> None:
-    words, following = next(batches(resolve("word-lm", SMALL["word-lm"]), batch_size=20, seed=0))
+    words, following = next(examples_of(resolve("word-lm", SMALL["word-lm"])).batches(20))
     np.testing.assert_array_equal(words[:, 1:], following[:, :-1])
     assert 0 <= words.min() <= words.max() < 50
 
@@ -180,7 +180,7 @@ def test_batches_depend_on_the_seed_alone(name: str) -> None:
     def first(seed: int) -> list[np.ndarray]:
         return [
             array
-            for batch in islice(batches(resolve(name, SMALL[name]), batch_size=5, seed=seed), 9)
+            for batch in islice(examples_of(resolve(name, SMALL[name]), seed=seed).batches(5), 9)
             for array in batch
         ]
 
@@ -196,7 +196,7 @@ def test_an_epoch_holds_every_digit_once_and_the_next_has_another_order() -> Non
     images, labels = digits()
     assert images.shape == (1797, 8, 8)
     assert (images.min(), images.max()) == (0.0, 1.0)
-    epochs = list(islice(batches(resolve("digits-mlp", {}), batch_size=1797, seed=0), 2))
+    epochs = list(islice(examples_of(resolve("digits-mlp", {})).batches(1797), 2))
     for batch in epochs:
         np.testing.assert_array_equal(np.sort(batch[1]), np.sort(labels))
     assert (epochs[0][1] != epochs[1][1]).any()
@@ -207,7 +207,8 @@ def test_a_users_unseeded_shuffle_is_the_same_in_every_process() -> None:
 
     workload = FromDataset(lambda seed: tf.data.Dataset.range(50).shuffle(50))
     runs = [
-        [batch[0].tolist() for batch in islice(batches(workload, batch_size=10, seed=7), 8)] for _ in range(2)
+        [batch[0].tolist() for batch in islice(examples_of(workload, seed=7).batches(10), 8)]
+        for _ in range(2)
     ]
     assert runs[0] == runs[1]
 
@@ -216,7 +217,7 @@ def test_a_finite_dataset_is_read_on_across_its_end() -> None:
     import tensorflow as tf
 
     workload = FromDataset(lambda seed: tf.data.Dataset.range(3))
-    rows = [batch[0].tolist() for batch in islice(batches(workload, batch_size=5, seed=0), 3)]
+    rows = [batch[0].tolist() for batch in islice(examples_of(workload).batches(5), 3)]
     assert rows == [[0, 1, 2, 0, 1], [2, 0, 1, 2, 0], [1, 2, 0, 1, 2]]
 
 
@@ -228,15 +229,17 @@ def test_components_are_named_by_their_place_in_the_order_of_the_feeds() -> None
         return tf.data.Dataset.from_tensor_slices(example)
 
     workload = FromDataset(structure)
-    spec = element_spec(workload)
+    spec = examples_of(workload).components
     assert [(part.name, part.dtype, part.shape) for part in spec] == [
         ("0/a", "int64", ()),
         ("0/b", "float32", (2,)),
         ("1/0", "bool", ()),
     ]
-    arrays = next(batches(workload, batch_size=3, seed=0))
+    arrays = next(examples_of(workload).batches(3))
     assert [array.shape for array in arrays] == [(3,), (3, 2), (3,)]
-    assert [part.name for part in element_spec(FromDataset(lambda seed: tf.data.Dataset.range(2)))] == ["0"]
+    assert [
+        part.name for part in examples_of(FromDataset(lambda seed: tf.data.Dataset.range(2))).components
+    ] == ["0"]
 
 
 def ragged(seed: int) -> object:
@@ -297,13 +300,12 @@ def raising(seed: int) -> object:
 def test_a_dataset_that_cannot_be_fed_is_refused_in_one_line(
     make: Callable[[int], object], parts: list[str]
 ) -> None:
-    for entrance in (element_spec, lambda workload: batches(workload, batch_size=2, seed=0)):
-        with pytest.raises(WorkloadError) as caught:
-            entrance(FromDataset(make))
-        assert caught.value.field == "dataset"
-        assert "\n" not in str(caught.value)
-        for part in parts:
-            assert part in str(caught.value)
+    with pytest.raises(WorkloadError) as caught:
+        examples_of(FromDataset(make))
+    assert caught.value.field == "dataset"
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
 
 
 def test_a_dataset_that_turns_out_empty_or_raises_while_read_is_refused() -> None:
@@ -311,7 +313,7 @@ def test_a_dataset_that_turns_out_empty_or_raises_while_read_is_refused() -> Non
 
     nothing = FromDataset(lambda seed: tf.data.Dataset.range(3).filter(lambda n: n > 5))
     with pytest.raises(WorkloadError, match="no examples"):
-        next(batches(nothing, batch_size=2, seed=0))
+        next(examples_of(nothing, seed=0).batches(2))
 
     def rows():
         yield 1.0
@@ -321,19 +323,19 @@ def test_a_dataset_that_turns_out_empty_or_raises_while_read_is_refused() -> Non
     spec = tf.TensorSpec([], tf.float32)
     broken = FromDataset(lambda seed: tf.data.Dataset.from_generator(rows, output_signature=spec))
     with pytest.raises(WorkloadError, match=r"failed while being read: .*ValueError: the disk") as caught:
-        next(batches(broken, batch_size=2, seed=0))
+        next(examples_of(broken, seed=0).batches(2))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, True, 2.0])
 def test_a_batch_size_that_is_no_count_is_refused(batch_size: object) -> None:
     with pytest.raises(WorkloadError, match="positive whole number"):
-        batches(resolve("digits-mlp", {}), batch_size=batch_size, seed=0)  # type: ignore[arg-type]
+        examples_of(resolve("digits-mlp", {})).batches(batch_size)  # type: ignore[arg-type]
 
 
 def test_a_text_shorter_than_the_sequence_is_refused() -> None:
     with pytest.raises(WorkloadError, match="sequence_length must be below") as caught:
-        element_spec(resolve("word-lm", {"sequence_length": 10**7}))
+        examples_of(resolve("word-lm", {"sequence_length": 10**7}))
     assert caught.value.field == "sequence_length"
 
 
@@ -381,19 +383,17 @@ def test_a_users_own_file_gives_a_step_of_either_kind(tmp_path, monkeypatch: pyt
         workload = resolve(f"{path}:Line", {"whole": whole})
         step = workload.train_step()
         assert isinstance(step, TrainStep) is not whole
-        assert [part.name for part in element_spec(workload)] == ["x", "y"]
+        assert [part.name for part in examples_of(workload).components] == ["x", "y"]
         loss = step.loss if isinstance(step, TrainStep) else step
-        values = [
-            float(loss({"x": x, "y": y})) for x, y in islice(batches(workload, batch_size=4, seed=0), 8)
-        ]
+        values = [float(loss({"x": x, "y": y})) for x, y in islice(examples_of(workload).batches(4), 8)]
         assert values[4] < values[0] if whole else values[4] == values[0]
 
 
 def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
     workload = resolve("keras:MobileNetV2", {"input": 32, "classes": 3, "examples": 4, "batch_size": 2})
     step = fresh_step(workload)
-    assert [part.shape for part in element_spec(workload)] == [(32, 32, 3), ()]
-    loss, found = gradients(step, next(batches(workload, batch_size=2, seed=0)))
+    assert [part.shape for part in examples_of(workload).components] == [(32, 32, 3), ()]
+    loss, found = gradients(step, next(examples_of(workload).batches(2)))
     assert np.isfinite(loss)
     assert len(found) == len(step.variables) > 100
     assert all(gradient is not None for gradient in found)

@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from harness.batch_totals import Crossing, Differences, Totals
 from harness.errors import UsageError
-from harness.separability import judge, separability_document, unknown
+from harness.separability import Noise, judge, separability_document, unknown
 
 NUMBERS = st.floats(-10, 10, allow_subnormal=False)
 ROWS = arrays(np.float64, (3, 2), elements=NUMBERS)
@@ -28,10 +28,15 @@ def unasked():
     raise AssertionError("nothing needs this")
 
 
+def unmeasured():
+    unasked()
+    yield
+
+
 def judged(declared, *, floor=0.0, other=1.0, ways_out=None, reduction="mean"):
     return judge(
         declared,
-        lambda: floor if isinstance(floor, Differences) else differences(floor),
+        Noise([floor if isinstance(floor, Differences) else differences(floor)]),
         lambda: differences(other),
         {text: (lambda left=left: differences(left)) for text, left in (ways_out or {}).items()},
         reduction=reduction,
@@ -113,7 +118,7 @@ def test_what_every_shard_repeats_is_taken_out_of_sums(of_examples, repeated, n_
 class TestJudge:
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     def test_what_rounding_explains_is_separable(self, reduction):
-        found = judge(differences(2e-14), unasked, unasked, {}, reduction=reduction, n_shards=3)
+        found = judge(differences(2e-14), Noise(unmeasured()), unasked, {}, reduction=reduction, n_shards=3)
         assert found.separable is True
         assert found.explanation.startswith(f"the {reduction} over 3 shards is what the step computes")
 
@@ -150,7 +155,7 @@ class TestJudge:
     def test_gradients_that_add_up_without_the_loss_are_no_sum(self):
         declared = differences(0.5)
         other = differences(0.0, loss=0.5)
-        found = judge(declared, differences, lambda: other, {}, reduction="mean", n_shards=3)
+        found = judge(declared, Noise([differences()]), lambda: other, {}, reduction="mean", n_shards=3)
         assert found.separable is False
 
     def test_the_first_way_out_that_leaves_no_difference_is_told(self):
@@ -183,12 +188,44 @@ class TestJudge:
 
     def test_what_nobody_reads_changes_nothing_and_is_told(self):
         tallied = Differences(loss=0.0, gradients={"w": 1e-15}, state={}, tallies={"loss/total": 2.0})
-        found = judge(tallied, unasked, unasked, {}, reduction="mean", n_shards=3)
+        found = judge(tallied, Noise(unmeasured()), unasked, {}, reduction="mean", n_shards=3)
         assert found.separable is True
         assert "; loss/total, which is only added to, differs" in found.explanation
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False
+
+
+class TestNoise:
+    @pytest.mark.parametrize(
+        ("difference", "first", "answer", "n_measured"),
+        [
+            (1e-10, None, True, 0),
+            (0.5, 1e-9, False, 1),
+            (5e-7, 1e-7, True, 1),
+            # Ten times as much would explain it, and the second rounding makes so much.
+            (5e-7, 1e-8, True, 2),
+            (5e-7, 4e-9, False, 1),
+            # Ten times as much could hide a coupling.
+            (5e-4, 1e-5, None, 2),
+        ],
+    )
+    def test_is_measured_where_it_could_change_the_answer(self, difference, first, answer, n_measured):
+        measured = []
+
+        def measurements():
+            for value in (first, 1e-3 if difference == 5e-4 else 1e-7, 0.0):
+                measured.append(value)
+                yield differences(value)
+
+        assert Noise(measurements()).explains(differences(difference)) is answer
+        assert len(measured) == n_measured
+
+    def test_the_largest_counts_from_then_on(self):
+        noise = Noise([differences(1e-8), differences(1e-7)])
+        assert noise.explains(differences(5e-7)) is True
+        assert noise.explains(differences(9e-7)) is True
+        assert noise.explains(differences(2e-6)) is False
 
 
 def test_no_answer_says_why():
