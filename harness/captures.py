@@ -12,6 +12,7 @@ from harness.matrix import Case, global_batch
 from harness.measure.patience import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.reference import Reference
+from harness.verdict import BoundVerdict
 from harness.worker.study import CapturedWorkload
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.builders.waiting import has_global_statistics
@@ -85,6 +86,7 @@ class Captures:
         self._captures = _Memory[Capture]()
         self._batches = _Memory[Path]()
         self._references = _Memory[Reference]()
+        self._bounds = _Memory[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
         """The capture of a case's workload.
@@ -124,6 +126,24 @@ class Captures:
             return made
 
         return self._references.get((capture.folder, batches, topology, n_steps), make)
+
+    def bounds(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> BoundVerdict:
+        """Whether a compressed strategy stays within its bounds.
+
+        Raises:
+            CaseError: that cannot be found out.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> BoundVerdict:
+            args = (str(capture.folder), str(batches), plan, n_steps)
+            # All workers share the process.
+            limits = self._timeouts.for_model(capture.summary, case.n_replicas)
+            made = self._job(f"{STUDY}:bounds", args, timeout_s=limits.study_s, stage="check")
+            assert isinstance(made, BoundVerdict)
+            return made
+
+        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
     def _capture(self, case: Case) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"

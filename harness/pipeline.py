@@ -194,7 +194,5 @@ def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
 def _exit_status(records: tuple[Record, ...]) -> int:
     if any(r.error is not None and r.error.type == USER_ERROR for r in records):
         return EXIT_USAGE
-    unequal = any(
-        r.equivalence is not None and r.equivalence.equivalent is False and not r.control for r in records
-    )
-    return EXIT_CASE if unequal or any(r.status == "failed" for r in records) else EXIT_OK
+    wrong = any(r.equivalence is not None and r.equivalence.wrong and not r.control for r in records)
+    return EXIT_CASE if wrong or any(r.status == "failed" for r in records) else EXIT_OK

@@ -65,11 +65,19 @@ def _outcome(record: Record) -> str:
     # The same figures as in the tables that follow.
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
-        words = {True: "equivalent", False: "not equivalent", None: "undecidable"}
-        text += f", {words[record.equivalence.equivalent]}"
+        text += f", {_word(record)}"
         if record.control:
             text += " (control)"
     return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"
+
+
+def _word(record: Record) -> str:
+    check = record.equivalence
+    assert check is not None
+    if record.strategy_class == "bounded":
+        words = {True: "within its bound", False: "beyond its bound", None: "undecidable"}
+        return words[check.within_bound]
+    return {True: "equivalent", False: "not equivalent", None: "undecidable"}[check.equivalent]
 
 
 def _digits(value: float) -> str:

@@ -42,11 +42,14 @@ class Equivalence:
     `max_update_error`, `noise_floor` and `tolerance` are those of the decidable variable nearest to its
     limit, relative to its update. `undecidable` names the variables of which rounding alone, or an update
     that never came, leaves nothing to compare.
+    `within_bound` says of a compressed strategy, which is not held to being equivalent, whether it lost no
+    more than its compressors state.
     `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
     """
 
     checked: bool
     equivalent: bool | None = None
+    within_bound: bool | None = None
     reason: str | None = None
     max_update_error: float | None = None
     noise_floor: float | None = None
@@ -55,6 +58,11 @@ class Equivalence:
     separable: bool | None = None
     separability: str | None = None
     checked_in_repeat: int | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the strategy computes something else than it promises."""
+        return self.equivalent is False or self.within_bound is False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from harness.measure.patience import Timeouts
 from harness.progress import Progress
 from harness.provision.base import Cluster
 from harness.provision.failures import REFUSED_STEP
-from harness.records import Record
+from harness.records import Equivalence, Record
 from harness.reference import Reference
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
@@ -73,6 +73,7 @@ class SlotRunner:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
+                self._bounded(Slot(case=case, repeat=0, order=0), capture, made)
 
     def run(self, slot: Slot) -> Ended:
         """Run a repeat.
@@ -90,6 +91,7 @@ class SlotRunner:
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
+                bounded = self._bounded(slot, capture, made)
                 self.cluster.limit_links(case.links)
                 attempt = functools.partial(
                     run_case,
@@ -116,6 +118,7 @@ class SlotRunner:
             raise
         except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
             return self._failed(slot, _unexpected(error), time.monotonic() - started_s, made)
+        ran = ran if bounded is None else replace(ran, equivalence=bounded)
         self.recorder.provision_s = self.cluster.provision_s
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
@@ -133,6 +136,23 @@ class SlotRunner:
         if self.recorder.verdict(case) is not None or strategy.strategy_class not in _CHECKED_CLASSES:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
+
+    def _bounded(self, slot: Slot, capture: Capture, made: Plan) -> Equivalence | None:
+        """Whether a compressed strategy keeps within its bounds, seen beside its workers; None as before."""
+        case = slot.case
+        if self.recorder.verdict(case) is not None or made.strategy_class != "bounded":
+            return None
+        found = self.captures.bounds(case, capture, made, CHECK_STEPS)
+        topology = topology_of_case(case, capture)
+        means = self.captures.reference(case, capture, topology, CHECK_STEPS).separability
+        return Equivalence(
+            checked=True,
+            within_bound=found.within,
+            reason=found.reason,
+            separable=None if means is None else means.separable,
+            separability=None if means is None else means.explanation,
+            checked_in_repeat=slot.repeat,
+        )
 
     def _failed(self, slot: Slot, error: CaseError, wall_s: float, made: Plan | None) -> Ended:
         # Logs and tracebacks are too long for a record.

@@ -175,3 +175,16 @@ def _names(variables: Sequence[VariableVerdict]) -> str:
     named = ", ".join(v.name for v in variables[:_N_NAMED])
     more = len(variables) - _N_NAMED
     return f"{named} and {more} more" if more > 0 else named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundVerdict:
+    """Whether a strategy stayed within its bounds.
+
+    Attributes:
+        within: None where rounding leaves too little to judge.
+        reason: why it is not True.
+    """
+
+    within: bool | None
+    reason: str | None

@@ -23,6 +23,8 @@ _SYMBOLS = {
     "equivalent": "✓",
     "reference": "✓",
     "not-equivalent": "✗",
+    "within-bound": "≈",
+    "beyond-bound": "✗",
     "control": "○",
     "undecidable": "?",
     "not-checked": "?",

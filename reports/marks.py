@@ -12,6 +12,8 @@ from reports.rows import Mark, MarkKind
 WORDS: dict[MarkKind, str] = {
     "equivalent": "equivalent",
     "not-equivalent": "NOT equivalent",
+    "within-bound": "within its bound",
+    "beyond-bound": "BEYOND its bound",
     "undecidable": "undecidable",
     "control": "control",
     "not-checked": "not checked",
@@ -29,32 +31,62 @@ def mark_of(records: Sequence[Record]) -> Mark:
         records: all repeats of the case, at least one.
     """
     checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
-    failed = [check for check in checks if check.equivalent is False]
-    undecided = [check for check in checks if check.equivalent is None]
-    passed = [check for check in checks if check.equivalent is True]
-    shown = next(iter((*failed, *undecided, *passed)), None)
     first = records[0]
     if first.strategy_class == "control":
-        blind = bool(passed) and not failed and first.workers * first.replicas > 1
-        return dataclasses.replace(
-            _mark("control", _control(failed=bool(failed), blind=blind), shown), blind=blind
-        )
-    if failed:
-        wrong = f"{_numbers(failed[0])} It does not compute what one device computes"
-        return _mark("not-equivalent", f"{wrong}{_because(failed[0])}.", shown)
+        return _of_control(checks, distributed=first.workers * first.replicas > 1)
+    if any(check.equivalent is False for check in checks):
+        return _of_exact(checks)
     if first.strategy_class == "statistical":
+        shown = next(iter(checks), None)
         return _mark(
             "statistical", "Of class statistical: held to reaching a loss, not to equal variables.", shown
         )
-    if undecided:
+    if not checks:
+        return _unchecked(first)
+    return _of_bounded(checks) if first.strategy_class == "bounded" else _of_exact(checks)
+
+
+def _of_control(checks: Sequence[Equivalence], *, distributed: bool) -> Mark:
+    failed = [check for check in checks if check.equivalent is False]
+    passed = [check for check in checks if check.equivalent is True]
+    blind = bool(passed) and not failed and distributed
+    shown = next(iter((*failed, *checks)), None)
+    return dataclasses.replace(
+        _mark("control", _control(failed=bool(failed), blind=blind), shown), blind=blind
+    )
+
+
+def _of_exact(checks: Sequence[Equivalence]) -> Mark:
+    failed = next((check for check in checks if check.equivalent is False), None)
+    if failed is not None:
+        wrong = f"{_numbers(failed)} It does not compute what one device computes"
+        return _mark("not-equivalent", f"{wrong}{_because(failed)}.", failed)
+    undecided = next((check for check in checks if check.equivalent is None), None)
+    if undecided is not None:
         return _mark(
             "undecidable",
-            f"Compared with one device, but rounding leaves too little to judge{_because(undecided[0])}.",
-            shown,
+            f"Compared with one device, but rounding leaves too little to judge{_because(undecided)}.",
+            undecided,
         )
-    if passed:
-        return _mark("equivalent", _numbers(passed[0]), shown)
-    return _unchecked(first)
+    return _mark("equivalent", _numbers(checks[0]), checks[0])
+
+
+def _of_bounded(checks: Sequence[Equivalence]) -> Mark:
+    beyond = next((check for check in checks if check.within_bound is False), None)
+    if beyond is not None:
+        return _mark("beyond-bound", f"It loses more than its compressors state{_because(beyond)}.", beyond)
+    hidden = next((check for check in checks if check.within_bound is None), None)
+    if hidden is not None:
+        return _mark(
+            "undecidable",
+            f"Held to what its compressors may lose, but that cannot be judged{_because(hidden)}.",
+            hidden,
+        )
+    return _mark(
+        "within-bound",
+        "What it lost of gradients is within what its compressors state, and all else as on one device.",
+        checks[0],
+    )
 
 
 def _unchecked(first: Record) -> Mark:

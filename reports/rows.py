@@ -9,7 +9,15 @@ from typing import Literal
 from reports.statistics import Estimate, Ratio
 
 MarkKind = Literal[
-    "equivalent", "not-equivalent", "undecidable", "control", "not-checked", "statistical", "reference"
+    "equivalent",
+    "not-equivalent",
+    "within-bound",
+    "beyond-bound",
+    "undecidable",
+    "control",
+    "not-checked",
+    "statistical",
+    "reference",
 ]
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
@@ -51,8 +59,8 @@ class Mark:
 
     @property
     def proven(self) -> bool:
-        """Whether the strategy may win: shown to agree with the reference, or the reference itself."""
-        return self.kind in ("equivalent", "reference")
+        """Whether the strategy may win: shown to keep what it promises, or the reference itself."""
+        return self.kind in ("equivalent", "within-bound", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

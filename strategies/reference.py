@@ -27,8 +27,8 @@ _INTRODUCTION = f"""\
 Symbols: W workers (tasks), R replicas in each, N = W·R replicas in all, S bytes of all dense variables. A
 *row* is what one id looks up in a variable whose gradient is sparse. Any task may serve variables.
 
-Classes: **exact** computes what one device computes, up to rounding, and every run checks it; **bounded**
-keeps to a bound that it states; **statistical** reaches a loss in so many steps, and is not compared;
+Classes: **exact** computes what one device computes, up to rounding; **bounded** keeps to a bound
+that it states; every run checks both; **statistical** reaches a loss in so many steps, and is not compared;
 **control** must differ. A [knob](#knobs) can change the class, as its line says.
 
 Bytes and memory follow from the plan: `stratbench plan WORKLOAD --strategy S` tells them for your model. An

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from harness.equivalence import NOISE_FACTOR, STEP_FACTOR, Array, Copy
-from harness.verdict import DECIDABLE_TOLERANCE, Verdict
+from harness.verdict import DECIDABLE_TOLERANCE, BoundVerdict, Verdict
 from harness.worker.artefact import InitialValues
 from harness.worker.boundary_values import passed_on
 from harness.worker.in_process import InProcessCluster
@@ -35,19 +35,6 @@ from strategies.topology import Shard, Topology
 
 Gradient: TypeAlias = tuple[str, int]
 """A captured gradient: its variable, and its place among the gradients of that variable."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundVerdict:
-    """Whether a strategy stayed within its bounds.
-
-    Attributes:
-        within: None where rounding leaves too little to judge.
-        reason: why it is not True.
-    """
-
-    within: bool | None
-    reason: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from functools import partial
 from harness.equivalence import Array, Checked, Yardstick
 from harness.reference import Reference
 from harness.step_results import Returned
-from harness.verdict import Verdict
+from harness.verdict import BoundVerdict, Verdict
 from harness.worker.artefact import InitialValues
-from harness.worker.bounds import BoundMeter, BoundVerdict, compressed_steps
+from harness.worker.bounds import BoundMeter, compressed_steps
 from harness.worker.in_process import InProcessCluster, programs_of
 from harness.worker.inherited import left_out
 from harness.worker.reference import Combine, run_references

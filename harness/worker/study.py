@@ -23,6 +23,7 @@ from harness.worker.process import JobState
 
 if TYPE_CHECKING:
     from harness.reference import Reference
+    from harness.verdict import BoundVerdict
     from strategies.plan import Plan, StepSummary
     from strategies.topology import Topology
     from workloads.protocol import Workload
@@ -177,6 +178,21 @@ def reference(
     separability = separability_of(step, InitialValues(folder, float64=True), topology, batches[0])
     made = make_reference(step, InitialValues(folder), topology, batches)
     return replace(made, separability=separability)
+
+
+def bounds(
+    state: JobState, capture_folder: str, batch_folder: str, plan: "Plan", n_steps: int
+) -> "BoundVerdict":
+    """Whether a compressed strategy stays within its bounds in as many steps, in the model's own types.
+
+    Its workers share this process: what crosses their boundaries is looked at, which timed steps do not show.
+    """
+    from harness.worker.artefact import InitialValues, load_step
+    from harness.worker.check import check_bounds
+
+    folder = Path(capture_folder)
+    batches = read_batches(Path(batch_folder), n=n_steps)
+    return check_bounds(load_step(folder), InitialValues(folder), plan, batches)
 
 
 def verify(

@@ -11,8 +11,8 @@ pytest.importorskip("tensorflow")
 from cases import Case  # noqa: E402
 from test_mutations import After, one_shard_less, reweighted  # noqa: E402
 
+from harness.verdict import BoundVerdict  # noqa: E402
 from harness.worker import bounds  # noqa: E402
-from harness.worker.bounds import BoundVerdict  # noqa: E402
 from harness.worker.check import check_bounds  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.numerics.compressors.cast import Cast  # noqa: E402

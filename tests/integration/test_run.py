@@ -69,6 +69,8 @@ CONTRACT = """
 REFUSAL = isolation.refusal()
 needs_namespaces = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 GOOD, N_STEPS, N_REPEATS = "digits-mlp", 12, 2
+COMPRESSED = "all-reduce:compressor=bf16"
+STRATEGIES = ("single", "none", "ps", "all-reduce", COMPRESSED)
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,12 @@ class Finished:
     def records(self, **wanted: object) -> list[dict[str, Any]]:
         return [r for r in records(self.out) if all(r[key] == value for key, value in wanted.items())]
 
+    def of(self, strategy: str) -> list[dict[str, Any]]:
+        """Repeats of a strategy, with its parameters, on the workload that works."""
+        name, _, compressor = strategy.partition(":compressor=")
+        repeats = self.records(workload=GOOD, strategy=name)
+        return [r for r in repeats if r["strategy_params"].get("compressor", "") == compressor]
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
@@ -138,10 +146,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     (elsewhere / "mine.py").write_text(MISTAKES)
     out = elsewhere / "runs" / "out"
     workloads = f"{GOOD}:units=16,mine.py:Diverges,mine.py:Raises"
-    command = (
-        f"run quickstart --workloads {workloads} --strategies single,none,ps,all-reduce --steps {N_STEPS}"
-    )
-    options = f"--warmup 2 --repeats {N_REPEATS} --checkpoint --out runs/out"
+    command = f"run quickstart --workloads {workloads} --strategies {','.join(STRATEGIES)}"
+    options = f"--steps {N_STEPS} --warmup 2 --repeats {N_REPEATS} --checkpoint --out runs/out"
     arguments = [*command.split(), *options.split()]
     mapped: set[str] = set()
     with (
@@ -174,8 +180,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
 
 def test_a_mistake_in_one_workload_leaves_the_others_their_results(finished: Finished) -> None:
     assert finished.status == 2, finished.errors
-    assert len(finished.records()) == 3 * 4 * N_REPEATS
-    assert [record["order"] for record in finished.records()] == list(range(3 * 4 * N_REPEATS))
+    assert len(finished.records()) == 3 * len(STRATEGIES) * N_REPEATS
+    assert [record["order"] for record in finished.records()] == list(range(3 * len(STRATEGIES) * N_REPEATS))
     assert {r["status"] for r in finished.records(workload=GOOD)} == {"ok"}
     raising = finished.records(workload="mine.py:Raises")
     assert {(r["status"], r["error"]["type"], r["error"]["stage"]) for r in raising} == {
@@ -190,7 +196,8 @@ def test_a_mistake_in_one_workload_leaves_the_others_their_results(finished: Fin
 def test_every_record_has_the_contracts_fields_and_null_for_what_is_missing(finished: Finished) -> None:
     for record in finished.records():
         assert set(record) >= set(CONTRACT.split())
-        assert record["codec_s"] is None
+        compressed = bool(record["strategy_params"].get("compressor"))
+        assert (record["codec_s"] is not None) is (compressed and record["status"] == "ok")
         assert record["exposed"] is (REFUSAL is not None)
         assert record["link"] == {"requested_mbit": None, "measured_mbit": None, "workers": None}
     for record in finished.records(status="failed"):
@@ -232,7 +239,7 @@ def test_who_communicates_sends_its_payload_and_who_does_not_sends_nothing(finis
         for record in finished.records(workload=GOOD, strategy=strategy):
             assert record["payload_bytes_per_step"] == record["tcp_bytes_per_step"] == 0
     for strategy in ("ps", "all-reduce"):
-        for record in finished.records(workload=GOOD, strategy=strategy):
+        for record in finished.of(strategy):
             layers = [record[f"{layer}_bytes_per_step"] for layer in ("payload", "tcp", "interface")]
             assert 0 < layers[0] <= layers[1]
             assert layers[2] is None if REFUSAL else layers[1] <= layers[2]
@@ -252,7 +259,7 @@ def test_nothing_of_a_run_is_reached_from_outside_but_its_metrics(finished: Fini
 
 def test_equivalence_is_checked_once_and_copied_to_every_repeat(finished: Finished) -> None:
     for strategy in ("single", "none", "ps", "all-reduce"):
-        verdicts = [r["equivalence"] for r in finished.records(workload=GOOD, strategy=strategy)]
+        verdicts = [r["equivalence"] for r in finished.of(strategy)]
         assert len(verdicts) == N_REPEATS
         assert all(verdict == verdicts[0] for verdict in verdicts)
         assert verdicts[0]["checked"] is True
@@ -261,12 +268,23 @@ def test_equivalence_is_checked_once_and_copied_to_every_repeat(finished: Finish
         assert (verdicts[0]["max_update_error"] <= verdicts[0]["tolerance"]) is (strategy != "none")
 
 
+def test_a_compressed_strategy_is_held_to_its_bound(finished: Finished) -> None:
+    repeats = finished.of(COMPRESSED)
+    assert {r["class"] for r in repeats} == {"bounded"}
+    verdicts = [r["equivalence"] for r in repeats]
+    assert len(verdicts) == N_REPEATS
+    assert all(verdict == verdicts[0] for verdict in verdicts)
+    assert (verdicts[0]["checked"], verdicts[0]["checked_in_repeat"]) == (True, 0)
+    assert (verdicts[0]["equivalent"], verdicts[0]["within_bound"]) == (None, True)
+    assert verdicts[0]["separable"] is True
+
+
 def test_exposed_communication_is_the_time_above_the_control_of_the_same_repeat(finished: Finished) -> None:
     for repeat in range(N_REPEATS):
         (control,) = finished.records(workload=GOOD, strategy="none", repeat=repeat)
         assert (control["exposed_comm_s"], control["control"], control["class"]) == (None, True, "control")
-        for strategy in ("ps", "all-reduce"):
-            (record,) = finished.records(workload=GOOD, strategy=strategy, repeat=repeat)
+        for strategy in ("ps", "all-reduce", COMPRESSED):
+            (record,) = [r for r in finished.of(strategy) if r["repeat"] == repeat]
             expected = record["step_s"]["p50"] - control["step_s"]["p50"]
             assert record["exposed_comm_s"] == pytest.approx(expected)
         (single,) = finished.records(workload=GOOD, strategy="single", repeat=repeat)
@@ -313,7 +331,7 @@ def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finishe
         assert record["checkpoint"] == saved
         assert (finished.out / path / "checkpoint").is_file()
     assert {record["checkpoint"] for record in finished.records(status="failed")} == {None}
-    (record,) = finished.records(workload=GOOD, strategy="all-reduce", repeat=0)
+    record = finished.of("all-reduce")[0]
     path = finished.out / record["checkpoint"]["saved"]
     verify = f"verify {GOOD}:units=16 --strategy ps --steps 2 --json --restore {path}"
     with watched(verify.split(), finished.out) as run:
@@ -325,13 +343,14 @@ def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finishe
 
 
 def test_the_report_and_the_output_name_what_happened(finished: Finished) -> None:
+    n_each = len(STRATEGIES) * N_REPEATS
     report = (finished.out / "report.html").read_text()
     assert all(name in report for name in (GOOD, "mine.py:Raises", "all-reduce"))
     assert re.search(rf"within reach of others.{{1,60}}\b{'yes' if REFUSAL else 'no'}\b", report, re.DOTALL)
-    assert "repeats: 8 ok, 16 failed" in finished.output
+    assert f"repeats: {n_each} ok, {2 * n_each} failed" in finished.output
     assert "report: runs/out/report.html" in finished.output
     lines = finished.errors.splitlines()
-    assert sum(line.startswith("[") for line in lines) == 3 * 4 * N_REPEATS
+    assert sum(line.startswith("[") for line in lines) == 3 * len(STRATEGIES) * N_REPEATS
     assert not [line for line in lines if "Traceback" in line or "tensorflow/" in line or "chatter" in line]
 
 

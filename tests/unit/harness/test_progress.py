@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,7 +28,10 @@ SLOT = Slot(
 def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = {"warned": SimpleNamespace(warnings=(WARNING,)), "plain": SimpleNamespace(warnings=())}
+    plans = {
+        name: SimpleNamespace(warnings=warnings, strategy_class="statistical")
+        for name, warnings in {"warned": (WARNING,), "plain": ()}.items()
+    }
     case = SimpleNamespace(workload_name="w", links=(), id="id")
     slots = [
         SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name, "strategy": name}), repeat=repeat)
@@ -41,7 +45,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         spec=cast("Any", None),
         folder=cast("Any", None),
         cluster=cast("Any", nothing),
-        recorder=cast("Any", None),
+        recorder=cast("Any", SimpleNamespace(verdict=lambda _: None)),
         captures=cast("Any", nothing),
         progress=Progress(4, live=False, quiet=False),
         timeouts=cast("Any", None),
@@ -72,6 +76,18 @@ def test_a_line_tells_the_rate_that_the_table_will_show(
     rate = plain(ended.median_examples_per_s)
     assert told.endswith(f": {rate} examples/s, median step {seconds(p50_s)}, equivalent\n")
     assert told.startswith("[1/1] 0:00 wide-mlp ps 2x1 repeat 0")
+
+
+@pytest.mark.parametrize(
+    ("within", "told"), [(True, "within its bound"), (False, "beyond its bound"), (None, "undecidable")]
+)
+def test_of_a_compressed_strategy_the_bound_is_told(
+    capsys: pytest.CaptureFixture[str], within: bool | None, told: str
+) -> None:
+    check = Equivalence(checked=True, within_bound=within, checked_in_repeat=0)
+    ended = replace(record(0.01), strategy_class="bounded", equivalence=check)
+    Progress(1, live=False, quiet=False).ended(SLOT, ended)
+    assert capsys.readouterr().err.endswith(f", {told}\n")
 
 
 def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

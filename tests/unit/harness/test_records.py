@@ -254,3 +254,10 @@ def test_the_busiest_direction_of_the_busiest_link_takes_longest() -> None:
     assert link.wire_s([[0, 3e6], [1e6, 0]]) == pytest.approx(3.0)
     assert Link(workers=(fast, WorkerLink())).wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(0.3)
     assert Link(requested_mbit=80.0).wire_s([[0, 1e6], [3e6, 0]]) is None
+
+
+def test_what_breaks_its_promise_is_wrong() -> None:
+    assert Equivalence(checked=True, equivalent=False).wrong
+    assert Equivalence(checked=True, within_bound=False).wrong
+    assert not Equivalence(checked=True, within_bound=True).wrong
+    assert not Equivalence(checked=True).wrong

@@ -173,6 +173,26 @@ def test_what_cannot_be_judged_is_not_equivalent_by_default(tmp_path: Path) -> N
     assert mark.explanation.endswith("only 3 % can be judged.")
 
 
+@pytest.mark.parametrize(
+    ("within", "kind", "words"),
+    [
+        (True, "within-bound", "within what its compressors state"),
+        (False, "beyond-bound", "more than its compressors state: step 2 is off"),
+        (None, "undecidable", "cannot be judged: step 2 is off"),
+    ],
+)
+def test_a_compressed_strategy_may_win_within_its_bound(
+    tmp_path: Path, within: bool | None, kind: str, words: str
+) -> None:
+    check = Equivalence(checked=True, within_bound=within, reason="step 2 is off")
+    records = [dataclasses.replace(r, strategy_class="bounded") for r in checked_records(tmp_path, check)]
+    mark = mark_of(records)
+    assert (mark.kind, mark.proven) == (kind, within is True)
+    assert words in mark.explanation
+    unchecked = [dataclasses.replace(r, equivalence=Equivalence(checked=False)) for r in records]
+    assert mark_of(unchecked).kind == "not-checked"
+
+
 def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path: Path) -> None:
     passed = Equivalence(
         checked=True, equivalent=True, max_update_error=1e-7, tolerance=1e-5, undecidable=("a", "b", "c", "d")
