@@ -15,7 +15,7 @@ from harness.cli.answer import Answer
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.patience import timeouts
-from harness.options import VerifyRequest
+from harness.options import Target, VerifyRequest
 from harness.provision.isolation import exposed_line
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
@@ -83,17 +83,17 @@ def verify(
         output.warn(exposed_line(exposure))
     return Answer(
         document=document,
-        show=partial(_show, document),
+        show=partial(_show, document, request.target),
         exit_status=EXIT_OK if _passes(document) else EXIT_CASE,
     )
 
 
-def _show(document: Mapping[str, object]) -> None:
+def _show(document: Mapping[str, object], asked: Target) -> None:
     variables = document.get("variables")
     rows = (
         [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
     )
-    output.say(_verdict(document))
+    output.say(_verdict(document, asked))
     _show_separability(document)
     for key in ("warnings", "notes"):
         texts = document.get(key)
@@ -169,10 +169,10 @@ def _scalar(value: object) -> str:
     return output.number(value) if isinstance(value, float) else str(value)
 
 
-def _verdict(document: Mapping[str, object]) -> str:
+def _verdict(document: Mapping[str, object], asked: Target) -> str:
     verdict = _word(document)
     shape = f"{document['workers']} workers x {document['replicas']} replicas"
-    what = f"{document['strategy']} ({document['class']}) on {document['workload']}, {shape}"
+    what = f"{asked.strategy} ({document['class']}) on {asked.workload}, {shape}"
     error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
     floor = output.number(document["noise_floor"])
     if document["class"] in _WITHOUT_LIMIT:
