@@ -32,6 +32,7 @@ ALLOWED_VARIABLES = (
 
 _DISTRIBUTIONS = ("stratbench", "tensorflow", "tensorflow-cpu", "keras", "numpy", "ray", "grpcio", "protobuf")
 _GIT_TIMEOUT_S = 5.0
+_FALLBACK_HZ = 6e9
 
 
 def allowed(environ: Mapping[str, str]) -> dict[str, str]:
@@ -74,6 +75,14 @@ def environment(environ: Mapping[str, str], *, source: Path | None = None) -> di
         "provenance": {name: json_value(getattr(code, name)) for name in Provenance.__slots__},
         "environ": json_value(allowed(environ)),
     }
+
+
+def clock_hz() -> float:
+    """The highest clock of a core of this host that the kernel names, or one above any on the market."""
+    try:
+        return float(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").read_text()) * 1000
+    except (OSError, ValueError):
+        return _FALLBACK_HZ
 
 
 def n_usable_cores() -> int:

@@ -1,30 +1,35 @@
 """Gates that a measurement must pass before anybody is told of it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from harness.records import Link
 from strategies.plan import Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
 FLOPS_PER_CYCLE = 64
-_FALLBACK_HZ = 6e9
 _SHORTFALL = 0.97
 _SHARE_OF_WIRE = 0.9  # as far as a link may be off
 
 
 def implausible_speed(
-    *, p50_s: float, batch_size: int, flops_per_example: float | None, n_workers: int, cores_per_worker: int
+    *,
+    p50_s: float,
+    batch_size: int,
+    flops_per_example: float | None,
+    n_workers: int,
+    cores_per_worker: int,
+    clock_hz: float,
 ) -> str | None:
     """Why a step is faster than its arithmetic allows, or None.
 
     Args:
         p50_s: median step time.
         flops_per_example: of forward and backward; None checks nothing.
+        clock_hz: the most that workers' cores run at.
     """
     if flops_per_example is None:
         return None
-    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * FLOPS_PER_CYCLE * _core_hz())
+    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * FLOPS_PER_CYCLE * clock_hz)
     if p50_s >= least_s:
         return None
     return f"a step of {p50_s:.2e} s is faster than its arithmetic at the cores' peak, {least_s:.2e} s"
@@ -68,11 +73,3 @@ def payload_is_bound(plan: Plan) -> bool:
     if plan.strategy_params.get("backup"):
         return True
     return any(node.sparse and node.synchronizer not in ("none", "average") for node in plan.nodes)
-
-
-def _core_hz() -> float:
-    """The highest clock that the kernel names, or one above any on the market."""
-    try:
-        return float(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").read_text()) * 1000
-    except (OSError, ValueError):
-        return _FALLBACK_HZ

@@ -1,6 +1,6 @@
 """Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -9,7 +9,7 @@ from harness.captures import Capture
 from harness.case_runner import CaseRun
 from harness.chosen import choose, source_hash
 from harness.comparison_key import comparison_key
-from harness.environment import machine, provenance
+from harness.environment import clock_hz, machine, provenance
 from harness.errors import CaseError
 from harness.matrix import Case, Slot
 from harness.measure.collector import Measurement, tcp_fields
@@ -32,25 +32,42 @@ from harness.spec_document import spec_hash
 from strategies.plan import Plan
 
 CONTROL = "none"
+_MANY_SENT_AGAIN = 0.01
 Number = TypeVar("Number", int, float)
 
 
-@dataclass(slots=True, kw_only=True)
-class RunRecorder:
-    """Makes the records of one run, and remembers what later ones need of earlier ones.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFacts:
+    """What records say of the workers that their repeats ran on; None where there were none.
 
     Attributes:
-        notes: what every record should say about the workers.
-        pinned: whether workers have cores of their own.
+        notes: what every record should say about them.
+        pinned: whether they have cores of their own.
         exposed: whether strangers on the network can reach their servers.
+        provision_s: seconds from their start until all were ready.
+        image_digest: id of the image of their containers.
+        machine: their host, and `clock_hz` the most that its cores run at; None takes this host.
     """
 
-    spec: ExperimentSpec
-    run: str
     notes: tuple[str, ...] = ()
     pinned: bool | None = None
     exposed: bool | None = None
     provision_s: float | None = None
+    image_digest: str | None = None
+    machine: Machine | None = None
+    clock_hz: float | None = None
+
+
+NOWHERE = SiteFacts()
+"""Of repeats that no workers were started for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecorder:
+    """Makes the records of one run, and remembers what later ones need of earlier ones."""
+
+    spec: ExperimentSpec
+    run: str
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
     _control_p50_s: dict[tuple[object, ...], float] = field(default_factory=dict)
     _machine: Machine = field(default_factory=machine)
@@ -67,7 +84,9 @@ class RunRecorder:
         """The verdict of a case that was checked already."""
         return self._verdicts.get(case.id)
 
-    def ended(self, slot: Slot, capture: Capture, plan: Plan, run: CaseRun, wall_s: float) -> Record:
+    def ended(
+        self, slot: Slot, site: SiteFacts, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
+    ) -> Record:
         """The record of a repeat that was measured."""
         case, measured = slot.case, run.measurement
         if run.equivalence is not None:
@@ -77,19 +96,20 @@ class RunRecorder:
         # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
         in_turn = choose(case.strategy).strategy.runner != "coordinator"
         doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
-        if doubt is None and p50_s is not None:
+        if doubt is None and p50_s is not None and case.device == "cpu":
             doubt = implausible_speed(
                 p50_s=p50_s,
                 batch_size=plan.batch_size,
                 flops_per_example=capture.facts.flops_per_example,
                 n_workers=case.workers,
                 cores_per_worker=case.cores_per_worker,
+                clock_hz=site.clock_hz or clock_hz(),
             )
         link = link_of_record(case.rate_mbit, run.links)
         if doubt is None:
             doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
         record = replace(
-            self._identity(slot, wall_s),
+            self._identity(slot, site, wall_s),
             link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
@@ -115,7 +135,7 @@ class RunRecorder:
             equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
             warnings=plan.warnings,
             notes=(
-                *self.notes,
+                *site.notes,
                 *plan.notes,
                 *(() if capture.restored is None else (capture.restored.note,)),
                 *run.opened[0].notes,
@@ -128,24 +148,28 @@ class RunRecorder:
         record = replace(record, exposed_comm_s=self._exposed_s(record))
         return replace(record, comparison_key=comparison_key(record))
 
-    def failed(self, slot: Slot, error: CaseError, wall_s: float, plan: Plan | None) -> Record:
+    def failed(
+        self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float, plan: Plan | None
+    ) -> Record:
         """The record of a repeat that has no result."""
         return replace(
-            self._identity(slot, wall_s),
+            self._identity(slot, site, wall_s),
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
             error=Failure(type=error.kind, message=str(error), stage=error.stage),
         )
 
-    def skipped(self, slot: Slot, kind: str, message: str, stage: str = "run") -> Record:
+    def skipped(
+        self, slot: Slot, kind: str, message: str, stage: str = "run", site: SiteFacts = NOWHERE
+    ) -> Record:
         """The record of a repeat that was not tried."""
         return replace(
-            self._identity(slot, None),
+            self._identity(slot, site, None),
             status="skipped",
             error=Failure(type=kind, message=message, stage=stage),
         )
 
-    def _identity(self, slot: Slot, wall_s: float | None) -> Record:
+    def _identity(self, slot: Slot, site: SiteFacts, wall_s: float | None) -> Record:
         case, measure = slot.case, self.spec.measure
         strategy = choose(case.strategy).strategy
         strategy_class: StrategyClass = strategy.strategy_class
@@ -167,8 +191,8 @@ class RunRecorder:
             workers=case.workers,
             replicas=case.replicas,
             status="ok",
-            exposed=self.exposed,
-            provision_s=self.provision_s,
+            exposed=site.exposed,
+            provision_s=site.provision_s,
             link=Link(requested_mbit=case.rate_mbit),
             wall_s=wall_s,
             started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -180,10 +204,10 @@ class RunRecorder:
                 batch_rule=measure.batch,
                 cores_per_worker=case.cores_per_worker,
                 memory_per_worker_bytes=case.memory_bytes,
-                pinned=self.pinned,
+                pinned=site.pinned,
             ),
-            machine=self._machine,
-            provenance=replace(self._provenance, files=_files(case)),
+            machine=site.machine or self._machine,
+            provenance=replace(self._provenance, image_digest=site.image_digest, files=_files(case)),
         )
 
     def _remember_control(self, record: Record) -> None:
@@ -221,10 +245,17 @@ def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> Checkpoint | None
     )
 
 
-def _notes(measured: Measurement) -> tuple[str, ...]:
-    if measured.settled:
-        return ()
-    return (f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed",)
+def _notes(measured: Measurement) -> Iterator[str]:
+    if not measured.settled:
+        yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
+    tcp = measured.tcp
+    if tcp is None:
+        return
+    if tcp.n_closed:
+        yield "workers closed connections to each other while bytes were counted: what these moved is missing"
+    if tcp.retransmitted_bytes_per_step > _MANY_SENT_AGAIN * tcp.bytes_per_step:
+        share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step
+        yield f"{share:.1%} of the bytes between workers were sent again: the network lost or delayed them"
 
 
 def _alike(record: Record) -> tuple[object, ...]:

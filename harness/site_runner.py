@@ -90,8 +90,6 @@ class _Sites:
         """Run the repeats of one site until there is a reason to stop; return how many were run."""
         with ExitStack() as stack:
             cluster = stack.enter_context(self._workers(slots))
-            self.recorder.notes, self.recorder.pinned = tuple(cluster.notes), cluster.pinned
-            self.recorder.exposed = not cluster.isolated
             for note in cluster.notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):

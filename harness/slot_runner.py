@@ -21,7 +21,7 @@ from harness.provision.failures import REFUSED_STEP
 from harness.records import Equivalence, Record
 from harness.reference import Reference
 from harness.run_folder import RunFolder
-from harness.run_recorder import RunRecorder
+from harness.run_recorder import RunRecorder, SiteFacts
 from harness.spec import ExperimentSpec
 from harness.steps_file import Steps
 from strategies.plan import Plan
@@ -112,20 +112,34 @@ class SlotRunner:
                 ran = with_second_chance(attempt, lambda note: self.progress.note(f"{slot.title}: {note}"))
         except CaseError as error:
             if error.kind == UNSUPPORTED:
-                return Ended(record=self.recorder.skipped(slot, error.kind, str(error), error.stage))
+                return Ended(
+                    record=self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
+                )
             return self._failed(slot, error, time.monotonic() - started_s, made)
         except HarnessError:
             raise
         except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
             return self._failed(slot, _unexpected(error), time.monotonic() - started_s, made)
         ran = ran if bounded is None else replace(ran, equivalence=bounded)
-        self.recorder.provision_s = self.cluster.provision_s
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        record = self.recorder.ended(slot, capture, made, ran, time.monotonic() - started_s)
+        record = self.recorder.ended(slot, self._site(), capture, made, ran, time.monotonic() - started_s)
         return Ended(record=record, steps=ran.measurement.steps)
+
+    def _site(self) -> SiteFacts:
+        """What is known of the workers by now."""
+        cluster = self.cluster
+        return SiteFacts(
+            notes=tuple(cluster.notes),
+            pinned=cluster.pinned,
+            exposed=not cluster.isolated,
+            provision_s=cluster.provision_s,
+            image_digest=cluster.image_digest,
+            machine=cluster.machine,
+            clock_hz=cluster.clock_hz,
+        )
 
     def _checkpoint(self, slot: Slot) -> Path | None:
         return self.folder.checkpoint(slot.case.id, slot.repeat) if self.spec.checkpoint.save else None
@@ -161,7 +175,7 @@ class SlotRunner:
             with storing(self.folder.path):
                 path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
                 path.write_text(f"{error}\n\n{notes}\n")
-        return Ended(record=self.recorder.failed(slot, error, wall_s, made))
+        return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, made))
 
 
 def with_second_chance(attempt: Callable[[], CaseRun], tell: Callable[[str], None]) -> CaseRun:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from harness.links import Limits
 from harness.provision.connection import NO_CLUSTER, Connection
+from harness.records import Machine
 from harness.worker.actor import WorkerFacts
 
 LOOPBACK = "127.0.0.1"
@@ -95,6 +96,18 @@ class Cluster(Forks, Protocol):
     @property
     def isolated(self) -> bool:
         """Whether nobody else is on the workers' network: neither reaches servers, nor uses interfaces."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """The host of the workers, of the first where they have several; None where it is the driver's."""
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The most that a core of that host runs at; None where it is the driver's."""
+
+    @property
+    def image_digest(self) -> str | None:
+        """Id of the image of the workers' containers; None where they are in none, or it is unknown."""
 
     @property
     def notes(self) -> Sequence[str]:

@@ -101,6 +101,7 @@ class DockerProvider:
                 scratch=place.scratch,
                 pinned=True,
                 isolated=True,
+                image_digest=str(image.id),
                 started_s=started_s,
                 preload=Preload(imports=self._imports, wait_s=self._preload_s),
             )

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from harness.environment import clock_hz, machine
 from harness.provision.reaper import owned, reap
 from harness.provision.source import source_hash, version
+from harness.records import Machine
 from harness.worker import parcels
 from harness.worker.linux import boot_id
 from harness.worker.parcels import Stamp
@@ -32,6 +34,7 @@ class NodeFacts:
         address: by which Ray knows it. addresses: all of IPv4.
         source: hash of the project's code there. version: of it.
         cores: those that its processes may use. boot: of its machine, by which nodes on one are told.
+        clock_hz: the most that a core runs at.
     """
 
     node_id: str
@@ -41,6 +44,8 @@ class NodeFacts:
     version: str
     cores: tuple[int, ...]
     boot: str
+    machine: Machine
+    clock_hz: float
 
 
 class Porter:
@@ -66,6 +71,8 @@ class Porter:
             version=version(),
             cores=tuple(sorted(os.sched_getaffinity(0))),
             boot=boot_id(),
+            machine=machine(),
+            clock_hz=clock_hz(),
         )
 
     def source_of(self, peer: str) -> str:

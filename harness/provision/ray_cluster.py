@@ -27,6 +27,7 @@ from harness.provision.ray_actors import (
     start_actor,
 )
 from harness.provision.ray_processes import RayProcessSet
+from harness.records import Machine
 from harness.worker.actor import WorkerFacts
 from harness.worker.replies import Died, Silent
 
@@ -42,6 +43,7 @@ class RayCluster:
         started_s: when they were asked for, on the monotonic clock.
         notes: see `Cluster`.
         isolated: see `Cluster`.
+        image_digest: see `Cluster`, as of `machine` and `clock_hz`.
         files: how those of driver and workers get to the other; None where both see the same.
     """
 
@@ -56,12 +58,19 @@ class RayCluster:
         preload: Preload,
         notes: Sequence[str] = (),
         isolated: bool,
+        image_digest: str | None = None,
+        machine: Machine | None = None,
+        clock_hz: float | None = None,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
         self.pinned = pinned
-        self.notes = tuple(notes)
+        self._notes = tuple(notes)
+        self._of_threads: set[int] = set()
         self.isolated = isolated
+        self.image_digest = image_digest
+        self.machine = machine
+        self.clock_hz = clock_hz
         self.scratch = scratch
         self._hosts = hosts
         self._seats = tuple(seats)
@@ -74,6 +83,18 @@ class RayCluster:
         self._actors = [
             start_actor(seat, preload, hosts.options(worker)) for worker, seat in enumerate(self._seats)
         ]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a record or report should say about these workers; see `Cluster`."""
+        if not self._of_threads:
+            return self._notes
+        workers = ", ".join(str(worker) for worker in sorted(self._of_threads))
+        hazard = (
+            f"worker processes are forked from one that has threads, on worker {workers}: a lock that one of "
+            "them holds stays locked in the fork, which may hang"
+        )
+        return (*self._notes, hazard)
 
     @property
     def provision_s(self) -> float | None:
@@ -98,6 +119,7 @@ class RayCluster:
             self._renew(n_workers, lost)
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
+        self._of_threads |= {worker for worker, each in enumerate(facts) if each.n_zygote_threads > 1}
         self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
         if self._provision_s is None and n_workers == len(self._actors):
             self._provision_s = time.monotonic() - self._started_s

@@ -33,3 +33,4 @@ def test_the_data_network_carries_what_strategies_send_and_nothing_else(tmp_path
         assert record["payload_bytes_per_step"] <= sent
         assert sent <= record["interface_bytes_per_step"] <= sent * (1 + MOST_BESIDE)
         assert record["exposed"] is False
+        assert record["provenance"]["image_digest"].startswith("sha256:")

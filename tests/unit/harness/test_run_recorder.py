@@ -13,9 +13,9 @@ from harness.errors import CaseError
 from harness.matrix import Case, Slot, expand
 from harness.measure.collector import Measurement
 from harness.record_json import from_json, to_json
-from harness.records import Checkpoint, Equivalence, Record, StepSeconds, WorkerLink
+from harness.records import Checkpoint, Equivalence, Machine, Record, StepSeconds, WorkerLink
 from harness.resolve import resolve
-from harness.run_recorder import RunRecorder
+from harness.run_recorder import RunRecorder, SiteFacts
 from harness.spec import ExperimentSpec
 from harness.steps_file import Steps
 from harness.worker.jobs import Opened
@@ -43,11 +43,14 @@ CAPTURE = Capture(
         replica_batch=None,
     ),
 )
+SITE = SiteFacts(
+    notes=("of the workers",), pinned=True, exposed=False, provision_s=3.0, image_digest="sha256:1"
+)
 
 
 @pytest.fixture
 def recorder() -> RunRecorder:
-    return RunRecorder(spec=SPEC, run="run", notes=("of the workers",))
+    return RunRecorder(spec=SPEC, run="run")
 
 
 def plan(case: Case) -> Plan:
@@ -87,6 +90,11 @@ def measurement(
     )
 
 
+def case_run(measured: Measurement) -> CaseRun:
+    opened = Opened(transform_s=0.1, import_s=0.1, nodes_before=1, nodes_after=1, start=0, stop=8)
+    return CaseRun(measurement=measured, opened=(opened, opened), equivalence=None)
+
+
 def ended(
     recorder: RunRecorder,
     case: Case,
@@ -98,11 +106,8 @@ def ended(
     saved_step: int | None = None,
     links: tuple[WorkerLink, ...] | None = None,
 ) -> Record:
-    opened = Opened(transform_s=0.1, import_s=0.1, nodes_before=1, nodes_after=1, start=0, stop=8)
-    run = CaseRun(
-        measurement=measured, opened=(opened, opened), equivalence=verdict, saved_step=saved_step, links=links
-    )
-    return recorder.ended(Slot(order=0, repeat=repeat, case=case), capture, plan(case), run, 1.0)
+    run = replace(case_run(measured), equivalence=verdict, saved_step=saved_step, links=links)
+    return recorder.ended(Slot(order=0, repeat=repeat, case=case), SITE, capture, plan(case), run, 1.0)
 
 
 def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape(
@@ -152,7 +157,7 @@ def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     error = CaseError("worker-died", "it died", stage="run")
-    record = recorder.failed(Slot(order=3, repeat=1, case=PS), error, 1.0, plan(PS))
+    record = recorder.failed(Slot(order=3, repeat=1, case=PS), SITE, error, 1.0, plan(PS))
     assert record.error is not None
     assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
     missing = replace(record, error=None, batch_size=None, wall_s=None)
@@ -184,3 +189,51 @@ def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder:
     assert (record.link.measured_mbit, record.link.workers) == (95.0, linked(95.0))
     assert record.exposed_comm_s == pytest.approx(0.3)
     assert ended(recorder, PS, measurement(0.5), links=linked(9.5, asked=10.0)).exposed_comm_s is None
+
+
+def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRecorder) -> None:
+    of_site = ended(recorder, PS, measurement(0.5))
+    assert of_site.method is not None
+    assert (of_site.method.pinned, of_site.exposed, of_site.provision_s) == (True, False, 3.0)
+    assert of_site.provenance is not None
+    assert of_site.provenance.image_digest == "sha256:1"
+    slot = Slot(order=3, repeat=1, case=PS)
+    failed = recorder.failed(
+        slot, SiteFacts(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None
+    )
+    assert (failed.exposed, failed.provision_s) == (True, None)
+    never_tried = recorder.skipped(slot, "time-budget", "used up")
+    assert never_tried.method is not None
+    assert never_tried.provenance is not None
+    assert never_tried.provenance.image_digest is None
+    assert (never_tried.method.pinned, never_tried.exposed, never_tried.provision_s) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("n_closed", "again", "words"),
+    [
+        (0, 5.0, None),
+        (1, 0.0, "workers closed connections to each other"),
+        (0, 30.0, "3.0% of the bytes between workers were sent again"),
+    ],
+)
+def test_what_the_network_lost_is_noted(
+    recorder: RunRecorder, n_closed: int, again: float, words: str | None
+) -> None:
+    tcp = TcpTraffic(
+        matrix=((0.0, 500.0), (500.0, 0.0)), retransmitted_bytes_per_step=again, n_closed=n_closed
+    )
+    notes = ended(recorder, PS, measurement(0.5, tcp=tcp)).notes[2:]
+    assert [words in note for note in notes if words] == ([] if words is None else [True])
+    assert len(notes) == (words is not None)
+
+
+def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -> None:
+    heavy = replace(CAPTURE, facts=replace(CAPTURE.facts, flops_per_example=1e15))
+    assert ended(recorder, PS, measurement(1e-3), capture=heavy).status == "implausible"
+    far = replace(SITE, machine=Machine(cpu_model="far"), clock_hz=1e18)
+    slot = Slot(order=0, repeat=0, case=PS)
+    there = recorder.ended(slot, far, heavy, plan(PS), case_run(measurement(1e-3)), 1.0)
+    assert (there.status, there.machine) == ("ok", Machine(cpu_model="far"))
+    on_gpus = replace(PS, device="gpu")
+    assert ended(recorder, on_gpus, measurement(1e-3), capture=heavy).status == "ok"

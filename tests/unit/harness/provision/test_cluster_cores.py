@@ -4,11 +4,20 @@ import pytest
 
 from harness.provision.cluster_provider import cores_of_workers
 from harness.provision.porter import NodeFacts
+from harness.records import Machine
 
 
 def node(name: str, boot: str, *cores: int) -> NodeFacts:
     return NodeFacts(
-        node_id=name, address="10.0.0.1", addresses=(), source="", version="", cores=cores, boot=boot
+        node_id=name,
+        address="10.0.0.1",
+        addresses=(),
+        source="",
+        version="",
+        cores=cores,
+        boot=boot,
+        machine=Machine(),
+        clock_hz=3e9,
     )
 
 

@@ -11,6 +11,7 @@ from harness.provision import ray_cluster
 from harness.provision.failures import WorkerDied
 from harness.provision.ray_actors import Preload, Seat
 from harness.provision.ray_cluster import RayCluster
+from harness.worker.actor import WorkerFacts
 from harness.worker.replies import Died
 
 CLUSTER_AGE_S, ANSWER_S = 439.0, 3.0
@@ -28,6 +29,22 @@ class _Hosts:
         return ()
 
 
+def cluster_of(n_workers: int) -> RayCluster:
+    return RayCluster(
+        [
+            Seat(resources={}, cores=None, environment={}, log=Path(f"zygote-{worker}.log"))
+            for worker in range(n_workers)
+        ],
+        hosts=cast("Any", _Hosts()),
+        scratch=Path("scratch"),
+        pinned=False,
+        started_s=0.0,
+        preload=Preload(imports=(), wait_s=60.0),
+        notes=("of the hosts",),
+        isolated=False,
+    )
+
+
 def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = CLUSTER_AGE_S
 
@@ -40,14 +57,27 @@ def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ray_cluster, "time", SimpleNamespace(monotonic=lambda: now_s))
     monkeypatch.setattr(ray_cluster.ray, "kill", lambda *_, **__: None)
     monkeypatch.setattr(RayCluster, "_ask", ask)
-    cluster = RayCluster(
-        [Seat(resources={}, cores=None, environment={}, log=Path("zygote-0.log"))],
-        hosts=cast("Any", _Hosts()),
-        scratch=Path("scratch"),
-        pinned=False,
-        started_s=0.0,
-        preload=Preload(imports=(), wait_s=60.0),
-        isolated=False,
-    )
+    cluster = cluster_of(1)
     with pytest.raises(WorkerDied, match=rf" {ANSWER_S} s into its start"):
         cluster.wait_ready(1)
+
+
+def test_forking_from_a_process_with_threads_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_threads = [1, 2]
+    monkeypatch.setattr(ray_cluster, "start_actor", lambda *_: object())
+    monkeypatch.setattr(
+        RayCluster,
+        "_ask",
+        lambda *_: [
+            WorkerFacts(pid=1, zygote_pid=2, import_s=0.0, n_zygote_threads=n, cores=None) for n in n_threads
+        ],
+    )
+    cluster = cluster_of(2)
+    assert cluster.notes == ("of the hosts",)
+    cluster.wait_ready(2)
+    assert cluster.notes[0] == "of the hosts"
+    assert "on worker 1: a lock" in cluster.notes[1]
+    n_threads[1] = 1
+    whole = cluster_of(2)
+    whole.wait_ready(2)
+    assert whole.notes == ("of the hosts",)
