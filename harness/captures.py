@@ -1,7 +1,7 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from harness.matrix import Case, global_batch
 from harness.measure.patience import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.reference import Reference
+from harness.separability import Separability
 from harness.verdict import BoundVerdict
 from harness.worker.study import CapturedWorkload
 from strategies.builders.micro_batches import n_micro_batches
@@ -86,6 +87,7 @@ class Captures:
         self._captures = _Memory[Capture]()
         self._batches = _Memory[Path]()
         self._references = _Memory[Reference]()
+        self._separabilities = _Memory[Separability]()
         self._bounds = _Memory[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
@@ -120,12 +122,29 @@ class Captures:
 
         def make() -> Reference:
             args = (str(capture.folder), str(batches), topology, n_steps)
-            limits = self._timeouts.for_model(capture.summary, topology.n_replicas)
-            made = self._job(f"{STUDY}:reference", args, timeout_s=limits.study_s, stage="check")
+            made = self._study("reference", args, capture, topology.n_replicas)
             assert isinstance(made, Reference)
             return made
 
-        return self._references.get((capture.folder, batches, topology, n_steps), make)
+        separability = self.separability(case, capture, topology)
+        made = self._references.get((capture.folder, batches, topology, n_steps), make)
+        return replace(made, separability=separability)
+
+    def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
+        """Whether the shards of a case's batch mean what its step means on the whole of it.
+
+        Raises:
+            CaseError: that cannot be found out, or the loss is a sum and not said to be one.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> Separability:
+            args = (str(capture.folder), str(batches), topology)
+            made = self._study("separability", args, capture, topology.n_replicas)
+            assert isinstance(made, Separability)
+            return made
+
+        return self._separabilities.get((capture.folder, batches, topology), make)
 
     def bounds(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> BoundVerdict:
         """Whether a compressed strategy stays within its bounds.
@@ -138,12 +157,16 @@ class Captures:
         def make() -> BoundVerdict:
             args = (str(capture.folder), str(batches), plan, n_steps)
             # All workers share the process.
-            limits = self._timeouts.for_model(capture.summary, case.n_replicas)
-            made = self._job(f"{STUDY}:bounds", args, timeout_s=limits.study_s, stage="check")
+            made = self._study("bounds", args, capture, case.n_replicas)
             assert isinstance(made, BoundVerdict)
             return made
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+
+    def _study(self, job: str, args: tuple[object, ...], capture: Capture, n_replicas: int) -> object:
+        """Run a job that checks something of a capture."""
+        limits = self._timeouts.for_model(capture.summary, n_replicas)
+        return self._job(f"{STUDY}:{job}", args, timeout_s=limits.study_s, stage="check")
 
     def _capture(self, case: Case) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"

@@ -36,6 +36,10 @@ class HarnessError(Exception):
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
+class Interrupted(BaseException):
+    """Ctrl-C or a termination, with what to do next; Typer drops the words of a KeyboardInterrupt."""
+
+
 class UsageError(HarnessError):
     """A command line, a file or a user's own code that cannot be used as it stands."""
 

@@ -10,7 +10,7 @@ from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verif
 from harness.checkpoints import require
 from harness.chosen import choose
 from harness.environment import environment
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
 from harness.last_batch import require_last_batch
 from harness.matrix import expand, schedule
 from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
@@ -64,7 +64,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
                 _write_report(folder)
             if isinstance(error, KeyboardInterrupt):
                 way_out = f"interrupted; results so far are kept, go on with --out {folder.path} --resume"
-                raise KeyboardInterrupt(way_out) from None
+                raise Interrupted(way_out) from None
             raise
         return _outcome(folder, _write_report(folder))
 

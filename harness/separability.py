@@ -153,6 +153,14 @@ def _hidden(found: Differences, n_shards: int) -> Separability:
 def _coupled(found: Differences, reduction: Reduction, n_shards: int, way_out: str | None) -> Separability:
     name, difference = found.worst_gradient()
     state, of_state = found.worst_state()
+    if max(found.loss, difference) <= LEAST_TOLERANCE:
+        return _of(
+            found,
+            separable=False,
+            explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
+            f"state {state}, which the step reads, differs by {of_state:.1e}, and so will later steps: each "
+            "shard moves it, as a counter that counts passes; move it by examples, or with the update",
+        )
     beside = f", forward state {state} by {of_state:.1e}" if of_state > LEAST_TOLERANCE else ""
     return _of(
         found,

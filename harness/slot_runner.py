@@ -17,13 +17,15 @@ from harness.matrix import Case, Slot
 from harness.measure.patience import Timeouts
 from harness.progress import Progress
 from harness.provision.base import Cluster
-from harness.provision.failures import REFUSED_STEP
+from harness.provision.failures import REFUSED_STEP, USER_ERROR
 from harness.records import Equivalence, Record
 from harness.reference import Reference
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder, SiteFacts
+from harness.separability import Separability
 from harness.spec import ExperimentSpec
 from harness.steps_file import Steps
+from harness.verdict import BoundVerdict
 from strategies.plan import Plan
 
 _CHECKED_CLASSES = ("exact", "control")
@@ -73,7 +75,7 @@ class SlotRunner:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
-                self._bounded(Slot(case=case, repeat=0, order=0), capture, made)
+                self._bounded(case, capture, repeat=0)
 
     def run(self, slot: Slot) -> Ended:
         """Run a repeat.
@@ -91,7 +93,7 @@ class SlotRunner:
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
-                bounded = self._bounded(slot, capture, made)
+                bounded = self._bounded(case, capture, repeat=slot.repeat)
                 self.cluster.limit_links(case.links)
                 attempt = functools.partial(
                     run_case,
@@ -151,21 +153,34 @@ class SlotRunner:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
 
-    def _bounded(self, slot: Slot, capture: Capture, made: Plan) -> Equivalence | None:
-        """Whether a compressed strategy keeps within its bounds, seen beside its workers; None as before."""
-        case = slot.case
-        if self.recorder.verdict(case) is not None or made.strategy_class != "bounded":
+    def _bounded(self, case: Case, capture: Capture, *, repeat: int) -> Equivalence | None:
+        """Whether a compressed strategy keeps within its bounds, found out beside its workers.
+
+        None where the case was checked in an earlier repeat, or is of another class. What cannot be found out
+        (all workers share a process, which may be too large for one) costs no measurement.
+        """
+        chosen = choose(case.strategy)
+        if self.recorder.verdict(case) is not None or chosen.strategy.strategy_class != "bounded":
             return None
-        found = self.captures.bounds(case, capture, made, CHECK_STEPS)
         topology = topology_of_case(case, capture)
-        means = self.captures.reference(case, capture, topology, CHECK_STEPS).separability
+        means: Separability | None = None
+        try:
+            means = self.captures.separability(case, capture, topology)
+            # Workers in one process would have to share a GPU; what is lost is the same on CPUs.
+            on_cpus = chosen.plan(capture.summary, replace(topology, device="cpu"))
+            found = self.captures.bounds(case, capture, on_cpus, CHECK_STEPS)
+        except CaseError as error:
+            if error.kind == USER_ERROR:
+                raise
+            found = BoundVerdict(within=None, reason=f"the check failed: {first_line(str(error))}")
         return Equivalence(
             checked=True,
             within_bound=found.within,
             reason=found.reason,
+            undecidable=found.undecidable,
             separable=None if means is None else means.separable,
             separability=None if means is None else means.explanation,
-            checked_in_repeat=slot.repeat,
+            checked_in_repeat=repeat,
         )
 
     def _failed(self, slot: Slot, error: CaseError, wall_s: float, made: Plan | None) -> Ended:

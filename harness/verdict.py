@@ -7,7 +7,7 @@ from typing import Literal
 
 DECIDABLE_TOLERANCE = 0.1
 DECIDABLE_SHARE = 0.95
-_FLOAT64_EPS = 2.0**-52
+FLOAT64_EPS = 2.0**-52
 _N_NAMED = 3
 
 Kind = Literal["trainable", "slot", "state"]
@@ -140,15 +140,15 @@ class Verdict:
         causes = []
         if unmoved:
             causes.append(
-                f"{_names(unmoved)} did not move although the gradient is not zero (a loss scale that "
-                "overflows does this; compare more steps)"
+                f"{named([v.name for v in unmoved])} did not move although the gradient is not zero (a loss "
+                "scale that overflows does this; compare more steps)"
             )
         if noisy:
-            narrow = any(v.limits.eps > _FLOAT64_EPS for v in noisy)
+            narrow = any(v.limits.eps > FLOAT64_EPS for v in noisy)
             way_out = "verify with --dtype float64" if narrow else "compare fewer steps"
             causes.append(
-                f"rounding alone may move {_names(noisy)} by more than {100 * DECIDABLE_TOLERANCE:.0f} % of "
-                f"the update ({way_out})"
+                f"rounding alone may move {named([v.name for v in noisy])} by more than "
+                f"{100 * DECIDABLE_TOLERANCE:.0f} % of the update ({way_out})"
             )
         return "; ".join(causes) or None
 
@@ -171,9 +171,10 @@ def _error(error: float, limits: Limits) -> str:
     return f"{error:.2g}, the tolerance is {limits.tolerance:.2g}"
 
 
-def _names(variables: Sequence[VariableVerdict]) -> str:
-    named = ", ".join(v.name for v in variables[:_N_NAMED])
-    more = len(variables) - _N_NAMED
+def named(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    named = ", ".join(names[:_N_NAMED])
+    more = len(names) - _N_NAMED
     return f"{named} and {more} more" if more > 0 else named
 
 
@@ -183,8 +184,10 @@ class BoundVerdict:
 
     Attributes:
         within: None where rounding leaves too little to judge.
+        undecidable: names of variables of which rounding leaves nothing to judge, beside any answer.
         reason: why it is not True.
     """
 
     within: bool | None
     reason: str | None
+    undecidable: tuple[str, ...] = ()

@@ -84,7 +84,8 @@ def _of_bounded(checks: Sequence[Equivalence]) -> Mark:
         )
     return _mark(
         "within-bound",
-        "What it lost of gradients is within what its compressors state, and all else as on one device.",
+        "What it lost of gradients is within what its compressors state, and all else as on one device."
+        + _hidden(checks[0]),
         checks[0],
     )
 
@@ -112,11 +113,13 @@ def _numbers(check: Equivalence) -> str:
         f"Update error of the variable or slot nearest to its limit: {error(check.max_update_error)}, "
         f"its tolerance: {error(check.tolerance)}."
     )
-    if not check.undecidable:
-        return measured
+    return measured + _hidden(check)
+
+
+def _hidden(check: Equivalence) -> str:
     n = len(check.undecidable)
     names = ", ".join(check.undecidable[:_N_NAMED])
-    return f"{measured} Rounding hides {n} more: {names}{', …' if n > _N_NAMED else ''}."
+    return f" Rounding hides {n} more: {names}{', …' if n > _N_NAMED else ''}." if n else ""
 
 
 def _because(check: Equivalence) -> str:

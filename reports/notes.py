@@ -20,9 +20,11 @@ _BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
 def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
     """Strategies that ran with another batch than the shape's."""
     others = {
-        name: records[0].batch_size
+        name: batch
         for name, records in cases.items()
-        if (records[0].batch_size or 0) != shape.batch_size
+        # A case that failed before it was planned has none.
+        if (batch := next((r.batch_size for r in records if r.batch_size), None))
+        not in (None, shape.batch_size)
     }
     return [
         f"Strategy {name} ran with a batch of {batch}, the others with {shape.batch_size}; "

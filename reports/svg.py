@@ -67,9 +67,13 @@ def text(x: float, y: float, content: str, *, kind: str = "", anchor: str = "sta
 
 
 def clipped(x: float, y: float, content: str, *, room: float, kind: str = "") -> Markup:
-    """One line of text that is cut where it would run out of its room; the whole of it is its tooltip."""
+    """One line of text that loses its middle where it would run out of its room; its tooltip is all of it.
+
+    Names of strategies differ at their ends, by their parameters.
+    """
     fits = max(4, int(room / CHARACTER_PX))
-    shown = content if len(content) <= fits else f"{content[: fits - 1]}…"
+    n_last = (fits - 1) // 2
+    shown = content if len(content) <= fits else f"{content[: fits - 1 - n_last]}…{content[-n_last:]}"
     return Markup('<text x="{}" y="{}" class="{}"><title>{}</title>{}</text>').format(
         _px(x), _px(y), kind, content, shown
     )

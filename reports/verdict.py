@@ -201,7 +201,7 @@ def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:
         "control": "a control: the rate if communication cost nothing",
         "not-equivalent": "NOT equivalent to the reference",
         "beyond-bound": "BEYOND what its compressors may lose",
-        "undecidable": "undecidable: rounding hides whether it is equivalent",
+        "undecidable": "undecidable: rounding hides whether it computes the right thing",
         "not-checked": "not checked for equivalence",
         "statistical": "of a class that is not held to equivalence",
     }

@@ -28,8 +28,8 @@ Symbols: W workers (tasks), R replicas in each, N = W·R replicas in all, S byte
 *row* is what one id looks up in a variable whose gradient is sparse. Any task may serve variables.
 
 Classes: **exact** computes what one device computes, up to rounding; **bounded** keeps to a bound
-that it states; every run checks both; **statistical** reaches a loss in so many steps, and is not compared;
-**control** must differ. A [knob](#knobs) can change the class, as its line says.
+that it states, and every run checks these two; **statistical** reaches a loss in so many steps, and is not
+compared; **control** must differ. A [knob](#knobs) can change the class, as its line says.
 
 Bytes and memory follow from the plan: `stratbench plan WORKLOAD --strategy S` tells them for your model. An
 example: {_N_LAYERS} dense kernels of {_UNITS} × {_UNITS} and a table of {_ROWS:,} rows of {_COLUMNS}, of

@@ -51,34 +51,35 @@ class Examples:
     """A workload's examples.
 
     Args:
+        workload_name: of the workload, for errors.
         components: tensors of an example, in the order of `tf.nest.flatten`.
         dataset: of single examples.
     """
 
-    workload: str
+    workload_name: str
     components: tuple[Component, ...]
     dataset: "tf.data.Dataset"
 
-    def batches(self, size: int) -> Iterator[list[Array]]:
+    def batches(self, batch_size: int) -> Iterator[list[Array]]:
         """Return the endless sequence of global batches of so many examples, read as they are taken.
 
         A dataset that ends begins again, so that every batch is full.
 
         Returns:
-            Per batch one array [size, ...] for each component.
+            Per batch one array [batch_size, ...] for each component.
 
         Raises:
-            WorkloadError: when the dataset is empty or raises later.
+            WorkloadError: when the size is no positive whole number, or the dataset is empty or raises later.
         """
         import tensorflow as tf
 
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            message = f"batch_size must be a positive whole number, got {size!r}"
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            message = f"batch_size must be a positive whole number, got {batch_size!r}"
             raise WorkloadError(message, field="batch_size")
         options = tf.data.Options()
         options.deterministic = True
-        whole = self.dataset.repeat().batch(size, drop_remainder=True).with_options(options)
-        return _iterate(self.workload, whole)
+        whole = self.dataset.repeat().batch(batch_size, drop_remainder=True).with_options(options)
+        return _iterate(self.workload_name, whole)
 
 
 def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
@@ -98,7 +99,7 @@ def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
     tf.random.set_seed(seed)
     dataset = _dataset(workload, seed)
     components = tuple(_components(workload.name, dataset))
-    return Examples(workload=workload.name, components=components, dataset=dataset)
+    return Examples(workload_name=workload.name, components=components, dataset=dataset)
 
 
 def endless(*columns: Array, seed: int) -> "tf.data.Dataset":

@@ -17,7 +17,15 @@ from harness.cli import clean, doctor, listing, output, plan, report, run, stand
 from harness.cli.answer import Answer
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
-from harness.errors import EXIT_CASE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, EXIT_USAGE, HarnessError
+from harness.errors import (
+    EXIT_CASE,
+    EXIT_INTERRUPTED,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_USAGE,
+    HarnessError,
+    Interrupted,
+)
 from harness.terminal_text import shortened
 
 _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
@@ -94,7 +102,7 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
             raise
         # Ray answers a termination by an exit of its own.
         failure = _interrupted()
-    except (KeyboardInterrupt, typer.Abort) as error:
+    except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
         failure = _interrupted(str(error))
     except BaseException as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
         if "--debug" in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from math import inf, isfinite
@@ -172,11 +173,16 @@ def _scalar(value: object) -> str:
 def _verdict(document: Mapping[str, object], asked: Target) -> str:
     verdict = _word(document)
     shape = f"{document['workers']} workers x {document['replicas']} replicas"
-    what = f"{asked.strategy} ({document['class']}) on {asked.workload}, {shape}"
+    # Files have given it a name; parameters are as they were asked for.
+    strategy = replace(asked.strategy, name=str(document["strategy"]))
+    workload = replace(asked.workload, reference=str(document["workload"]))
+    what = f"{strategy} ({document['class']}) on {workload}, {shape}"
     error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
     floor = output.number(document["noise_floor"])
     if document["class"] in _WITHOUT_LIMIT:
-        figures = f"update errors of up to {error} against the exact reference"
+        variables = cast("Sequence[Mapping[str, object]]", document["variables"])
+        largest = max((_finite_or_inf(v["update_error"]) for v in variables), default=0.0)
+        figures = f"update errors of up to {output.number(largest)} against the exact reference"
     else:
         figures = (
             f"update error {error}, tolerance {tolerance}, noise floor {floor} where nearest to the limit"

@@ -20,16 +20,18 @@ def fetched(
     return [_dense(b, next(values), None if c.indices is None else next(values)) for b, c in wanted]
 
 
-def passed_on(session: WorkerSession, step: TrainGraph, batch: Sequence[Array]) -> tuple[list[Array], float]:
-    """What every boundary of a worker's step passes on to updates, while the worker makes the step.
+def passed_on(
+    session: WorkerSession, step: TrainGraph, batch: Sequence[Array], boundaries: Sequence[Boundary]
+) -> tuple[list[Array], float]:
+    """What boundaries of a worker's step pass on to updates, while the worker makes the step.
 
     Returns:
         the values, and what the worker's shards add to the global loss.
     """
-    refs = [ref for b in step.boundaries for ref in (b.values, b.indices) if ref is not None]
+    refs = [ref for b in boundaries for ref in (b.values, b.indices) if ref is not None]
     losses = [loss.tensor for loss in step.losses]
     values = iter(session.run([*refs, *losses], fed(session, batch), step.targets()))
-    crossing = [_dense(b, next(values), None if b.indices is None else next(values)) for b in step.boundaries]
+    crossing = [_dense(b, next(values), None if b.indices is None else next(values)) for b in boundaries]
     return crossing, sum(loss.weight * float(value) for loss, value in zip(step.losses, values, strict=True))
 
 

@@ -6,7 +6,7 @@ updates with what the strategy's boundaries passed on. So what a step lost is he
 and everything else to the tolerance of rounding.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeAlias
@@ -14,7 +14,14 @@ from typing import TypeAlias
 import numpy as np
 
 from harness.equivalence import NOISE_FACTOR, STEP_FACTOR, Array, Copy
-from harness.verdict import DECIDABLE_TOLERANCE, BoundVerdict, Verdict
+from harness.verdict import (
+    DECIDABLE_SHARE,
+    DECIDABLE_TOLERANCE,
+    FLOAT64_EPS,
+    BoundVerdict,
+    Verdict,
+    named,
+)
 from harness.worker.artefact import InitialValues
 from harness.worker.boundary_values import passed_on
 from harness.worker.in_process import InProcessCluster
@@ -42,7 +49,8 @@ class CompressedSteps:
     """What a compressed strategy did.
 
     Attributes:
-        passed: of each step, what boundaries passed on to the updates, the parts of each gradient.
+        passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
+            compressed.
         owed: what compressors owe, by name and rank, before the first step and after each.
         losses: global, of each step.
         values: the state after the last step.
@@ -61,6 +69,8 @@ def compressed_steps(
     topology = topology_of(plan)
     steps = [run_passes(passes_of(plan, task), step, topology).step for task in range(topology.n_tasks)]
     programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
+    compressed = {node.variable for node in plan.nodes if node.compressor is not None}
+    boundaries = [_of_variables(s, compressed) for s in steps]
     passed, losses = [], []
     with InProcessCluster(programs, initial) as cluster:
         values = cluster.read()
@@ -68,10 +78,11 @@ def compressed_steps(
         for batch in batches:
 
             def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
-                return passed_on(session, steps[session.program.task], batch)
+                task = session.program.task
+                return passed_on(session, steps[task], batch, [b for b, _ in boundaries[task]])
 
             by_task = cluster.each(one)
-            passed.append(_gathered(steps, [crossing for crossing, _ in by_task]))
+            passed.append(_gathered(boundaries, [crossing for crossing, _ in by_task]))
             losses.append(sum(loss for _, loss in by_task))
             values = cluster.read()
             owed.append(_owed(values))
@@ -82,17 +93,22 @@ def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
     return {copy: value for copy, value in values.items() if copy[0].endswith(f"/{RESIDUAL}")}
 
 
-def _gathered(steps: Sequence[TrainGraph], values: Sequence[Sequence[Array]]) -> dict[Gradient, Pieces]:
+def _of_variables(step: TrainGraph, names: Collection[str]) -> list[tuple[Boundary, Part | None]]:
+    """The gradients of captured variables in a rewritten step, each with the part that it is of, if any."""
+    parts = {v.name: v.part for v in step.variables if v.part is not None}
+    of_part = [(b, parts.get(b.variable)) for b in step.gradients()]
+    return [(b, part) for b, part in of_part if (b.variable if part is None else part.variable) in names]
+
+
+def _gathered(
+    boundaries: Sequence[Sequence[tuple[Boundary, Part | None]]], values: Sequence[Sequence[Array]]
+) -> dict[Gradient, Pieces]:
     """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
     pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
-    for step, own in zip(steps, values, strict=True):
-        parts = {v.name: v.part for v in step.variables if v.part is not None}
+    for of_task, own in zip(boundaries, values, strict=True):
         n_seen: dict[tuple[str, int | None], int] = {}
-        for b, value in zip(step.boundaries, own, strict=True):
-            if b.role != "gradient":
-                continue
+        for (b, part), value in zip(of_task, own, strict=True):
             place = n_seen[b.variable, b.rank] = n_seen.get((b.variable, b.rank), -1) + 1
-            part = parts.get(b.variable)
             gradient = (b.variable if part is None else part.variable, place)
             pieces.setdefault((gradient, b.rank), {}).setdefault(part.index if part else 0, (part, value))
     first: dict[Gradient, Pieces] = {}
@@ -150,7 +166,7 @@ class BoundMeter:
         Args:
             given_sums: on the strategy's state, of references that updated with its sums.
         """
-        undecidable = []
+        hidden: set[Gradient] = set()
         for gradient, losses in self._losses.items():
             n_steps = len(self.made.passed)
             for loss in losses:
@@ -159,7 +175,7 @@ class BoundMeter:
                     + STEP_FACTOR * n_steps * self.eps * loss.scale
                 )
                 if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
-                    undecidable.append(loss.what)
+                    hidden.add(gradient)
                 elif not loss.error <= loss.bound + slack:
                     return BoundVerdict(
                         within=False,
@@ -167,14 +183,26 @@ class BoundMeter:
                     )
         if given_sums.equivalent is not True:
             return BoundVerdict(
-                within=given_sums.equivalent, reason=f"beside what is compressed, {given_sums.reason}"
+                within=given_sums.equivalent,
+                reason=f"beside what is compressed, {given_sums.reason}",
+                undecidable=given_sums.undecidable,
             )
-        if undecidable:
-            return BoundVerdict(
-                within=None,
-                reason=f"rounding leaves nothing to judge of {undecidable[0]}; verify with --dtype float64",
-            )
-        return BoundVerdict(within=True, reason=None)
+        names = [name for name, _ in self._losses if any(name == of for of, _ in hidden)]
+        return self._judged(hidden, tuple(dict.fromkeys((*names, *given_sums.undecidable))))
+
+    def _judged(self, hidden: Collection[Gradient], undecidable: tuple[str, ...]) -> BoundVerdict:
+        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing."""
+        n_of = {gradient: self._totals[gradient, 0].size for gradient in self._losses}
+        share = 1 - sum(n_of[gradient] for gradient in hidden) / max(1, sum(n_of.values()))
+        if share >= DECIDABLE_SHARE:
+            return BoundVerdict(within=True, reason=None, undecidable=undecidable)
+        way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
+        return BoundVerdict(
+            within=None,
+            reason=f"only {100 * share:.3g} % of the elements of compressed gradients can be judged: "
+            f"rounding leaves nothing of {named(undecidable)}{way_out}",
+            undecidable=undecidable,
+        )
 
     def _measure(self, gradient: Gradient, n: int, node: PlanNode, brought: Mapping[int, Array]) -> None:
         """Note what step n lost of a gradient.

@@ -1,11 +1,13 @@
 """Checks a strategy against the reference, in one process."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from harness.equivalence import Array, Checked, Yardstick
+from harness.errors import UsageError
 from harness.reference import Reference
 from harness.step_results import Returned
 from harness.verdict import BoundVerdict, Verdict
@@ -96,12 +98,13 @@ def check(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
         batches: may be of other sizes than the plan's, where the step takes any number of examples.
         refer: gives the reference of the same step, topology and batches; called in a thread of its own.
+    Raises:
+        UsageError: `refer` did, whatever became of the strategy's steps.
     """
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     programs = programs_of(step, plan)
     # Preparing a session takes one core for longer than the steps in it take two.
-    with ThreadPoolExecutor(1, "reference") as beside:
-        compared = beside.submit(refer)
+    with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
         with InProcessCluster(programs, initial, with_results=True) as cluster:
             for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
                 cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
@@ -116,3 +119,15 @@ def check(
         results=results,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )
+
+
+@contextmanager
+def _mistakes_first(compared: Future[Reference]) -> Iterator[Future[Reference]]:
+    """Tell what a user has to mend even if the strategy fails: a sum taken for a mean makes steps diverge."""
+    try:
+        yield compared
+    except Exception as error:
+        mistake = compared.exception()
+        if isinstance(mistake, UsageError):
+            raise mistake from error
+        raise

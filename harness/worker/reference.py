@@ -1,10 +1,11 @@
 """The reference: what a synchronous strategy must compute, on one device and without any pass.
 
-For every step the shards (of replicas, or of their micro-batches) are taken one after the other from the same
-state; gradients are combined outside of TensorFlow and fed at the boundary, the update runs once, and forward
-state is merged by its rule. Where a step has gradients and updates in a row, shards are taken once for each,
-with what crossed the boundaries before. Where shards share the statistics of the batch, these are combined
-and fed in the same way before, level by level.
+For every step the shards (of replicas, or of their micro-batches) are taken from the same state, two at a
+time where none leaves anything behind for the others, else one after the other. Gradients are combined
+outside of TensorFlow and fed at the boundary, the update runs once, and forward state is merged by its rule.
+Where a step has gradients and updates in a row, shards are taken once for each, with what crossed the
+boundaries before. Where shards share the statistics of the batch, these are combined and fed in the same way
+before, level by level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -118,6 +119,15 @@ def first_statistics(
         return reference.joint_statistics(batch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One shard's pass: its examples, and what it is fed with beside them."""
+
+    shard: Shard
+    examples: Sequence[Array]
+    fed: Mapping[str, Array]
+
+
 class ShardSteps:
     """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
 
@@ -184,7 +194,7 @@ class ShardSteps:
         }
         self._sessions = list(sessions.values())
         self._threads = ThreadPoolExecutor(_AT_ONCE, "shard")
-        self._met: set[frozenset[str]] = set()
+        self._met_feeds: set[frozenset[str]] = set()
         self._session_of = [sessions[id(g)] for g in graphs]
         for session in self._sessions:
             session.setup()
@@ -278,12 +288,15 @@ class ShardSteps:
             crossing = _fed(self._step, combined)
             order = self._sums.order(len(shards))
             drawn = [{ref: own[ref] for ref in self._draws if ref in own} for own in fetched]
-            made = self._map(
-                partial(self._forward, turn, before),
-                [shards[i] for i in order],
-                [_examples(shards[i], batch) for i in order],
-                [{**self._statistics_of(weights[i], joint), **crossing, **drawn[i]} for i in order],
-            )
+            passes = [
+                _Pass(
+                    shard=shards[i],
+                    examples=_examples(shards[i], batch),
+                    fed={**self._statistics_of(weights[i], joint), **crossing, **drawn[i]},
+                )
+                for i in order
+            ]
+            made = self._each(passes, partial(self._forward, turn, before))
             for i, own in zip(order, made, strict=True):
                 fetched[i] |= own
             combined |= {
@@ -302,18 +315,16 @@ class ShardSteps:
         self.losses = [float(own[loss.tensor]) for own in fetched]
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
 
-    def _map(self, job: Callable[..., T], *args: Sequence[Any]) -> Iterator[T]:
-        """Do a job for each shard, two at a time where they leave nothing behind for each other.
-
-        Args:
-            args: the last are what each shard is fed with.
-        """
-        fed_with = frozenset[str]().union(*args[-1], *self._fed.values())
-        # TensorFlow prepares runs that it has not met, each of two at a time by itself.
-        if self._own or self._n_turns > 1 or self._replica_targets or fed_with not in self._met:
-            self._met.add(fed_with)
-            return map(job, *args)
-        return self._threads.map(job, *args)
+    def _each(self, passes: Sequence[_Pass], forward: Callable[[_Pass], T]) -> Iterator[T]:
+        """Make passes, two at a time where none leaves anything behind for the others."""
+        feeds = frozenset[str]().union(*(each.fed for each in passes), *self._fed.values())
+        # TensorFlow optimizes the graph for feeds that it has not met; two threads would both have it do so.
+        is_new = feeds not in self._met_feeds
+        self._met_feeds.add(feeds)
+        # Random state of shards moves on in the session that they share, and later turns change all state.
+        if is_new or self._own or self._n_turns > 1 or self._replica_targets:
+            return map(forward, passes)
+        return self._threads.map(forward, passes)
 
     def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
         """What a shard sends across a boundary."""
@@ -385,23 +396,16 @@ class ShardSteps:
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         return session.run(fetches, {**feed, **joint, **self._fed.get(shard.rank, {})}, targets)
 
-    def _forward(
-        self,
-        turn: int,
-        before: Mapping[Copy, Array],
-        shard: Shard,
-        examples: Sequence[Array],
-        fed: Mapping[str, Array],
-    ) -> dict[str, Array]:
+    def _forward(self, turn: int, before: Mapping[Copy, Array], taken: _Pass) -> dict[str, Array]:
         """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
 
         Args:
             before: all other state, which later turns change.
-            fed: what shards share, and what this one has drawn in the turns before.
         """
+        shard = taken.shard
         fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
         targets = [target for target, in_turn in self._replica_targets.items() if in_turn <= turn]
-        made = self._fetch(shard, examples, fetches, fed, targets)
+        made = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
         if self._own and turn == self._n_turns:
             moved_on = self._session_of[shard.rank].run([v.read for v in self._own.values()], {})
             self._random_state |= {

@@ -175,7 +175,7 @@ def _passed_on(
 
     def one(session: WorkerSession) -> list[Crossing]:
         step = steps[session.program.task]
-        values, _ = passed_on(session, step, batch)
+        values, _ = passed_on(session, step, batch, step.boundaries)
         return [{captured_name(b): v} for b, v in zip(step.boundaries, values, strict=True)]
 
     return [crossing for made in _together(steps, initial, topology, one) for crossing in made]

@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> None:
     # A terminal sends Ctrl-C to everybody; only the driver should hear it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Graphs are millions of objects that live as long as the process; going through them again and again
-    # takes a sixth of a capture.
+    # takes a sixth of a capture. Forked processes keep Python's own limits.
     gc.set_threshold(100_000, 50, 50)
     jobs = socket.socket(fileno=int(argv[0]))
     jobs.set_inheritable(False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.errors import UsageError
 from harness.matrix import Case, global_batch
-from harness.separability import separability_document
+from harness.separability import Separability, separability_document
 from harness.step_results import results_document
 from harness.verdict_document import verdict_document
 from harness.worker import linux
@@ -164,20 +164,29 @@ def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
 def reference(
     state: JobState, capture_folder: str, batch_folder: str, topology: "Topology", n_steps: int
 ) -> "Reference":
-    """The reference of a captured step in its own types, after so many steps on the first batches.
+    """The reference of a captured step in its own types, after so many steps on the first batches."""
+    from harness.worker.artefact import InitialValues, load_step
+    from harness.worker.check import make_reference
+
+    folder = Path(capture_folder)
+    batches = read_batches(Path(batch_folder), n=n_steps)
+    return make_reference(load_step(folder), InitialValues(folder), topology, batches)
+
+
+def separability(
+    state: JobState, capture_folder: str, batch_folder: str, topology: "Topology"
+) -> "Separability":
+    """Whether the shards of the first batch mean what a captured step means on the whole of it.
 
     Raises:
         UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
     """
     from harness.worker.artefact import InitialValues, load_step
-    from harness.worker.check import make_reference
     from harness.worker.whole_batch import separability_of
 
     folder = Path(capture_folder)
-    step, batches = load_step(folder), read_batches(Path(batch_folder), n=n_steps)
-    separability = separability_of(step, InitialValues(folder, float64=True), topology, batches[0])
-    made = make_reference(step, InitialValues(folder), topology, batches)
-    return replace(made, separability=separability)
+    (batch,) = read_batches(Path(batch_folder), n=1)
+    return separability_of(load_step(folder), InitialValues(folder, float64=True), topology, batch)
 
 
 def bounds(
@@ -213,7 +222,7 @@ def verify(
         the part of `verify`'s JSON that comes of running: verdict, variables and losses; with `shrink`, also
         the first pass and variable that diverge, if any do.
     Raises:
-        UsageError: as `reference`.
+        UsageError: as `separability`.
     """
     from harness.worker.artefact import InitialValues, in_float64, load_step
     from harness.worker.check import check, check_bounds, make_reference
@@ -246,7 +255,8 @@ def verify(
     answer["notes"] = [*plan.notes, *checkup.notes]
     if plan.strategy_class == "bounded":
         bound = check_bounds(step, initial, plan, batches)
-        return {**answer, "equivalent": None, "within_bound": bound.within, "reason": bound.reason}
+        answer |= {"within_bound": bound.within, "undecidable": list(bound.undecidable)}
+        return {**answer, "equivalent": None, "reason": bound.reason}
     if plan.strategy_class == "statistical":
         # It is held to reaching a loss, and differs by what it is.
         return {**answer, "equivalent": None, "reason": None}

@@ -8,7 +8,9 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-from cases import Case  # noqa: E402
+import keras  # noqa: E402
+from cases import Case, case_of_model  # noqa: E402
+from test_model_types import biased_convolution  # noqa: E402
 from test_mutations import After, one_shard_less, reweighted  # noqa: E402
 
 from harness.verdict import BoundVerdict  # noqa: E402
@@ -60,6 +62,19 @@ def mistaken(monkeypatch: pytest.MonkeyPatch, pass_name: str, mistake) -> None:
         return tuple(After(p, mistake) if p.name == pass_name else p for p in passes_of(plan, task))
 
     monkeypatch.setattr(bounds, "passes_of", with_mistake)
+
+
+@pytest.mark.parametrize("compressor", ["bf16", "topk", "fp16-ef"])
+def test_one_gradient_that_is_rounding_hides_no_other(shared, monkeypatch, compressor):
+    """A bias before BatchNormalization has a gradient of pure rounding."""
+    keras.backend.clear_session()
+    case = case_of_model(biased_convolution(1), shared / f"biased-{compressor}")
+    plan = plan_of(case, "all-reduce", compressor, (1, 1))
+    found = bounded(case, plan)
+    assert found.within is True, found.reason
+    assert [name for name in found.undecidable if name.endswith("conv/bias")]
+    mistaken(monkeypatch, "replicate", reweighted(lambda weight, _: weight / 2))
+    assert bounded(case, plan).within is False
 
 
 @pytest.mark.parametrize("compressor", BY_NAME)

@@ -24,7 +24,7 @@ def test_the_strategy_is_equivalent(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 32
     (tmp_path / "my_strategy.py").write_text(example)
     told = run(shown("stratbench verify word-lm --strategy my_strategy.py"), tmp_path)
-    assert told.startswith("EQUIVALENT: tables-apart (exact) on word-lm, 3 workers")
+    assert told.startswith("EQUIVALENT: tables-apart:min_rows=100 (exact) on word-lm, 3 workers")
 
 
 @pytest.mark.tensorflow

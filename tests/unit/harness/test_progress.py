@@ -28,10 +28,7 @@ SLOT = Slot(
 def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = {
-        name: SimpleNamespace(warnings=warnings, strategy_class="statistical")
-        for name, warnings in {"warned": (WARNING,), "plain": ()}.items()
-    }
+    plans = {"warned": SimpleNamespace(warnings=(WARNING,)), "plain": SimpleNamespace(warnings=())}
     case = SimpleNamespace(workload_name="w", links=(), id="id")
     slots = [
         SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name, "strategy": name}), repeat=repeat)
@@ -40,12 +37,13 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     ]
     monkeypatch.setattr(slot_runner, "planned", lambda _, case: (None, plans[case.id]))
     monkeypatch.setattr(SlotRunner, "_reference", lambda *_: None)
+    monkeypatch.setattr(SlotRunner, "_bounded", lambda *_, **__: None)
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
     runner = SlotRunner(
         spec=cast("Any", None),
         folder=cast("Any", None),
         cluster=cast("Any", nothing),
-        recorder=cast("Any", SimpleNamespace(verdict=lambda _: None)),
+        recorder=cast("Any", None),
         captures=cast("Any", nothing),
         progress=Progress(4, live=False, quiet=False),
         timeouts=cast("Any", None),

@@ -123,7 +123,7 @@ class TestJudge:
         assert found.explanation.startswith(f"the {reduction} over 3 shards is what the step computes")
 
     @pytest.mark.parametrize(
-        "declared", [differences(5e-5), differences(loss=5e-5), differences(state={"s": 5e-5})]
+        "declared", [differences(5e-5), differences(loss=5e-5), differences(5e-5, state={"s": 5e-5})]
     )
     def test_a_mild_coupling_is_not(self, declared):
         found = judged(declared)
@@ -191,6 +191,12 @@ class TestJudge:
         found = judge(tallied, Noise(unmeasured()), unasked, {}, reduction="mean", n_shards=3)
         assert found.separable is True
         assert "; loss/total, which is only added to, differs" in found.explanation
+
+    def test_state_alone_that_differs_is_no_coupling_of_examples(self):
+        found = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
+        assert found.separable is False
+        assert "forward state counter, which the step reads, differs by 5.0e+00" in found.explanation
+        assert "coupled" not in found.explanation
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False
