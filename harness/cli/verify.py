@@ -18,6 +18,7 @@ from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.patience import timeouts
 from harness.options import Target, VerifyRequest
 from harness.provision.isolation import exposed_line
+from harness.verdict import named
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
 
@@ -95,6 +96,7 @@ def _show(document: Mapping[str, object], asked: Target) -> None:
         [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
     )
     output.say(_verdict(document, asked))
+    _show_undecidable(document)
     _show_separability(document)
     for key in ("warnings", "notes"):
         texts = document.get(key)
@@ -106,6 +108,14 @@ def _show(document: Mapping[str, object], asked: Target) -> None:
     if isinstance(diverged, Mapping):
         output.say()
         output.say(", ".join(f"first {key} that diverges: {value}" for key, value in diverged.items()))
+
+
+def _show_undecidable(document: Mapping[str, object]) -> None:
+    """What a passed check says nothing of; one that did not pass names it with its reason."""
+    names = cast("Sequence[str]", document["undecidable"])
+    if names and _passes(document) and document["class"] != "statistical":
+        way_out = "; verify with --dtype float64" if document["dtype"] == "model" else ""
+        output.say(f"UNDECIDED: of {named(names)} rounding leaves nothing to judge{way_out}")
 
 
 def _show_separability(document: Mapping[str, object]) -> None:

@@ -23,6 +23,8 @@ class Pipeline(ModuleType):
         self.raises: BaseException | None = None
         self.equivalent: bool | None = True
         self.separable: bool | None = True
+        self.undecidable: list[str] = []
+        self.dtype = "float64"
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=Path("runs/x/report.html"), n_ok=3)
 
     def _note(self, *asked: Any) -> None:
@@ -45,7 +47,8 @@ class Pipeline(ModuleType):
             "workers": 2,
             "replicas": 1,
             "steps": 4,
-            "dtype": "float64",
+            "dtype": self.dtype,
+            "undecidable": self.undecidable,
             "equivalent": self.equivalent,
             "reason": None if self.equivalent else "too little can be judged",
             "max_update_error": 3e-16,

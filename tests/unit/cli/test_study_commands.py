@@ -50,6 +50,19 @@ def test_verify_that_fails_prints_its_document_all_the_same(
     assert "; too little can be judged" in captured.out
 
 
+@pytest.mark.parametrize(("dtype", "way_out"), [("model", "; verify with --dtype float64"), ("float64", "")])
+def test_verify_names_what_a_passed_check_says_nothing_of(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, dtype: str, way_out: str
+) -> None:
+    pipeline.undecidable, pipeline.dtype = ["v0", "v1", "v2", "v3"], dtype
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
+    assert status == 0
+    told = f"UNDECIDED: of v0, v1, v2 and 1 more rounding leaves nothing to judge{way_out}"
+    assert told in captured.out.splitlines()
+    pipeline.equivalent = None
+    assert "UNDECIDED:" not in call(capsys, "verify", "wide-mlp", "--strategy", "ps")[1].out
+
+
 @pytest.mark.parametrize(
     ("separable", "word"), [(True, "SEPARABLE"), (False, "NOT SEPARABLE"), (None, "SEPARABILITY UNKNOWN")]
 )
