@@ -167,7 +167,7 @@ def _coupled(found: Differences, reduction: Reduction, n_shards: int, way_out: s
         separable=False,
         explanation=f"strategies train on the {reduction} over {n_shards} shards, which is not what the step "
         f"computes on the whole batch: the gradient of {name} differs by {difference:.1e}, the loss by "
-        f"{found.loss:.1e}{beside}; {way_out or _COUPLED}",
+        f"{found.loss:.1e}{beside}, each relative to its own size; {way_out or _COUPLED}",
     )
 
 
