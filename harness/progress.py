@@ -68,6 +68,8 @@ def _outcome(record: Record) -> str:
         text += f", {_word(record)}"
         if record.control:
             text += " (control)"
+        elif record.equivalence.reason is not None:
+            text += f" ({shortened(record.equivalence.reason)})"
     return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"
 
 

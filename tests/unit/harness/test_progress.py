@@ -88,6 +88,14 @@ def test_of_a_compressed_strategy_the_bound_is_told(
     assert capsys.readouterr().err.endswith(f", {told}\n")
 
 
+def test_why_a_check_did_not_pass_is_told_but_of_controls(capsys: pytest.CaptureFixture[str]) -> None:
+    check = Equivalence(checked=True, equivalent=False, reason="bias is off by 1", checked_in_repeat=0)
+    wrong = replace(record(0.01), equivalence=check)
+    for ended, told in ((wrong, "bias is off by 1"), (replace(wrong, control=True), "control")):
+        Progress(1, live=False, quiet=False).ended(SLOT, ended)
+        assert capsys.readouterr().err.endswith(f", not equivalent ({told})\n")
+
+
 def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
     Progress(1, live=False, quiet=False).ended(SLOT, record(None))
     assert capsys.readouterr().err.endswith(": ok\n")
