@@ -1,0 +1,70 @@
+"""What stored runs are found and compared by: who changes one of these cuts new runs off from old ones."""
+
+import pytest
+from open_folders import made_record
+
+from harness import errors
+from harness.comparison_key import comparison_key
+from harness.matrix import expand
+from harness.records import Link, Machine, Method
+from harness.resolve import load_experiment
+from harness.spec_document import spec_hash
+
+
+@pytest.mark.parametrize(
+    ("experiment", "hashed", "n_cases", "first", "last"),
+    [
+        (
+            "quickstart",
+            "9bfa702becc650e55c0a8fb73bb33bf603674889a07df113b349063915ef1f1a",
+            10,
+            "digits-cnn-single-1x1-c36ed2ba",
+            "wide-mlp-tf-multi-worker-mirrored-2x1-9695cf9c",
+        ),
+        (
+            "rivals",
+            "dccf649ee8783ff9670e5a0c7bc3c624295ca9a44da66e7844bf168a43d915bb",
+            30,
+            "digits-cnn-single-1x1-c36ed2ba",
+            "wide-mlp-tf-parameter-server-2x1-116c55ff",
+        ),
+        (
+            "link-sweep",
+            "1dfd3912da923366d329b2a1f582bf9d36a3d7685571d9c5169e889f1de2fec8",
+            16,
+            "wide-mlp-single-1x1-6506dc4e",
+            "wide-mlp-all-reduce-2x1-9c4413da",
+        ),
+    ],
+)
+def test_experiments_and_cases(experiment: str, hashed: str, n_cases: int, first: str, last: str) -> None:
+    spec = load_experiment(experiment)
+    cases = expand(spec)
+    assert spec_hash(spec) == hashed
+    assert (len(cases), cases[0].id, cases[-1].id) == (n_cases, first, last)
+
+
+def test_comparison_key() -> None:
+    record = made_record(
+        workload_params={"units": 16},
+        strategy_params={"staleness": 2},
+        batch_size=64,
+        link=Link(requested_mbit=100.0),
+        machine=Machine(cpu_model="cpu", n_cores=2, memory_bytes=1, kernel="6", architecture="x86_64"),
+        method=Method(
+            seed=1,
+            steps=50,
+            warmup_rule="auto",
+            interleave=True,
+            batch_rule="global",
+            cores_per_worker=1,
+            memory_per_worker_bytes=1,
+            pinned=True,
+        ),
+    )
+    assert comparison_key(record) == "1cc6175f67419755"
+
+
+def test_exit_statuses() -> None:
+    assert (errors.EXIT_OK, errors.EXIT_CASE, errors.EXIT_USAGE, errors.EXIT_MISSING) == (0, 1, 2, 3)
+    assert (errors.EXIT_REGRESSION, errors.EXIT_INTERRUPTED) == (4, 130)
