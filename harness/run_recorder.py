@@ -89,7 +89,7 @@ class RunRecorder:
     ) -> Record:
         """The record of a repeat that was measured."""
         case, measured = slot.case, run.measurement
-        if run.equivalence is not None:
+        if run.equivalence is not None and run.equivalence.checked:
             self._verdicts[case.id] = run.equivalence
         tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
         p50_s = measured.step_s.p50
@@ -132,7 +132,7 @@ class RunRecorder:
             variable_bytes=run.variable_bytes,
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
-            equivalence=self._verdicts.get(case.id, Equivalence(checked=False)),
+            equivalence=self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
             warnings=plan.warnings,
             notes=(
                 *site.notes,
@@ -253,8 +253,8 @@ def _notes(measured: Measurement) -> Iterator[str]:
         return
     if tcp.n_closed:
         yield "workers closed connections to each other while bytes were counted: what these moved is missing"
-    if tcp.retransmitted_bytes_per_step > _MANY_SENT_AGAIN * tcp.bytes_per_step:
-        share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step
+    share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
+    if share > _MANY_SENT_AGAIN:
         yield f"{share:.1%} of the bytes between workers were sent again: the network lost or delayed them"
 
 

@@ -17,15 +17,13 @@ from harness.matrix import Case, Slot
 from harness.measure.patience import Timeouts
 from harness.progress import Progress
 from harness.provision.base import Cluster
-from harness.provision.failures import REFUSED_STEP, USER_ERROR
+from harness.provision.failures import REFUSED_STEP, WorkerDied, WorkerUnresponsive
 from harness.records import Equivalence, Record
 from harness.reference import Reference
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder, SiteFacts
-from harness.separability import Separability
 from harness.spec import ExperimentSpec
 from harness.steps_file import Steps
-from harness.verdict import BoundVerdict
 from strategies.plan import Plan
 
 _CHECKED_CLASSES = ("exact", "control")
@@ -75,7 +73,7 @@ class SlotRunner:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
-                self._bounded(case, capture, repeat=0)
+                self._bounded(case, capture, made, repeat=0)
 
     def run(self, slot: Slot) -> Ended:
         """Run a repeat.
@@ -93,7 +91,7 @@ class SlotRunner:
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
-                bounded = self._bounded(case, capture, repeat=slot.repeat)
+                bounded = self._bounded(case, capture, made, repeat=slot.repeat)
                 self.cluster.limit_links(case.links)
                 attempt = functools.partial(
                     run_case,
@@ -153,33 +151,26 @@ class SlotRunner:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
 
-    def _bounded(self, case: Case, capture: Capture, *, repeat: int) -> Equivalence | None:
+    def _bounded(self, case: Case, capture: Capture, made: Plan, *, repeat: int) -> Equivalence | None:
         """Whether a compressed strategy keeps within its bounds, found out beside its workers.
 
-        None where the case was checked in an earlier repeat, or is of another class. What cannot be found out
-        (all workers share a process, which may be too large for one) costs no measurement.
+        None where the case was checked in an earlier repeat, or is of another class. All workers share a
+        process, which may be too large for one: that costs no measurement, and the next repeat tries again.
         """
-        chosen = choose(case.strategy)
-        if self.recorder.verdict(case) is not None or chosen.strategy.strategy_class != "bounded":
+        if self.recorder.verdict(case) is not None or made.strategy_class != "bounded":
             return None
-        topology = topology_of_case(case, capture)
-        means: Separability | None = None
+        means = self.captures.separability(case, capture, topology_of_case(case, capture))
         try:
-            means = self.captures.separability(case, capture, topology)
-            # Workers in one process would have to share a GPU; what is lost is the same on CPUs.
-            on_cpus = chosen.plan(capture.summary, replace(topology, device="cpu"))
-            found = self.captures.bounds(case, capture, on_cpus, CHECK_STEPS)
-        except CaseError as error:
-            if error.kind == USER_ERROR:
-                raise
-            found = BoundVerdict(within=None, reason=f"the check failed: {first_line(str(error))}")
+            found = self.captures.bounds(case, capture, _on_cpus(made), CHECK_STEPS)
+        except (WorkerDied, WorkerUnresponsive) as error:
+            return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         return Equivalence(
             checked=True,
             within_bound=found.within,
             reason=found.reason,
             undecidable=found.undecidable,
-            separable=None if means is None else means.separable,
-            separability=None if means is None else means.explanation,
+            separable=means.separable,
+            separability=means.explanation,
             checked_in_repeat=repeat,
         )
 
@@ -191,6 +182,15 @@ class SlotRunner:
                 path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
                 path.write_text(f"{error}\n\n{notes}\n")
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, made))
+
+
+def _on_cpus(plan: Plan) -> Plan:
+    """A plan as workers that share a process can carry it out: they would have to share a GPU, too."""
+    nodes = tuple(
+        node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
+        for node in plan.nodes
+    )
+    return plan.model_copy(update={"device": "cpu", "nodes": nodes})
 
 
 def with_second_chance(attempt: Callable[[], CaseRun], tell: Callable[[str], None]) -> CaseRun:

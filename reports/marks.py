@@ -42,7 +42,7 @@ def mark_of(records: Sequence[Record]) -> Mark:
             "statistical", "Of class statistical: held to reaching a loss, not to equal variables.", shown
         )
     if not checks:
-        return _unchecked(first)
+        return _unchecked(records)
     return _of_bounded(checks) if first.strategy_class == "bounded" else _of_exact(checks)
 
 
@@ -90,12 +90,15 @@ def _of_bounded(checks: Sequence[Equivalence]) -> Mark:
     )
 
 
-def _unchecked(first: Record) -> Mark:
+def _unchecked(records: Sequence[Record]) -> Mark:
+    first = records[0]
     if first.workers * first.replicas == 1:
         return _mark(
             "reference", "One device runs the captured step unchanged, so there is nothing to diverge.", None
         )
-    return _mark("not-checked", "No stored check says whether it computes the right thing.", None)
+    tried = next((r.equivalence for r in records if r.equivalence and r.equivalence.reason), None)
+    because = "" if tried is None else _because(tried)
+    return _mark("not-checked", f"No stored check says whether it computes the right thing{because}.", None)
 
 
 def _control(*, failed: bool, blind: bool) -> str:

@@ -57,7 +57,11 @@ def origin_of(run: Run) -> Origin:
     for name, value in head.items():
         _collect(found, name, value)
     seen = {text for texts in found.values() for text in texts}
+    of_workers = any(name.startswith("machine.") for name in found)
     for name, text in _flat("", run.stored.environment):
+        if of_workers and name.startswith("machine."):
+            # The driver's, which may be another one.
+            continue
         # environment.json repeats what the records say, under names of its own.
         if text not in seen or len(text) < 4:
             found.setdefault(name, [])

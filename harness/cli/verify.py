@@ -114,8 +114,10 @@ def _show_undecidable(document: Mapping[str, object]) -> None:
     """What a passed check says nothing of; one that did not pass names it with its reason."""
     names = cast("Sequence[str]", document["undecidable"])
     if names and _passes(document) and document["class"] != "statistical":
-        way_out = "; verify with --dtype float64" if document["dtype"] == "model" else ""
-        output.say(f"UNDECIDED: of {named(names)} rounding leaves nothing to judge{way_out}")
+        output.say(
+            f"UNDECIDED: nothing can be told of {named(names)}, which rounding moves as far as the update or "
+            "which did not move"
+        )
 
 
 def _show_separability(document: Mapping[str, object]) -> None:

@@ -98,8 +98,8 @@ class ClusterProvider:
                 preload=Preload(imports=self._imports, wait_s=self._preload_s),
                 notes=_notes(hosts, cores),
                 isolated=False,  # whoever else uses the cluster is on its network
-                machine=hosts.facts[0].machine,
-                clock_hz=max(node.clock_hz for node in hosts.facts),
+                # Asked for anew each time: a lost node is replaced by another.
+                elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
                 files=files,
             )
             stack.callback(_stop, cluster, head)
@@ -212,6 +212,7 @@ def _notes(hosts: "ClusterHosts", cores: Sequence[tuple[int, ...] | None]) -> li
         notes.append(f"{len(hosts.facts)} workers share {n_nodes} nodes of the cluster")
     if None in cores:
         notes.append("workers share cores: a machine of the cluster has fewer than its workers asked for")
-    if len({facts.machine for facts in hosts.facts}) > 1:
+    kinds = {(f.machine.cpu_model, f.machine.n_cores, f.machine.architecture) for f in hosts.facts}
+    if len(kinds) > 1:
         notes.append("workers are on machines that differ; the record names that of worker 0")
     return notes

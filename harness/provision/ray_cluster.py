@@ -43,7 +43,9 @@ class RayCluster:
         started_s: when they were asked for, on the monotonic clock.
         notes: see `Cluster`.
         isolated: see `Cluster`.
-        image_digest: see `Cluster`, as of `machine` and `clock_hz`.
+        image_digest: see `Cluster`.
+        elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
+            the driver's.
         files: how those of driver and workers get to the other; None where both see the same.
     """
 
@@ -59,18 +61,16 @@ class RayCluster:
         notes: Sequence[str] = (),
         isolated: bool,
         image_digest: str | None = None,
-        machine: Machine | None = None,
-        clock_hz: float | None = None,
+        elsewhere: Callable[[], tuple[Machine, float]] | None = None,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
         self.pinned = pinned
         self._notes = tuple(notes)
-        self._of_threads: set[int] = set()
+        self._n_threads: dict[int, int] = {}
         self.isolated = isolated
         self.image_digest = image_digest
-        self.machine = machine
-        self.clock_hz = clock_hz
+        self._elsewhere = elsewhere
         self.scratch = scratch
         self._hosts = hosts
         self._seats = tuple(seats)
@@ -85,11 +85,22 @@ class RayCluster:
         ]
 
     @property
+    def machine(self) -> Machine | None:
+        """The host of the workers; see `Cluster`."""
+        return None if self._elsewhere is None else self._elsewhere()[0]
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The most that its cores run at; see `Cluster`."""
+        return None if self._elsewhere is None else self._elsewhere()[1]
+
+    @property
     def notes(self) -> Sequence[str]:
         """What a record or report should say about these workers; see `Cluster`."""
-        if not self._of_threads:
+        crowded = [worker for worker, n in sorted(self._n_threads.items()) if n > 1]
+        if not crowded:
             return self._notes
-        workers = ", ".join(str(worker) for worker in sorted(self._of_threads))
+        workers = ", ".join(map(str, crowded))
         hazard = (
             f"worker processes are forked from one that has threads, on worker {workers}: a lock that one of "
             "them holds stays locked in the fork, which may hang"
@@ -119,7 +130,7 @@ class RayCluster:
             self._renew(n_workers, lost)
             replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
-        self._of_threads |= {worker for worker, each in enumerate(facts) if each.n_zygote_threads > 1}
+        self._n_threads.update({worker: each.n_zygote_threads for worker, each in enumerate(facts)})
         self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
         if self._provision_s is None and n_workers == len(self._actors):
             self._provision_s = time.monotonic() - self._started_s

@@ -40,6 +40,8 @@ from strategies.planning import topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
+_BEYOND_ROUNDING = 1e3
+
 Gradient: TypeAlias = tuple[str, int]
 """A captured gradient: its variable, and its place among the gradients of that variable."""
 
@@ -166,7 +168,8 @@ class BoundMeter:
         Args:
             given_sums: on the strategy's state, of references that updated with its sums.
         """
-        hidden: set[Gradient] = set()
+        hidden: dict[Gradient, None] = {}
+        beyond: list[_Loss] = []
         for gradient, losses in self._losses.items():
             n_steps = len(self.made.passed)
             for loss in losses:
@@ -175,20 +178,26 @@ class BoundMeter:
                     + STEP_FACTOR * n_steps * self.eps * loss.scale
                 )
                 if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
-                    hidden.add(gradient)
-                elif not loss.error <= loss.bound + slack:
-                    return BoundVerdict(
-                        within=False,
-                        reason=f"{loss.what} is off by {loss.error:.3g}, the bound is {loss.bound:.3g}",
-                    )
+                    hidden[gradient] = None
+                    # Rounding may hide what was lost, but not what it cannot make.
+                    slack *= _BEYOND_ROUNDING
+                if isfinite(slack) and not loss.error <= loss.bound + slack:
+                    beyond.append(loss)
+        undecidable = tuple(dict.fromkeys([*(name for name, _ in hidden), *given_sums.undecidable]))
+        if beyond:
+            loss = beyond[0]
+            return BoundVerdict(
+                within=False,
+                reason=f"{loss.what} is off by {loss.error:.3g}, the bound is {loss.bound:.3g}",
+                undecidable=undecidable,
+            )
         if given_sums.equivalent is not True:
             return BoundVerdict(
                 within=given_sums.equivalent,
                 reason=f"beside what is compressed, {given_sums.reason}",
-                undecidable=given_sums.undecidable,
+                undecidable=undecidable,
             )
-        names = [name for name, _ in self._losses if any(name == of for of, _ in hidden)]
-        return self._judged(hidden, tuple(dict.fromkeys((*names, *given_sums.undecidable))))
+        return self._judged(hidden, undecidable)
 
     def _judged(self, hidden: Collection[Gradient], undecidable: tuple[str, ...]) -> BoundVerdict:
         """The answer where nothing is wrong, by the share of elements of which rounding hides nothing."""

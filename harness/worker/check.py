@@ -128,6 +128,6 @@ def _mistakes_first(compared: Future[Reference]) -> Iterator[Future[Reference]]:
         yield compared
     except Exception as error:
         mistake = compared.exception()
-        if isinstance(mistake, UsageError):
-            raise mistake from error
+        if isinstance(mistake, UsageError) and mistake is not error:
+            raise mistake  # noqa: B904 - it has causes of its own, and what failed as its context
         raise

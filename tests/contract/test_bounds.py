@@ -52,6 +52,23 @@ def test_parts_have_bounds_of_their_own(cases, strategy, compressor):
     assert bounded(case, plan).within is True
 
 
+@pytest.mark.parametrize("value", [1.0, np.nan])
+def test_what_rounding_cannot_make_is_noticed_where_it_hides_the_rest(shared, monkeypatch, value):
+    keras.backend.clear_session()
+    case = case_of_model(biased_convolution(1), shared / f"wrong-bias-{value}")
+    plan, plain = plan_of(case, "all-reduce", "bf16", (1, 1)), bounds.passed_on
+
+    def passed_on(session, step, batch, boundaries):
+        values, loss = plain(session, step, batch, boundaries)
+        of_bias = [b.variable.endswith("conv/bias") for b in boundaries]
+        return [v + value if wrong else v for v, wrong in zip(values, of_bias, strict=True)], loss
+
+    monkeypatch.setattr(bounds, "passed_on", passed_on)
+    found = bounded(case, plan)
+    assert found.within is False
+    assert "conv/bias" in found.reason
+
+
 def test_micro_batches_are_compressed_together(cases):
     case = cases.of("digits-mlp", "momentum")
     assert bounded(case, plan_of(case, "all-reduce", "bf16-ef", (1, 1), accumulate=2)).within is True

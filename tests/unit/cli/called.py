@@ -24,7 +24,6 @@ class Pipeline(ModuleType):
         self.equivalent: bool | None = True
         self.separable: bool | None = True
         self.undecidable: list[str] = []
-        self.dtype = "float64"
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=Path("runs/x/report.html"), n_ok=3)
 
     def _note(self, *asked: Any) -> None:
@@ -47,7 +46,7 @@ class Pipeline(ModuleType):
             "workers": 2,
             "replicas": 1,
             "steps": 4,
-            "dtype": self.dtype,
+            "dtype": "float64",
             "undecidable": self.undecidable,
             "equivalent": self.equivalent,
             "reason": None if self.equivalent else "too little can be judged",

@@ -50,15 +50,13 @@ def test_verify_that_fails_prints_its_document_all_the_same(
     assert "; too little can be judged" in captured.out
 
 
-@pytest.mark.parametrize(("dtype", "way_out"), [("model", "; verify with --dtype float64"), ("float64", "")])
 def test_verify_names_what_a_passed_check_says_nothing_of(
-    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, dtype: str, way_out: str
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:
-    pipeline.undecidable, pipeline.dtype = ["v0", "v1", "v2", "v3"], dtype
+    pipeline.undecidable = ["v0", "v1", "v2", "v3"]
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
-    told = f"UNDECIDED: of v0, v1, v2 and 1 more rounding leaves nothing to judge{way_out}"
-    assert told in captured.out.splitlines()
+    assert "UNDECIDED: nothing can be told of v0, v1, v2 and 1 more, which" in captured.out
     pipeline.equivalent = None
     assert "UNDECIDED:" not in call(capsys, "verify", "wide-mlp", "--strategy", "ps")[1].out
 

@@ -213,6 +213,7 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
     ("n_closed", "again", "words"),
     [
         (0, 5.0, None),
+        (0, 0.0, None),
         (1, 0.0, "workers closed connections to each other"),
         (0, 30.0, "3.0% of the bytes between workers were sent again"),
     ],
@@ -237,3 +238,12 @@ def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -
     assert (there.status, there.machine) == ("ok", Machine(cpu_model="far"))
     on_gpus = replace(PS, device="gpu")
     assert ended(recorder, on_gpus, measurement(1e-3), capture=heavy).status == "ok"
+
+
+def test_a_check_that_did_not_end_is_told_and_made_again(recorder: RunRecorder) -> None:
+    failed = Equivalence(checked=False, reason="the check did not end")
+    assert ended(recorder, PS, measurement(0.5), verdict=failed).equivalence == failed
+    assert recorder.verdict(PS) is None
+    passed = Equivalence(checked=True, within_bound=True, checked_in_repeat=1)
+    assert ended(recorder, PS, measurement(0.5), verdict=passed, repeat=1).equivalence == passed
+    assert recorder.verdict(PS) == passed

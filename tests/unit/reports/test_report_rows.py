@@ -191,6 +191,9 @@ def test_a_compressed_strategy_may_win_within_its_bound(
     assert words in mark.explanation
     unchecked = [dataclasses.replace(r, equivalence=Equivalence(checked=False)) for r in records]
     assert mark_of(unchecked).kind == "not-checked"
+    failed = Equivalence(checked=False, reason="the check did not end")
+    told = mark_of([dataclasses.replace(r, equivalence=failed) for r in records]).explanation
+    assert told.endswith("computes the right thing: the check did not end.")
 
 
 def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path: Path) -> None:
