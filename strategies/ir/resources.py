@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from strategies.ir.branches import LOWERING_ATTR
 from strategies.ir.graph import DType, Function, Graph, Node, Shape, tensor
 from strategies.ir.names import node_slug
 from strategies.ir.traced import TracedStep, TracedVariable
 from strategies.ir.traversal import COLOCATION_ATTR
-
-_LOWERING_ATTR = "_lower_using_switch_merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
 
 
 def _in_one_place(function: Function) -> Function:
-    return replace(function, nodes=tuple(_without(node, _LOWERING_ATTR) for node in function.nodes))
+    return replace(function, nodes=tuple(_without(node, LOWERING_ATTR) for node in function.nodes))
 
 
 def _without(node: Node, attr: str) -> Node:

@@ -1,5 +1,6 @@
 """From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know."""
 
+from strategies.ir.branches import spread_branches
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
 from strategies.ir.traversal import prune
@@ -21,7 +22,7 @@ def build_program(
         alone: the program runs without the other tasks and holds all variables itself.
     """
     replicas = topology.local_replicas(task)
-    graph = prune(step.graph, step.roots())
+    graph = spread_branches(prune(step.graph, step.roots()))
     collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
     return Program(
         graph_def=serialize_graph(graph),

@@ -38,6 +38,8 @@ def pytest_generate_tests(metafunc):
     else:
         shapes = list(zip(COMPILED, itertools.cycle(TOPOLOGIES), strict=False))
     chosen = [(*shape, strategy) for shape in shapes for strategy in STRATEGIES]
+    # Its updates lie in a branch within a branch, and its variables on several servers.
+    chosen += [("mixed-precision", (1, 1), strategy) for strategy in ("ps-load-balancing", "sharded-ps")]
     metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
 
 
