@@ -13,7 +13,7 @@ from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.ring import Ring, address_of, listen
-from harness.worker.session_runner import WorkerSession, start_server
+from harness.worker.session_runner import Use, WorkerSession, start_server
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
@@ -137,7 +137,14 @@ class InProcessCluster:
 
     def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
         def opened(program: Program, server: tf.distribute.Server, ring: Ring | None) -> WorkerSession:
-            return WorkerSession(program, server.target, self._initial, ring, with_results=self._with_results)
+            return WorkerSession(
+                program,
+                server.target,
+                self._initial,
+                ring,
+                with_results=self._with_results,
+                use=Use.FEW_STEPS,
+            )
 
         return list(self._threads.map(opened, programs, self._servers, self._rings(programs)))
 

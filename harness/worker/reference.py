@@ -22,7 +22,7 @@ from harness.step_results import Returned, returned
 from harness.worker.artefact import InitialValues
 from harness.worker.part_values import values_of
 from harness.worker.rounding import PLAIN, Crossed, RoundedReads, RoundedSums, Rounding, shares
-from harness.worker.session_runner import WorkerSession
+from harness.worker.session_runner import Use, WorkerSession
 from strategies.ir.graph import producer
 from strategies.ir.late import passing, replica_targets
 from strategies.ir.levels import levels_of
@@ -188,7 +188,7 @@ class ShardSteps:
                 build_program(replace(step, graph=graph), alone, 0, nodes_before=len(graph.nodes)),
                 "",
                 initial,
-                stepping=False,
+                use=Use.PARTS_OF_STEPS,
             )
             for key, graph in distinct.items()
         }

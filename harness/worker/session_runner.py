@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -51,6 +52,15 @@ def start_server(
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
 
 
+class Use(Enum):
+    """What a session is for: TensorFlow prepares its graph accordingly."""
+
+    MANY_STEPS = "many steps"
+    FEW_STEPS = "few steps"
+    PARTS_OF_STEPS = "parts of steps"
+    """By `run` alone."""
+
+
 class WorkerSession:
     """One worker's session on its server.
 
@@ -65,7 +75,7 @@ class WorkerSession:
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
         with_results: fetch results in every step.
-        stepping: prepare steps, which takes as long as a few; without them there is `run`.
+        use: what it is for; preparing steps takes as long as a few.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class WorkerSession:
         transport: Transport | None = None,
         *,
         with_results: bool = False,
-        stepping: bool = True,
+        use: Use = Use.MANY_STEPS,
     ) -> None:
         self.program = program
         self.results: Sequence[Array] = ()
@@ -97,10 +107,8 @@ class WorkerSession:
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
-        self._session = v1.Session(
-            target, graph=self._graph, config=_session_config(program, stepping=stepping)
-        )
-        self._step = self._prepared(with_results=with_results) if stepping else _no_step
+        self._session = v1.Session(target, graph=self._graph, config=_session_config(program, use))
+        self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
@@ -242,7 +250,7 @@ class WorkerSession:
         """What servers hold of the variables that this worker's program knows of."""
         graph_def = v1.GraphDef.FromString(self.program.graph_def)
         return held_by_servers(
-            graph_def, self._target, _session_config(self.program, stepping=True), self.program.task
+            graph_def, self._target, _session_config(self.program, Use.MANY_STEPS), self.program.task
         )
 
     def run(
@@ -282,18 +290,18 @@ def _no_step(*_: Array) -> Sequence[Array]:
     raise AssertionError("a session that prepared no steps makes none")
 
 
-def _session_config(program: Program, *, stepping: bool) -> tf.compat.v1.ConfigProto:
+def _session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
     config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
-    if not stepping:
-        rewrites = config.graph_options.rewrite_options
-        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
-        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
-        rewrites.dependency_optimization = RewriterConfig.OFF
-        # Each set of fetches is optimized by itself and run a few times: a second pass and searches for
-        # memory and layout cost more than such runs.
+    rewrites = config.graph_options.rewrite_options
+    if use is not Use.MANY_STEPS:
+        # A second pass and searches for memory and layout cost more than a few steps.
         rewrites.meta_optimizer_iterations = RewriterConfig.ONE
         rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
         rewrites.layout_optimizer = RewriterConfig.OFF
+    if use is Use.PARTS_OF_STEPS:
+        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
+        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
+        rewrites.dependency_optimization = RewriterConfig.OFF
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config

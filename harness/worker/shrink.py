@@ -17,7 +17,7 @@ from harness.worker.artefact import InitialValues
 from harness.worker.boundary_values import dense_rows, fed, fetched, passed_on
 from harness.worker.in_process import InProcessCluster
 from harness.worker.reference import first_crossing, first_statistics
-from harness.worker.session_runner import WorkerSession
+from harness.worker.session_runner import Use, WorkerSession
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.of_plan import passes_of
 from strategies.passes.pipeline import run_passes
@@ -157,7 +157,7 @@ def _brought(
         graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)
         crossing = replace(step, graph=graph, regions=(), shared_update=(), state_targets=(), effects=())
         program = build_program(crossing, topology, task, nodes_before=0, alone=True)
-        session = WorkerSession(program, "", initial, stepping=False)
+        session = WorkerSession(program, "", initial, use=Use.PARTS_OF_STEPS)
         session.load()
         session.setup()
         fetches = [(b, c) for b in step.boundaries for c in b.contributions]
