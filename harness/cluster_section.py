@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
 from harness.links import WorkerLink
 from harness.provision.connection import CONNECTION_KEYS, Connection, Slice
@@ -52,8 +53,6 @@ def _refuse_devices(cluster: Cluster) -> None:
     Raises:
         UsageError: there is one.
     """
-    from harness.provision.registry import PROVIDERS
-
     for name in cluster.provider:
         able = PROVIDERS[name].devices
         unable = [device for device in cluster.device if device not in able]
@@ -70,8 +69,6 @@ def _refuse_links(cluster: Cluster) -> None:
     Raises:
         UsageError: a provider cannot limit links, or no case has the worker.
     """
-    from harness.provision.registry import PROVIDERS
-
     unable = [name for name in cluster.provider if not PROVIDERS[name].shapes_links]
     if unable and cluster.shapes_links:
         able = " or ".join(name for name, provider in PROVIDERS.items() if provider.shapes_links)

@@ -18,7 +18,7 @@ from harness.refs import Scalar, StrategyRef, WorkloadRef
 from harness.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
 
 if TYPE_CHECKING:
-    from harness.provision.base import Device
+    from harness.cluster.providers import Device
 
 _ALONE = ("single", "tf-one-device")
 _BATCH_SIZE = "batch_size"

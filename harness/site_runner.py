@@ -15,7 +15,7 @@ from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.options import RunOptions
 from harness.progress import Progress
 from harness.provision.base import Cluster, ClusterShape, Provider
-from harness.provision.registry import PROVIDERS
+from harness.provision.registry import provider_of
 from harness.run_folder import RunFolder
 from harness.run_recorder import RunRecorder
 from harness.slot_runner import Ended, SlotRunner
@@ -116,7 +116,7 @@ class _Sites:
         return None
 
     def _provider(self, slots: Sequence[Slot]) -> Provider:
-        return PROVIDERS[slots[0].case.site.provider].open(self.options.exposure)
+        return provider_of(slots[0].case.site.provider, self.options.exposure)
 
     def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
         return self._provider(slots).start(

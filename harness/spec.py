@@ -11,7 +11,7 @@ from harness.provision.connection import NO_CLUSTER, Connection
 from harness.refs import StrategyRef, WorkloadRef
 
 if TYPE_CHECKING:
-    from harness.provision.base import Device
+    from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
 

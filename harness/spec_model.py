@@ -17,11 +17,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from harness.cluster.providers import PROVIDERS, Device
 from harness.errors import UsageError, suggestion
 from harness.links import MOST_MBIT
-from harness.provision.base import Device
 from harness.provision.connection import Accelerator, Placement, is_address, is_network
-from harness.provision.registry import PROVIDERS
 
 _UNITS = {
     "": 1,

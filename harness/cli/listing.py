@@ -50,9 +50,9 @@ def _workloads() -> Sequence[Mapping[str, object]]:
 
 
 def _providers() -> Sequence[Mapping[str, object]]:
-    from harness.provision import registry
+    from harness.cluster import providers
 
-    return registry.describe()
+    return providers.describe()
 
 
 def _compressors() -> Sequence[Mapping[str, object]]:

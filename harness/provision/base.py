@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
+from harness.cluster.providers import Device
 from harness.links import Limits
 from harness.provision.connection import NO_CLUSTER, Connection
 from harness.records import Machine
 from harness.worker.actor import WorkerFacts
 
 LOOPBACK = "127.0.0.1"
-
-Device = Literal["cpu", "gpu", "tpu"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from harness.provision.base import ClusterShape, Device
+from harness.cluster.providers import Device
+from harness.provision.base import ClusterShape
 from harness.provision.failures import ProvisionError
 
 _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")

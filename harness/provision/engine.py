@@ -14,8 +14,9 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 from docker.utils import kwargs_from_env
 
+from harness.cluster.providers import Device
 from harness.environment import n_usable_cores
-from harness.provision.base import ClusterShape, Device
+from harness.provision.base import ClusterShape
 from harness.provision.failures import ProvisionError
 from harness.provision.source import source_hash, version
 

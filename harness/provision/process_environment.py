@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.provision.base import Device
+from harness.cluster.providers import Device
 from harness.provision.reaper import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters")

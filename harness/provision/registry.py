@@ -1,72 +1,30 @@
-"""Every provider of workers: its name, what it is, and what it can do."""
+"""Makes the provider of a name; what it needs is imported then."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.provision import base
+if TYPE_CHECKING:
+    from harness.provision.base import Provider
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provider:
-    """One row of the table.
+def provider_of(name: str, exposure: str | None) -> Provider:
+    """The provider of a name in `harness.cluster.providers.PROVIDERS`.
 
     Args:
-        devices: kinds of device that its workers can have.
-        shapes_links: whether it can limit the rate between workers.
-        open: makes it; what it needs is imported then. It takes why strangers on the network can reach what
-            this process starts, or None, which some need to know.
+        exposure: why strangers on the network can reach what this process starts, None if they cannot.
     """
+    match name:
+        case "local":
+            from harness.provision.local import LocalProvider
 
-    summary: str
-    devices: tuple[str, ...]
-    shapes_links: bool
-    open: Callable[[str | None], base.Provider]
+            return LocalProvider(exposure=exposure)
+        case "docker":
+            from harness.provision.docker_provider import DockerProvider
 
+            return DockerProvider()  # its containers have networks of their own
+        case "cluster":
+            from harness.provision.cluster_provider import ClusterProvider
 
-def _local(exposure: str | None) -> base.Provider:
-    from harness.provision.local import LocalProvider
-
-    return LocalProvider(exposure=exposure)
-
-
-def _docker(exposure: str | None) -> base.Provider:
-    from harness.provision.docker_provider import DockerProvider
-
-    del exposure  # its containers have networks of their own
-    return DockerProvider()
-
-
-def _cluster(exposure: str | None) -> base.Provider:
-    from harness.provision.cluster_provider import ClusterProvider
-
-    del exposure  # its workers are on a network of others
-    return ClusterProvider()
-
-
-PROVIDERS: Mapping[str, Provider] = {
-    "local": Provider(
-        summary="Worker processes on this machine under their own Ray instance; memory is not limited",
-        devices=("cpu", "gpu", "tpu"),
-        shapes_links=False,
-        open=_local,
-    ),
-    "docker": Provider(
-        summary="A container for each worker on this host, with cores, memory and a network of its own",
-        devices=("cpu", "gpu"),
-        shapes_links=True,
-        open=_docker,
-    ),
-    "cluster": Provider(
-        summary="Nodes of a Ray cluster that is there already, at cluster.address",
-        devices=("cpu", "gpu", "tpu"),
-        shapes_links=False,
-        open=_cluster,
-    ),
-}
-
-
-def describe() -> list[dict[str, object]]:
-    """Return the rows of `list providers`."""
-    return [{"name": name, "summary": provider.summary, "params": []} for name, provider in PROVIDERS.items()]
+            return ClusterProvider()  # its workers are on a network of others
+    raise AssertionError(name)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
-from harness.provision.registry import PROVIDERS
+from harness.cluster.providers import PROVIDERS
 from harness.spec_model import ClusterSection
 
 PAGE = (ROOT / "docs" / "running.md").read_text()

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
 from harness.provision.connection import NO_CLUSTER, Connection, Slice
-from harness.provision.registry import PROVIDERS
 from harness.refs import StrategyRef, WorkloadRef
 from harness.resolve import load_experiment, resolve
 from harness.spec_document import spec_document, spec_hash

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster.providers import Device
 from harness.provision import devices, docker_provider, local
-from harness.provision.base import ClusterShape, Device, Provider
+from harness.provision.base import ClusterShape, Provider
 from harness.provision.container_devices import (
     Toolkit,
     device_arguments,
