@@ -6,24 +6,24 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from harness.baseline_check import is_baseline, refuse_what_needs_a_graph, verify_baseline
-from harness.checkpoints import require
-from harness.chosen import choose
-from harness.environment import environment
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
-from harness.last_batch import require_last_batch
-from harness.matrix import expand, schedule
-from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
-from harness.progress import Progress
+from harness.experiment.cases import expand, schedule
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.document import spec_document
+from harness.experiment.spec import ExperimentSpec
+from harness.host_facts import environment
 from harness.provision.failures import USER_ERROR
-from harness.records import Record
-from harness.run_folder import RunFolder, open_run
-from harness.site_runner import run_slots
-from harness.slot_runner import Ended, storing
-from harness.spec import ExperimentSpec
-from harness.spec_document import spec_document
-from harness.status_line import StatusLine
-from harness.target_study import TargetStudy, study
+from harness.records.record import Record
+from harness.records.run_folder import RunFolder, open_run
+from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
+from harness.run.checkpoints import require
+from harness.run.progress import Progress
+from harness.run.repeats import Ended, storing
+from harness.run.sites import run_slots
+from harness.run.status_line import StatusLine
+from harness.study.last_batch import require_last_batch
+from harness.study.target import TargetStudy, study
+from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
 from strategies.plan import Plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from harness.records import Record, TracedStep
+from harness.records.record import Record, TracedStep
 from reports.rows import Mean, TimeSplit
 from reports.statistics import Estimate, estimate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.records import Record
+from harness.records.record import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of

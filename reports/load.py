@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records import Record
-from harness.store import StoredRun, load_run, read_documents, read_record
+from harness.records.record import Record
+from harness.records.store import StoredRun, load_run, read_documents, read_record
 from reports.rows import LeftOut, Steps
 
 # Fields without a default say which case a line is about; without them it is about nothing.

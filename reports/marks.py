@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from harness.records import Equivalence, Record
+from harness.records.record import Equivalence, Record
 from reports.quantities import error
 from reports.rows import Mark, MarkKind
 

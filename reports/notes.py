@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.records import Record
+from harness.records.record import Record
 from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
 from reports.shapes import Shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.records import Record
+from harness.records.record import Record
 from reports.load import Run
 from reports.quantities import digits
 

@@ -119,7 +119,7 @@ def _browser_absence() -> str | None:
 
 
 def _docker_absence() -> str | None:
-    from harness.provision.engine import IMAGE
+    from harness.provision.docker.engine import IMAGE
 
     return _image_absence(IMAGE, "make image")
 
@@ -151,7 +151,7 @@ def _image_absence(image: str, made_by: str) -> str | None:
 
 
 def _gpu_absence() -> str | None:
-    from harness.provision.devices import host_devices, lack, lack_of_tensorflow
+    from harness.provision.accelerators import host_devices, lack, lack_of_tensorflow
 
     lacking = lack(host_devices(), "gpu") or lack_of_tensorflow("gpu")
     return None if lacking is None else lacking.problem

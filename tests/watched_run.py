@@ -14,9 +14,9 @@ from typing import Any
 from processes import of_process, parent, process_ids, session, status
 from waiting import eventually
 
-from harness.provision.reaper import RUN_FOLDER_VARIABLE
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
 
-ZYGOTE = "harness.worker.zygote"
+ZYGOTE = "harness.worker.process.zygote"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -13,8 +13,9 @@ from typing import cast
 
 import typer
 
-from harness.cli import clean, doctor, listing, output, plan, report, run, standard_streams, transform, verify
+from harness.cli import output, standard_streams
 from harness.cli.answer import Answer
+from harness.cli.commands import clean, doctor, listing, plan, report, run, transform, verify
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
 from harness.errors import (

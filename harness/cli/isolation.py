@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.errors import MissingError, UsageError
-from harness.provision import isolation
+from harness.provision import network_namespace
 
 RequireIsolation = Annotated[
     bool, typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own.")
@@ -52,7 +52,7 @@ def isolate(
     exposure = "--no-isolation was given" if no_isolation else obstacle or _stayed(context)
     if exposure is not None and require_isolation:
         raise MissingError(
-            f"a network namespace must be had, got none: {exposure}; {isolation.WAY_OUT}",
+            f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
             field="require-isolation",
         )
     if isinstance(context.obj, Caller):
@@ -64,8 +64,8 @@ def _stayed(context: typer.Context) -> str | None:
     """Move; why not, if it does not."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
-    from harness.provision.reaper import reap
+    from harness.provision.runfolder.reaper import reap
 
     # From inside, nobody but root can tell which processes outside are those of dead runs.
     reap()
-    return isolation.isolate()
+    return network_namespace.isolate()

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
-from harness.options import Target
-from harness.refs import parse_strategy, parse_workload, split_list
+from harness.experiment.references import parse_strategy, parse_workload, split_list
+from harness.requests import Target
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -72,7 +72,7 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
         replicas=replicas,
     )
     # The registries are not needed for --help.
-    from harness.names import check_target
+    from harness.preflight import check_target
 
     check_target(found)
     return found

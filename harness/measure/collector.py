@@ -7,18 +7,18 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from harness.measure.patience import USUAL, Timeouts
+from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
-from harness.provision.base import ProcessSet
-from harness.records import StepSeconds
-from harness.steps_file import Steps
-from harness.worker.counters import Counters
-from harness.worker.interface_counters import sent_per_step
-from harness.worker.jobs import TimedSteps
-from harness.worker.tcp_counters import TcpTraffic, merge
+from harness.provision.protocols import ProcessSet
+from harness.records.record import StepSeconds
+from harness.records.steps_file import Steps
+from harness.worker.counters.interface import sent_per_step
+from harness.worker.counters.read import Counters
+from harness.worker.counters.tcp import TcpTraffic, merge
+from harness.worker.jobs.training import TimedSteps
 
-JOBS = "harness.worker.jobs"
-COUNTERS = "harness.worker.counters"
+JOBS = "harness.worker.jobs.training"
+COUNTERS = "harness.worker.counters.read"
 MAX_LOSSES = 100
 _COUNTER_S = 10.0
 

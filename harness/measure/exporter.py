@@ -8,13 +8,13 @@ from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
 
-from harness.metrics import METRICS, Metric
-from harness.records import Record
-from harness.steps_file import Steps
+from harness.records.metrics import METRICS, Metric
+from harness.records.record import Record
+from harness.records.steps_file import Steps
 
 
 class Exporter:
-    """The metrics of `harness.metrics`, in a registry of their own.
+    """The metrics of `harness.records.metrics`, in a registry of their own.
 
     Attributes:
         registry: what `/metrics` shows.

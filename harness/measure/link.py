@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
-from harness.links import Limits, rate_between
-from harness.provision.base import ProcessSet
-from harness.records import Link, WorkerLink
+from harness.provision.protocols import ProcessSet
+from harness.records.record import Link, WorkerLink
 
-JOBS = "harness.worker.link_rate"
+JOBS = "harness.worker.jobs.link_rate"
 MOST_OFF = 0.10
 _WINDOW_S = 0.3
 _LEAST_WINDOW_BITS = 64 * 1514 * 8  # at a low rate so many packets, that one more or less is little

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.records import StepSeconds
+from harness.records.record import StepSeconds
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 WarmUp: TypeAlias = int | Literal["auto"]

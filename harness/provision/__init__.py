@@ -1,1 +1,6 @@
-"""Where workers come from: providers behind one protocol, and the removal of what they leave."""
+"""Where workers come from, and the removal of what they leave.
+
+`protocols` says what every provider offers; `local`, `docker` and `cluster` each offer it, on the Ray
+actors and process sets of `ray`. In comes the shape of a cluster; out come fresh processes that take jobs,
+or a typed failure.
+"""

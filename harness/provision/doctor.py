@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from harness.environment import n_usable_cores
-from harness.provision.devices import HostDevices, host_devices, lack, lack_of_tensorflow
+from harness.host_facts import n_usable_cores
+from harness.provision.accelerators import HostDevices, host_devices, lack, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
-from harness.provision.isolation import WAY_OUT, refusal
-from harness.worker.linux import available_memory_bytes
+from harness.provision.network_namespace import WAY_OUT, refusal
+from harness.worker.process.os_process import available_memory_bytes
 
 _MIN_PYTHON = (3, 11)
 _MIN_CORES = 2
@@ -209,7 +209,7 @@ def _inet_diag_problem() -> str | None:
 def _docker() -> Check:
     """Whether the `docker` provider could start workers of this code; runs elsewhere need none."""
     # Asking for the engine imports requests and all of its client.
-    from harness.provision.engine import IMAGE, engine, worker_image
+    from harness.provision.docker.engine import IMAGE, engine, worker_image
 
     try:
         with engine() as client:
@@ -237,8 +237,8 @@ def _accelerators(found: HostDevices) -> Sequence[Check]:
 
 
 def _gpus_in_containers(found: HostDevices) -> Check:
-    from harness.provision.container_devices import lack_of_toolkit, toolkit_of
-    from harness.provision.engine import engine, worker_image
+    from harness.provision.docker.engine import engine, worker_image
+    from harness.provision.docker.gpus import lack_of_toolkit, toolkit_of
 
     try:
         with engine() as client:

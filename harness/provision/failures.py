@@ -7,7 +7,7 @@ from signal import Signals
 
 from harness.errors import EXIT_MISSING, CaseError, HarnessError
 from harness.graph_errors import graph_error
-from harness.worker.replies import CutOff, Died, JobError, Silent
+from harness.worker.process.messages import CutOff, Died, JobError, Silent
 
 N_LOG_LINES = 60
 USER_ERROR = "user-error"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.provision.base import Provider
+    from harness.provision.protocols import Provider
 
 
 def provider_of(name: str, exposure: str | None) -> Provider:
@@ -16,15 +16,15 @@ def provider_of(name: str, exposure: str | None) -> Provider:
     """
     match name:
         case "local":
-            from harness.provision.local import LocalProvider
+            from harness.provision.local.provider import LocalProvider
 
             return LocalProvider(exposure=exposure)
         case "docker":
-            from harness.provision.docker_provider import DockerProvider
+            from harness.provision.docker.provider import DockerProvider
 
             return DockerProvider()  # its containers have networks of their own
         case "cluster":
-            from harness.provision.cluster_provider import ClusterProvider
+            from harness.provision.cluster.provider import ClusterProvider
 
             return ClusterProvider()  # its workers are on a network of others
     raise AssertionError(name)

@@ -12,9 +12,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import reports
-from harness.record_json import to_json
-from harness.records import Machine, Method, Provenance, Record, StepSeconds
-from harness.run_folder import open_run
+from harness.records.record import Machine, Method, Provenance, Record, StepSeconds
+from harness.records.record_json import to_json
+from harness.records.run_folder import open_run
 from reports.load import load
 
 N_STRATEGIES = 10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.measure.timed_loop import run_steps
+from harness.worker.session.timed_loop import run_steps
 
 STEP_S = 0.005
 N_STEPS = 10

@@ -11,10 +11,10 @@ from model import Model
 from models import MODELS
 from servers import running
 
-from harness.verdict import Verdict
-from harness.worker.artefact import InitialValues, in_float64, save
-from harness.worker.check import Reference, make_reference
-from harness.worker.in_process import InProcessCluster, programs_of
+from harness.equivalence.verdict import Verdict
+from harness.worker.session.capture_store import InitialValues, in_float64, save
+from harness.worker.verify.check import Reference, make_reference
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan import Plan, StepSummary
 from strategies.planning import topology_of
@@ -57,7 +57,7 @@ class Case:
         return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
 
     def check(self, plan: Plan) -> Verdict:
-        """As `harness.worker.check` does, on servers of earlier checks."""
+        """As `harness.worker.verify.check` does, on servers of earlier checks."""
         return self.run(plan, programs_of(self.step, plan))
 
     def run(self, plan: Plan, programs: Sequence[Program], start: Start = running) -> Verdict:

@@ -7,8 +7,8 @@ import tensorflow as tf
 from cases import Case
 from servers import running
 
-from harness.worker.in_process import programs_of
-from harness.worker.session_runner import WorkerSession
+from harness.worker.session.session import WorkerSession
+from harness.worker.verify.in_process import programs_of
 from strategies.plan import Plan
 from strategies.program import ref
 

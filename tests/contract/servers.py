@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from harness.worker.artefact import InitialValues
-from harness.worker.in_process import InProcessCluster, start_servers
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.verify.in_process import InProcessCluster, start_servers
 from strategies.passes.collective_keys import GROUP_KEY
 from strategies.program import Program
 

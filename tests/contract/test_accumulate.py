@@ -16,7 +16,7 @@ from model import BATCH_SIZE  # noqa: E402
 from models import STATE  # noqa: E402
 from test_mutations import after, broken, noticed, reweighted  # noqa: E402
 
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.ir.graph import producer  # noqa: E402
 from strategies.ir.traversal import ancestors, descendants  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402

@@ -18,9 +18,9 @@ from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED  # noqa: E40
 from servers import in_own_group, running  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
 
-from harness.worker.check import make_reference  # noqa: E402
-from harness.worker.in_process import programs_of  # noqa: E402
-from harness.worker.shrink import first_divergence  # noqa: E402
+from harness.worker.verify.bisect import first_divergence  # noqa: E402
+from harness.worker.verify.check import make_reference  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.errors import UnsupportedError  # noqa: E402
 from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
 from strategies.numerics.combine import weighted_sum  # noqa: E402

@@ -13,9 +13,9 @@ from cases import Case, case_of_model  # noqa: E402
 from test_model_types import biased_convolution  # noqa: E402
 from test_mutations import After, one_shard_less, reweighted  # noqa: E402
 
-from harness.verdict import BoundVerdict  # noqa: E402
-from harness.worker import bounds  # noqa: E402
-from harness.worker.check import check_bounds  # noqa: E402
+from harness.equivalence.verdict import BoundVerdict  # noqa: E402
+from harness.worker.verify import bounds  # noqa: E402
+from harness.worker.verify.check import check_bounds  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.numerics.compressors.cast import Cast  # noqa: E402
 from strategies.numerics.compressors.feedback import Feedback  # noqa: E402

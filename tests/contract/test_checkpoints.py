@@ -20,8 +20,8 @@ from cases import Case, case_of  # noqa: E402
 from checkpointing import restored, save, steps  # noqa: E402
 from servers import running  # noqa: E402
 
-from harness.worker.artefact import InitialValues  # noqa: E402
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.ir.fresh import Fresh  # noqa: E402
 from strategies.plan import Plan  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402

@@ -15,8 +15,8 @@ from cases import Case, case_of  # noqa: E402
 from matrix import PARTITIONED  # noqa: E402
 from servers import running  # noqa: E402
 
-from harness.worker.artefact import InitialValues, save  # noqa: E402
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402

@@ -82,7 +82,7 @@ def test_a_single_replica_keeps_the_captured_step(cases, strategy):
 
 def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):
     """Sharding the batch changes nothing where examples do not meet: the reference itself is checked so."""
-    from harness.worker.check import make_reference
+    from harness.worker.verify.check import make_reference
 
     case = cases.of("digits-mlp", "adamw-clipped")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
@@ -91,7 +91,7 @@ def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):
 
 def test_cross_example_operations_see_their_shard_only(cases):
     """With batch statistics the sharded reference differs from the whole batch, as SEMANTICS says it may."""
-    from harness.worker.check import make_reference
+    from harness.worker.verify.check import make_reference
 
     case = cases.of("digits-cnn", "momentum")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)

@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.traversal import ancestors  # noqa: E402
 from strategies.passes import sync_all_reduce  # noqa: E402

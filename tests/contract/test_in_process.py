@@ -9,10 +9,10 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Cases  # noqa: E402
 
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
-from harness.worker.reference import run_references  # noqa: E402
-from harness.worker.rounding import PLAIN  # noqa: E402
-from harness.worker.session_runner import WorkerSession  # noqa: E402
+from harness.worker.session.session import WorkerSession  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.verify.reference import run_references  # noqa: E402
+from harness.worker.verify.rounding import PLAIN  # noqa: E402
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -17,9 +17,9 @@ from keras_models import COMPILED, compiled  # noqa: E402
 from model import BATCH_SIZE  # noqa: E402
 from servers import running  # noqa: E402
 
-from harness.worker.artefact import InitialValues, save  # noqa: E402
-from harness.worker.in_process import programs_of  # noqa: E402
-from harness.worker.whole_batch import separability_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
+from harness.worker.verify.whole_batch import separability_of  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402

@@ -17,7 +17,7 @@ from matrix import PARTITIONED  # noqa: E402
 from test_compressors import with_all  # noqa: E402
 from test_ps_modes import held_back, part, plain_steps_equal, workers_of  # noqa: E402
 
-from harness.worker.update_loop import UpdateLoop  # noqa: E402
+from harness.worker.session.update_loop import UpdateLoop  # noqa: E402
 from strategies.plan import Compression, Plan  # noqa: E402
 
 SERVERS = ("partitioned-ps", "uneven-partitioned-ps", "sharded-ps")

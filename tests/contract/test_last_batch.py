@@ -8,7 +8,7 @@ import pytest
 from matrix import ROWS
 from servers import in_own_group, running
 
-from harness.worker.in_process import programs_of
+from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError
 
 pytestmark = pytest.mark.tensorflow

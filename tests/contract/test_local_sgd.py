@@ -17,7 +17,7 @@ from models import SMALL, STATE  # noqa: E402
 from servers import running  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
 
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from workloads import registry  # noqa: E402
 from workloads.data import examples_of  # noqa: E402

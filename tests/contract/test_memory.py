@@ -11,8 +11,8 @@ pytest.importorskip("tensorflow")
 from matrix import EXACT, PARTITIONED  # noqa: E402
 from servers import running  # noqa: E402
 
-from harness.worker.in_process import programs_of  # noqa: E402
-from harness.worker.session_runner import WorkerSession  # noqa: E402
+from harness.worker.session.session import WorkerSession  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
 
 PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}

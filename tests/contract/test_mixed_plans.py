@@ -17,7 +17,7 @@ from model import on_rows  # noqa: E402
 from models import STATE  # noqa: E402
 from test_mutations import after, broken, noticed, without  # noqa: E402
 
-from harness.worker.in_process import programs_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.ir.text import to_text  # noqa: E402
 from strategies.ir.traversal import ancestors  # noqa: E402

@@ -22,8 +22,8 @@ from model import LABELLED, Model, on_labelled  # noqa: E402
 from models import MODELS  # noqa: E402
 from test_mutations import after, broken, one_shard_less, reweighted, without  # noqa: E402
 
-from harness.verdict import Verdict  # noqa: E402
-from harness.worker.in_process import InProcessCluster  # noqa: E402
+from harness.equivalence.verdict import Verdict  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.topology import Topology  # noqa: E402
 from workloads import TrainStep  # noqa: E402

@@ -15,10 +15,10 @@ tf = pytest.importorskip("tensorflow")
 from cases import Case  # noqa: E402
 from model import N_STEPS  # noqa: E402
 
-from harness.worker.check import make_reference  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
-from harness.worker.ring import Ring  # noqa: E402
-from harness.worker.session_runner import WorkerSession  # noqa: E402
+from harness.worker.session.session import WorkerSession  # noqa: E402
+from harness.worker.transport.ring import Ring  # noqa: E402
+from harness.worker.verify.check import make_reference  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.ir.graph import Node  # noqa: E402
 from strategies.ir.train_graph import TrainGraph  # noqa: E402
 from strategies.numerics.collectives import gather_rows  # noqa: E402

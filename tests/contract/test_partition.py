@@ -14,7 +14,7 @@ from cases import case_of_model  # noqa: E402
 from layer_models import primes_and_ones  # noqa: E402
 from matrix import PARTITIONED  # noqa: E402
 
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import parts  # noqa: E402
 from strategies.passes import part_gradients, part_reads, part_updates  # noqa: E402

@@ -19,9 +19,9 @@ from models import STATE  # noqa: E402
 from servers import running  # noqa: E402
 from test_mutations import After  # noqa: E402
 
-from harness.worker.check import make_reference  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
-from harness.worker.update_loop import UpdateLoop  # noqa: E402
+from harness.worker.session.update_loop import UpdateLoop  # noqa: E402
+from harness.worker.verify.check import make_reference  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.passes import hoist_reads, ps_in_turn, ps_modes, ps_queues  # noqa: E402
 from strategies.passes.of_plan import passes_of  # noqa: E402

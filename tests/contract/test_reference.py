@@ -9,13 +9,13 @@ pytest.importorskip("tensorflow")
 
 from cases import Case, Cases  # noqa: E402
 
+from harness.equivalence.reference_outcome import Reference  # noqa: E402
 from harness.errors import UsageError  # noqa: E402
-from harness.reference import Reference  # noqa: E402
-from harness.worker.check import check  # noqa: E402
-from harness.worker.in_process import InProcessCluster  # noqa: E402
-from harness.worker.reference import ShardSteps  # noqa: E402
-from harness.worker.rounding import PLAIN  # noqa: E402
-from harness.worker.session_runner import WorkerSession  # noqa: E402
+from harness.worker.session.session import WorkerSession  # noqa: E402
+from harness.worker.verify.check import check  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster  # noqa: E402
+from harness.worker.verify.reference import ShardSteps  # noqa: E402
+from harness.worker.verify.rounding import PLAIN  # noqa: E402
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model  # noqa: E402
 from model import BATCH_SIZE, on_labelled, variable  # noqa: E402
 
-from harness.step_results import results_document, returned  # noqa: E402
-from harness.worker.check import check  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.equivalence.step_results import results_document, returned  # noqa: E402
+from harness.worker.verify.check import check  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.ir.train_graph import Result  # noqa: E402
 
 N_CLASSES = 4

@@ -14,9 +14,9 @@ tf = pytest.importorskip("tensorflow")
 
 from models import ASSIGNING, MODELS, SEQUENCES  # noqa: E402
 
-from harness.worker.artefact import InitialValues, save  # noqa: E402
-from harness.worker.check import make_reference  # noqa: E402
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
+from harness.worker.verify.check import make_reference  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.passes import hoist_reads, sync_all_reduce  # noqa: E402
 from strategies.summary import summarise  # noqa: E402

@@ -13,8 +13,8 @@ import numpy as np  # noqa: E402
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS  # noqa: E402
 from servers import running  # noqa: E402
 
-from harness.worker.in_process import programs_of  # noqa: E402
-from harness.worker.ring import Ring  # noqa: E402
+from harness.worker.transport.ring import Ring  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
 from strategies.errors import StrategyError  # noqa: E402
 from strategies.numerics import shards  # noqa: E402
 from strategies.passes import reduce_scatter, shard_updates  # noqa: E402

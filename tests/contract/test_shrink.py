@@ -10,8 +10,8 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Cases  # noqa: E402
 
-from harness.worker.check import check  # noqa: E402
-from harness.worker.shrink import first_divergence  # noqa: E402
+from harness.worker.verify.bisect import first_divergence  # noqa: E402
+from harness.worker.verify.check import check  # noqa: E402
 from strategies.numerics.exchange import take_back  # noqa: E402
 from strategies.passes import (  # noqa: E402
     combine_local,

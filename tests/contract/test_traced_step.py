@@ -3,9 +3,9 @@
 import pytest
 from servers import running
 
-from harness.measure.step_trace import summary, together
-from harness.worker import traced_step
-from harness.worker.in_process import programs_of
+from harness.worker.jobs import profile_step
+from harness.worker.session.step_trace import summary, together
+from harness.worker.verify.in_process import programs_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -15,7 +15,7 @@ def traced(cluster, case):
 
     def one(session):
         program = session.program
-        return traced_step.trace(
+        return profile_step.trace(
             session, [[part[program.start : program.stop] for part in b] for b in case.batches[:2]]
         )
 

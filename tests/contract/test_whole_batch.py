@@ -16,9 +16,9 @@ from models import MODELS  # noqa: E402
 from servers import running  # noqa: E402
 
 from harness.errors import UsageError  # noqa: E402
-from harness.worker.artefact import InitialValues, save  # noqa: E402
-from harness.worker.in_process import programs_of  # noqa: E402
-from harness.worker.whole_batch import separability_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
+from harness.worker.verify.in_process import programs_of  # noqa: E402
+from harness.worker.verify.whole_batch import separability_of  # noqa: E402
 from strategies.summary import summarise  # noqa: E402
 from strategies.tf_bridge.capture import capture  # noqa: E402
 from strategies.topology import Topology  # noqa: E402

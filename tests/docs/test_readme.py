@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pages import ROOT, blocks, commands, refuse_unknown_options, run
 
-from harness.experiments import __file__ as experiments
+from harness.experiment.shipped import __file__ as experiments
 
 README = (ROOT / "README.md").read_text()
 

@@ -7,7 +7,7 @@ import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
 from harness.cluster.providers import PROVIDERS
-from harness.spec_model import ClusterSection
+from harness.experiment.schema import ClusterSection
 
 PAGE = (ROOT / "docs" / "running.md").read_text()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.errors import CaseError
-from harness.worker.jobs import Batch, Training
-from harness.worker.process import JobState
+from harness.worker.jobs.training import Batch, Training
+from harness.worker.process.job_process import JobState
 
 
 def add(state: JobState, left: int, right: int) -> int:
@@ -87,7 +87,7 @@ def fail_unless_first(state: JobState, worker: int) -> None:
 def capture_workload(
     state: JobState, name: str, folder: str, n_batches: int
 ) -> tuple[int, list[list[np.ndarray]]]:
-    from harness.worker.artefact import save
+    from harness.worker.session.capture_store import save
     from strategies.summary import summarise
     from strategies.tf_bridge.capture import capture
     from workloads.data import examples_of

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.captures import Capture
-from harness.case_runner import BASELINE, COORDINATED, JOBS, STUDY
-from harness.matrix import Case
-from harness.provision.base import ProcessSet
-from harness.provision.serving import serving_processes
-from harness.provision.solo_workers import SoloWorkers
-from harness.target_study import SEED
-from harness.worker.jobs import Opened
+from harness.experiment.cases import Case
+from harness.provision.local.child_processes import SoloWorkers
+from harness.provision.protocols import ProcessSet
+from harness.provision.servers import serving_processes
+from harness.run.captures import Capture
+from harness.run.case import BASELINE, COORDINATED, JOBS, STUDY
+from harness.study.target import SEED
+from harness.worker.jobs.training import Opened
 from strategies.plan import Plan
 
 SERVERS = "tf-parameter-server"

@@ -20,8 +20,8 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
-from harness.worker.artefact import InitialValues, save  # noqa: E402 - needs TensorFlow
-from harness.worker.in_process import InProcessCluster, programs_of  # noqa: E402 - needs TensorFlow
+from harness.worker.session.capture_store import InitialValues, save  # noqa: E402 - needs TensorFlow
+from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402 - needs TensorFlow
 from strategies.errors import CaptureError  # noqa: E402 - needs TensorFlow
 from strategies.registry import make_plan  # noqa: E402 - needs TensorFlow
 from strategies.summary import summarise  # noqa: E402 - needs TensorFlow

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.matrix import Case
-from harness.refs import StrategyRef, WorkloadRef
-from harness.worker import study
-from harness.worker.process import JobState
+from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.worker.jobs import study
+from harness.worker.process.job_process import JobState
 
 pytestmark = pytest.mark.tensorflow
 

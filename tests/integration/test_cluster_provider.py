@@ -15,16 +15,16 @@ from docker.models.containers import Container
 from waiting import eventually
 from watched_run import records, watched
 
+from harness.cluster.connection import Connection
 from harness.errors import CaseError
-from harness.provision import containers, leftovers
-from harness.provision.base import ClusterShape
-from harness.provision.cluster_provider import ClusterProvider
-from harness.provision.connection import Connection
-from harness.provision.containers import CLIENT_PORT, Limits, RunPlace
-from harness.provision.engine import IMAGE
+from harness.provision.cluster.provider import ClusterProvider
+from harness.provision.docker import containers, leftovers
+from harness.provision.docker.containers import CLIENT_PORT, Limits, RunPlace
+from harness.provision.docker.engine import IMAGE
+from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import HEAD_GONE, ProvisionError
-from harness.provision.ray_settings import NODE_VARIABLES, write_token
-from harness.provision.shared_folders import share_secret
+from harness.provision.protocols import ClusterShape
+from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 

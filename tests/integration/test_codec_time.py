@@ -5,8 +5,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.codec_time import N_TIMED, N_WARM, codec_seconds  # noqa: E402
-from harness.worker.process import JobState  # noqa: E402
+from harness.worker.jobs.codec_time import N_TIMED, N_WARM, codec_seconds  # noqa: E402
+from harness.worker.process.job_process import JobState  # noqa: E402
 from strategies.compressors import BY_NAME  # noqa: E402
 from strategies.plan import StepSummary, VariableSummary  # noqa: E402
 from strategies.registry import make_plan  # noqa: E402

@@ -20,13 +20,13 @@ from docker.models.containers import Container
 from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
-from harness.provision import leftovers
-from harness.provision.base import Cluster, ClusterShape, ProcessSet
-from harness.provision.docker_provider import DockerProvider
-from harness.provision.engine import IMAGE
+from harness.provision.docker import leftovers
+from harness.provision.docker.engine import IMAGE
+from harness.provision.docker.leftovers import RUN_LABEL
+from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.leftovers import RUN_LABEL
-from harness.provision.owner import Owner
+from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.runfolder.owner import Owner
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
@@ -88,7 +88,9 @@ class TestContainers:
     def test_jobs_run_in_hosts_of_their_own_and_reach_each_other(self, processes: ProcessSet) -> None:
         assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         assert len(set(processes.hosts)) == 2
-        processes.call("harness.worker.links:listen", [(host,) for host in processes.hosts], timeout_s=120)
+        processes.call(
+            "harness.worker.jobs.rendezvous:listen", [(host,) for host in processes.hosts], timeout_s=120
+        )
         first, second = processes.call(f"{JOBS}:host_name", [(), ()], timeout_s=120)
         assert first != second
 
@@ -232,7 +234,7 @@ class TestRefusals:
     def test_an_image_of_other_code(
         self, client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("harness.provision.engine.source_hash", lambda: "0" * 64)
+        monkeypatch.setattr("harness.provision.docker.engine.source_hash", lambda: "0" * 64)
         told = self.refusal(client, ClusterShape(workers=1), tmp_path)
         assert "(source 000000000000), got" in told
         assert told.endswith("run `make image`")
@@ -367,8 +369,8 @@ class TestFailures:
 DRIVER = """
     import os, sys
     from pathlib import Path
-    from harness.provision.base import ClusterShape
-    from harness.provision.docker_provider import DockerProvider
+    from harness.provision.protocols import ClusterShape
+    from harness.provision.docker.provider import DockerProvider
 
     place = Path(sys.argv[1])
     (place / "cases").mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from watched_run import records, watched
 
-from harness.provision import isolation
+from harness.provision import network_namespace
 
 # A user namespace has limits of its own, which bind nobody outside of it.
 NO_MORE = ("unshare", "--user", "--map-root-user", "sh", "-c")
@@ -19,7 +19,7 @@ RUN = ["run", "quickstart", "--workloads", "digits-mlp:units=16", "--strategies"
 @pytest.fixture(scope="module")
 def refused() -> list[str]:
     """What a command must be started by to be refused."""
-    if isolation.refusal() is not None:
+    if network_namespace.refusal() is not None:
         return []
     if shutil.which("unshare") is None:
         pytest.skip("no `unshare` to limit namespaces with")

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 import docker
 import pytest
 
+from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import CaseError
-from harness.links import Limits, WorkerLink, limits_of
 from harness.measure.link import MOST_OFF, measured_links
-from harness.provision.base import Cluster, ClusterShape, ProcessSet
-from harness.provision.docker_provider import DockerProvider
-from harness.provision.leftovers import RUN_LABEL
+from harness.provision.docker.leftovers import RUN_LABEL
+from harness.provision.docker.provider import DockerProvider
+from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 RUN = f"test-links-{os.getpid()}"
-JOBS = "harness.worker.link_rate"
+JOBS = "harness.worker.jobs.link_rate"
 
 
 @pytest.fixture(scope="module")

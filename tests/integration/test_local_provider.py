@@ -17,11 +17,11 @@ from processes import descendants, of_process, process_ids, program, session
 from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
-from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
-from harness.provision.local import LocalProvider
-from harness.provision.owner import start_time
-from harness.provision.reaper import RUN_FOLDER_VARIABLE, processes_of
+from harness.provision.local.provider import LocalProvider
+from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.runfolder.owner import start_time
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE, processes_of
 
 pytestmark = pytest.mark.ray
 
@@ -194,8 +194,8 @@ AGENTS = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 DRIVER = """
     import sys
     from pathlib import Path
-    from harness.provision.base import ClusterShape
-    from harness.provision.local import LocalProvider
+    from harness.provision.protocols import ClusterShape
+    from harness.provision.local.provider import LocalProvider
 
     logs = Path(sys.argv[1])
     with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
@@ -219,8 +219,8 @@ def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
     script = """
         import signal, sys
         from pathlib import Path
-        from harness.provision.ray_instance import own_ray
-        from harness.provision.reaper import run_folder
+        from harness.provision.local.ray_instance import own_ray
+        from harness.provision.runfolder.reaper import run_folder
 
         signal.signal(signal.SIGTERM, lambda *_: print("heard"))
         with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):

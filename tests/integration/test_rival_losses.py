@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from rival_processes import SERVERS, make_ready, started
 
-from harness.captures import Captures, planned, topology_of_case
-from harness.case_runner import check
-from harness.matrix import Case
-from harness.provision.base import ProcessSet
-from harness.provision.solo import solo_process
-from harness.refs import WorkloadRef, parse_strategy
-from harness.target_study import SEED
-from harness.verdict import Verdict
+from harness.equivalence.verdict import Verdict
+from harness.experiment.cases import Case
+from harness.experiment.references import WorkloadRef, parse_strategy
+from harness.provision.local.child_process import solo_process
+from harness.provision.protocols import ProcessSet
+from harness.run.captures import Captures, planned, topology_of_case
+from harness.run.case import check
+from harness.study.target import SEED
 
 pytestmark = pytest.mark.tensorflow
 

@@ -11,12 +11,12 @@ import pytest
 from rival_processes import SERVERS, make_ready, started
 from watched_run import records, watched
 
-from harness.case_runner import check
-from harness.measure.patience import USUAL
-from harness.options import Target
-from harness.provision.base import ProcessSet
-from harness.refs import parse_strategy, parse_workload
-from harness.target_study import TargetStudy, study
+from harness.experiment.references import parse_strategy, parse_workload
+from harness.measure.timeouts import USUAL
+from harness.provision.protocols import ProcessSet
+from harness.requests import Target
+from harness.run.case import check
+from harness.study.target import TargetStudy, study
 
 pytestmark = pytest.mark.tensorflow
 

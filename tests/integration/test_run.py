@@ -18,8 +18,8 @@ from reach import Address, answering, listening
 from waiting import eventually
 from watched_run import WatchedRun, records, records_so_far, watched
 
-from harness.provision import isolation
-from harness.store import load_run
+from harness.provision import network_namespace
+from harness.records.store import load_run
 from reports.notes import ALARM_FLOOR_BYTES
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
@@ -66,7 +66,7 @@ CONTRACT = """
     tcp_bytes_per_step interface_bytes_per_step tcp_matrix exposed_comm_s codec_s transform_s import_s
     provision_s nodes_before nodes_after peak_rss_bytes loss equivalence link
 """
-REFUSAL = isolation.refusal()
+REFUSAL = network_namespace.refusal()
 needs_namespaces = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 GOOD, N_STEPS, N_REPEATS = "digits-mlp", 12, 2
 COMPRESSED = "all-reduce:compressor=bf16"

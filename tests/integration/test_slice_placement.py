@@ -10,15 +10,15 @@ import pytest
 from docker.models.containers import Container
 from waiting import eventually
 
-from harness.provision import containers, leftovers
-from harness.provision.base import ClusterShape
-from harness.provision.cluster_provider import ClusterProvider
-from harness.provision.connection import Connection, Slice
-from harness.provision.containers import CLIENT_PORT, GCS_PORT, Node, RunPlace
-from harness.provision.engine import IMAGE
+from harness.cluster.connection import Connection, Slice
+from harness.provision.cluster.provider import ClusterProvider
+from harness.provision.docker import containers, leftovers
+from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, Node, RunPlace
+from harness.provision.docker.engine import IMAGE
+from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import ProvisionError
-from harness.provision.ray_settings import NODE_VARIABLES, write_token
-from harness.provision.shared_folders import share_secret
+from harness.provision.protocols import ClusterShape
+from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
@@ -127,9 +127,9 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
         # Ray's native half reads when it is imported whether there are tokens.
         import ray
 
-        from harness.provision.cluster_nodes import placed
-        from harness.provision.cluster_slices import placed_on_slice
-        from harness.provision.ray_client import Head
+        from harness.provision.cluster.placement import placed
+        from harness.provision.cluster.tpu_placement import placed_on_slice
+        from harness.provision.ray.client import Head
 
         head = Head(str(connection.address))
         logs = [tmp_path / "logs" / f"worker-{k}.log" for k in range(2)]

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.case_runner import n_waiting, variable_bytes
 from harness.errors import CaseError
 from harness.measure.collector import JOBS, measure
-from harness.provision.base import Cluster, ClusterShape, ProcessSet
 from harness.provision.failures import WorkerDied
-from harness.provision.local import LocalProvider
-from harness.provision.serving import join_ring, serving_processes
-from harness.worker.artefact import load_summary
-from harness.worker.jobs import Opened
+from harness.provision.local.provider import LocalProvider
+from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.servers import join_ring, serving_processes
+from harness.run.case import n_waiting, variable_bytes
+from harness.worker.jobs.training import Opened
+from harness.worker.session.capture_store import load_summary
 from strategies.plan import Plan
 from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
@@ -173,10 +173,12 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
-        processes.call_one(0, "harness.worker.links:reserve_ports", (1, "127.0.0.1"), timeout_s=120)
+        processes.call_one(0, "harness.worker.jobs.rendezvous:reserve_ports", (1, "127.0.0.1"), timeout_s=120)
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(CaseError, match=f"worker 0: a free port is needed, got {address}") as caught:
-            processes.call_one(0, "harness.worker.links:start_server", (0, [address], 1), timeout_s=120)
+            processes.call_one(
+                0, "harness.worker.jobs.rendezvous:start_server", (0, [address], 1), timeout_s=120
+            )
     assert caught.value.kind == "port-in-use"

@@ -18,8 +18,8 @@ from docker.errors import DockerException
 from waiting import eventually, is_waiting
 
 from harness.errors import CaseError
-from harness.provision.base import ClusterShape
-from harness.provision.docker_provider import DockerProvider
+from harness.provision.docker.provider import DockerProvider
+from harness.provision.protocols import ClusterShape
 
 JOBS = Path(__file__).resolve().parents[1] / "integration"
 

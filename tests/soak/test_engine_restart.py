@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision.engine import IMAGE
+from harness.provision.docker.engine import IMAGE
 
 pytestmark = [
     pytest.mark.docker,

@@ -10,8 +10,8 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
-from harness.options import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
-from harness.spec import ExperimentSpec
+from harness.experiment.spec import ExperimentSpec
+from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
 
 
 class Pipeline(ModuleType):

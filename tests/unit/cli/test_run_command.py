@@ -9,12 +9,12 @@ import pytest
 from called import Pipeline, call, document
 from ports import kept_port
 
-from harness.cli.planned import planned_table
-from harness.matrix import expand
-from harness.measure.patience import Timeouts
-from harness.options import RunOutcome
-from harness.refs import WorkloadRef
-from harness.resolve import resolve
+from harness.cli.commands.planned import planned_table
+from harness.experiment.cases import expand
+from harness.experiment.references import WorkloadRef
+from harness.experiment.resolve import resolve
+from harness.measure.timeouts import Timeouts
+from harness.requests import RunOutcome
 
 
 def test_run_hands_over_the_spec_and_the_options(

@@ -76,8 +76,8 @@ def verify(request):
         print("cleaned up", flush=True)
 fake.verify = verify
 sys.modules["harness.pipeline"] = harness.pipeline = fake
-import harness.names
-harness.names.check_target = lambda target: None
+import harness.preflight
+harness.preflight.check_target = lambda target: None
 from harness.cli import main
 sys.exit(main(["verify", "wide-mlp", "--strategy", "ps"]))
 """

@@ -3,8 +3,8 @@
 import pytest
 from called import Pipeline, call, document
 
-from harness.options import Target, VerifyRequest
-from harness.refs import StrategyRef, WorkloadRef
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.requests import Target, VerifyRequest
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from harness.records import Record
-from harness.run_folder import RunFolder, open_run
+from harness.records.record import Record
+from harness.records.run_folder import RunFolder, open_run
 
 EXPERIMENT = {"name": "Quick start!", "measure": {"steps": 3}}
 

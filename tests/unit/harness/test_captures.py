@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.captures import Captures, topology_of_case
 from harness.errors import CaseError
-from harness.matrix import Case
-from harness.measure.patience import CAPTURE_S, USUAL, Timeouts
+from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
-from harness.refs import StrategyRef, WorkloadRef
-from harness.worker.study import CapturedWorkload
+from harness.run.captures import Captures, topology_of_case
+from harness.worker.jobs.study import CapturedWorkload
 from strategies.plan import StepSummary
 
 
 class Jobs:
-    """Answers as the jobs of `harness.worker.study` do, and counts them."""
+    """Answers as the jobs of `harness.worker.jobs.study` do, and counts them."""
 
     def __init__(self, *, error: CaseError | None = None, replica_batch: int | None = None) -> None:
         self.asked: list[str] = []

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.chosen import choose, source_hash
 from harness.errors import UsageError
-from harness.names import check_experiment
-from harness.refs import parse_strategy
-from harness.resolve import load_experiment, resolve
+from harness.experiment.chosen_strategy import choose, source_hash
+from harness.experiment.references import parse_strategy
+from harness.experiment.resolve import load_experiment, resolve
+from harness.preflight import check_experiment
 from strategies.errors import StrategyError
 from strategies.plan import Plan, StepSummary, VariableSummary
 from strategies.topology import Topology
@@ -301,7 +301,8 @@ def test_a_plan_joins_the_strategies_of_an_experiment() -> None:
 def test_neither_a_builder_nor_a_plan_needs_tensorflow(folder: Path) -> None:
     printed(folder)
     program = (
-        "import sys; from harness.chosen import choose; from harness.refs import parse_strategy;"
+        "import sys; from harness.experiment.chosen_strategy import choose\n"
+        "from harness.experiment.references import parse_strategy\n"
         "[choose(parse_strategy(text, field='s')) for text in ('mine.py:Last', 'edited.json')];"
         "sys.exit(any(m in sys.modules for m in ('tensorflow', 'keras', 'ray')))"
     )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision import devices, doctor
-from harness.provision.devices import Gpu, HostDevices
+from harness.provision import accelerators, doctor
+from harness.provision.accelerators import Gpu, HostDevices
 
 
 def test_every_check_that_fails_says_the_way_out() -> None:
@@ -74,7 +74,7 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
     gpus = tuple(Gpu(uuid=f"GPU-{k}", name="NVIDIA T") for k in range(2))
     there = HostDevices(has_driver=True, gpus=gpus, tpus=("/dev/accel0",))
     monkeypatch.setattr(doctor, "host_devices", lambda: there)
-    monkeypatch.setattr(devices, "_is_installed", lambda name: name == "tensorflow-cpu")
+    monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow-cpu")
     found = doctor.checks()
     assert [check.detail for check in _named(found, "gpu")] == ["2 x NVIDIA T"]
     assert [check.detail for check in _named(found, "tpu")] == ["/dev/accel0"]
@@ -85,7 +85,7 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
         local.detail == "device gpu needs the distribution tensorflow in this environment, got tensorflow-cpu"
     )
     assert local.way_out.startswith("run `make setup DEVICE=gpu`")
-    monkeypatch.setattr(devices, "_is_installed", lambda name: name == "tensorflow")
+    monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow")
     (local,) = _named(doctor.checks(), "gpu-local")
     assert (local.ok, local.way_out) == (True, "")
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.draw_parts import part_of_draw
+from harness.equivalence.draw_parts import part_of_draw
 from strategies.topology import Topology
 
 SHARDS = Topology(replicas_per_task=(2, 1), batch_size=7).shards()

@@ -2,7 +2,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from harness.environment import allowed, environment, machine, provenance
+from harness.host_facts import allowed, environment, machine, provenance
 
 
 def test_only_listed_variables_are_recorded() -> None:

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.equivalence import GROUP_SHARE, NOISE_FACTOR, STEP_FACTOR, Checked, Outcome, Yardstick
+from harness.equivalence.yardstick import GROUP_SHARE, NOISE_FACTOR, STEP_FACTOR, Checked, Outcome, Yardstick
 
 EPS = 2.0**-52
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False)

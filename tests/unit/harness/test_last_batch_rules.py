@@ -1,7 +1,7 @@
 import pytest
 
 from harness.errors import UsageError
-from harness.last_batch import require_last_batch
+from harness.study.last_batch import require_last_batch
 from strategies.plan import StepSummary, VariableSummary
 from strategies.registry import make_plan
 from strategies.topology import Topology

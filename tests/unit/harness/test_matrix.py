@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import experiment_size
 from harness.errors import UsageError
-from harness.matrix import Case, expand, global_batch, schedule
-from harness.resolve import resolve
+from harness.experiment import size
+from harness.experiment.cases import Case, expand, global_batch, schedule
+from harness.experiment.resolve import resolve
 
 
 def _cases(**changes: Any) -> tuple[Case, ...]:
@@ -161,12 +161,12 @@ def test_every_swept_field_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         "memory_per_worker": ["1GiB", "2GiB"],
         "image": [None, "mine"],
     }
-    monkeypatch.setattr(experiment_size, "MAX_REPEATS", 2 * 3 * 4 * 2 * 3 * 2 * 2)
+    monkeypatch.setattr(size, "MAX_REPEATS", 2 * 3 * 4 * 2 * 3 * 2 * 2)
     measure = {"repeats": 1}
-    assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == experiment_size.MAX_REPEATS
+    assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == size.MAX_REPEATS
     for field, values in swept.items():
         less = {name: [given[0]] for name, given in swept.items() if name != field}
-        monkeypatch.setattr(experiment_size, "MAX_REPEATS", len(values) - 1)
+        monkeypatch.setattr(size, "MAX_REPEATS", len(values) - 1)
         with pytest.raises(UsageError, match=rf"got {len(values)} cluster\.{field} = {len(values)}; "):
             _cases(strategies=["ps"], cluster=less | {field: values}, measure=measure)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.checksums import sealed
-from harness.old_runs import RemovedRuns, remove_old_runs
-from harness.run_layout import RUN_FILE
-from harness.run_lock import hold
+from harness.records.checksums import sealed
+from harness.records.retention import RemovedRuns, remove_old_runs
+from harness.records.run_layout import RUN_FILE
+from harness.records.run_lock import hold
 
 
 @pytest.fixture

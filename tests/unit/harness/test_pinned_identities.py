@@ -4,11 +4,11 @@ import pytest
 from open_folders import made_record
 
 from harness import errors
-from harness.comparison_key import comparison_key
-from harness.matrix import expand
-from harness.records import Link, Machine, Method
-from harness.resolve import load_experiment
-from harness.spec_document import spec_hash
+from harness.experiment.cases import expand
+from harness.experiment.document import spec_hash
+from harness.experiment.resolve import load_experiment
+from harness.records.comparison_key import comparison_key
+from harness.records.record import Link, Machine, Method
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from open_folders import made_record
 
-from harness import progress, slot_runner
-from harness.matrix import Slot, expand
-from harness.progress import Progress
-from harness.records import Equivalence, Record, StepSeconds
-from harness.resolve import resolve
-from harness.slot_runner import SlotRunner
+from harness.experiment.cases import Slot, expand
+from harness.experiment.resolve import resolve
+from harness.records.record import Equivalence, Record, StepSeconds
+from harness.run import progress, repeats
+from harness.run.progress import Progress
+from harness.run.repeats import SlotRunner
 from reports.quantities import plain, seconds
 
 WARNING = "nothing is partitioned"
@@ -35,7 +35,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         for repeat in range(2)
         for name in plans
     ]
-    monkeypatch.setattr(slot_runner, "planned", lambda _, case: (None, plans[case.id]))
+    monkeypatch.setattr(repeats, "planned", lambda _, case: (None, plans[case.id]))
     monkeypatch.setattr(SlotRunner, "_reference", lambda *_: None)
     monkeypatch.setattr(SlotRunner, "_bounded", lambda *_, **__: None)
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checksums import CHECKSUM, sealed, unsealed
-from harness.comparison_key import comparison_key
 from harness.errors import StoreError
-from harness.record_json import from_json, to_document, to_json
-from harness.records import (
+from harness.records.checksums import CHECKSUM, sealed, unsealed
+from harness.records.comparison_key import comparison_key
+from harness.records.record import (
     Equivalence,
     Failure,
     Link,
@@ -22,6 +21,7 @@ from harness.records import (
     StepSeconds,
     WorkerLink,
 )
+from harness.records.record_json import from_json, to_document, to_json
 
 # CONTRACT, "results.jsonl".
 _CONTRACT = {

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.refs import (
+from harness.experiment.references import (
     StrategyRef,
     WorkloadRef,
     join_list,

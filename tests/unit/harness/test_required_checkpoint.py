@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from harness import pipeline
-from harness.checkpoints import require, require_saved
 from harness.errors import CaseError, UsageError
-from harness.options import RunOptions
-from harness.resolve import resolve
+from harness.experiment.resolve import resolve
+from harness.requests import RunOptions
+from harness.run.checkpoints import require, require_saved
 
 
 def test_a_run_that_begins_with_no_checkpoint_costs_one_line_and_leaves_nothing(tmp_path: Path) -> None:

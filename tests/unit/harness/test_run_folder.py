@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from open_folders import EXPERIMENT, made_record, opened
 
-from harness.checksums import sealed, unsealed
 from harness.errors import EXIT_USAGE, StoreError, UsageError
-from harness.record_json import to_json
-from harness.records import Failure
-from harness.run_folder import RunFolder, open_run
-from harness.store import load_run
+from harness.records.checksums import sealed, unsealed
+from harness.records.record import Failure
+from harness.records.record_json import to_json
+from harness.records.run_folder import RunFolder, open_run
+from harness.records.store import load_run
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
         room[0] -= n_written
         return n_written
 
-    monkeypatch.setattr("harness.run_folder.os.write", write_until_full)
+    monkeypatch.setattr("harness.records.run_folder.os.write", write_until_full)
     with pytest.raises(StoreError, match="must take another line, got No space left on device"):
         run.append(made_record("b"))
     monkeypatch.undo()

@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.captures import Capture
-from harness.case_runner import CaseRun
-from harness.checkpoints import Restored
 from harness.errors import CaseError
-from harness.matrix import Case, Slot, expand
+from harness.experiment.cases import Case, Slot, expand
+from harness.experiment.resolve import resolve
+from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
-from harness.record_json import from_json, to_json
-from harness.records import Checkpoint, Equivalence, Machine, Record, StepSeconds, WorkerLink
-from harness.resolve import resolve
-from harness.run_recorder import RunRecorder, SiteFacts
-from harness.spec import ExperimentSpec
-from harness.steps_file import Steps
-from harness.worker.jobs import Opened
-from harness.worker.study import CapturedWorkload
-from harness.worker.tcp_counters import TcpTraffic
+from harness.records.record import Checkpoint, Equivalence, Machine, Record, StepSeconds, WorkerLink
+from harness.records.record_json import from_json, to_json
+from harness.records.steps_file import Steps
+from harness.run.captures import Capture
+from harness.run.case import CaseRun
+from harness.run.checkpoints import Restored
+from harness.run.recorder import RunRecorder, SiteFacts
+from harness.worker.counters.tcp import TcpTraffic
+from harness.worker.jobs.study import CapturedWorkload
+from harness.worker.jobs.training import Opened
 from strategies.plan import Plan, StepSummary
 
 SPEC: ExperimentSpec = resolve(

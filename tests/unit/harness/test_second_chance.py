@@ -3,12 +3,12 @@ from typing import Any, cast
 
 import pytest
 
-from harness.case_runner import CaseRun
 from harness.errors import CaseError
 from harness.measure.collector import Measurement
 from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, job_failed
-from harness.slot_runner import with_second_chance
-from harness.worker.replies import JobError
+from harness.run.case import CaseRun
+from harness.run.repeats import with_second_chance
+from harness.worker.process.messages import JobError
 
 SEEN_TWICE = (
     "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. "

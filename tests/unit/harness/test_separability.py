@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from harness.batch_totals import Crossing, Differences, Totals
+from harness.equivalence.batch_totals import Crossing, Differences, Totals
+from harness.equivalence.separability import Noise, judge, separability_document, unknown
 from harness.errors import UsageError
-from harness.separability import Noise, judge, separability_document, unknown
 
 NUMBERS = st.floats(-10, 10, allow_subnormal=False)
 ROWS = arrays(np.float64, (3, 2), elements=NUMBERS)

@@ -7,12 +7,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cluster.connection import NO_CLUSTER, Connection, Slice
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
-from harness.provision.connection import NO_CLUSTER, Connection, Slice
-from harness.refs import StrategyRef, WorkloadRef
-from harness.resolve import load_experiment, resolve
-from harness.spec_document import spec_document, spec_hash
+from harness.experiment.document import spec_document, spec_hash
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.resolve import load_experiment, resolve
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from harness import pipeline
-from harness.options import PlanRequest, Target, TransformRequest, VerifyRequest
-from harness.refs import StrategyRef, WorkloadRef
-from harness.status_line import StatusLine
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.requests import PlanRequest, Target, TransformRequest, VerifyRequest
+from harness.run.status_line import StatusLine
 from strategies.plan import Plan
 
 TARGET = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))

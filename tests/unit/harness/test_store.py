@@ -11,9 +11,9 @@ from open_folders import EXPERIMENT, made_record, opened
 
 from harness.canonical import canonical_hash
 from harness.errors import StoreError
-from harness.run_folder import RunFolder
-from harness.steps_file import Steps
-from harness.store import load_run
+from harness.records.run_folder import RunFolder
+from harness.records.steps_file import Steps
+from harness.records.store import load_run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records import (
+from harness.records.record import (
     Equivalence,
     Failure,
     Link,
@@ -23,8 +23,8 @@ from harness.records import (
     TracedStep,
     WorkerLink,
 )
-from harness.run_folder import RunFolder, open_run
-from harness.steps_file import Steps
+from harness.records.run_folder import RunFolder, open_run
+from harness.records.steps_file import Steps
 
 SCRIPT = "<script>document.title='INERT-MARKER'</script>"
 FORMULA = "=cmd()|'/C calc'!A0"

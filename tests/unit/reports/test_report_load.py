@@ -11,10 +11,10 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.checksums import sealed, unsealed
 from harness.errors import StoreError
-from harness.records import Record
-from harness.run_folder import open_run
+from harness.records.checksums import sealed, unsealed
+from harness.records.record import Record
+from harness.records.run_folder import open_run
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.rows import LeftOut, Steps

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.measure.collector import COUNTERS, JOBS, MAX_LOSSES, measure, spread_indices, tcp_fields
-from harness.measure.timed_loop import StepTimes
-from harness.worker.counters import Counters
-from harness.worker.interface_counters import Interface
-from harness.worker.jobs import TimedSteps
-from harness.worker.tcp_counters import Connection
+from harness.worker.counters.interface import Interface
+from harness.worker.counters.read import Counters
+from harness.worker.counters.tcp import Connection
+from harness.worker.jobs.training import TimedSteps
+from harness.worker.session.timed_loop import StepTimes
 
 
 class FakeProcesses:

@@ -9,8 +9,8 @@ from ports import kept_port
 from harness.errors import UsageError
 from harness.measure.exporter import serve_metrics
 from harness.measure.metrics_port import listen
-from harness.records import Record
-from harness.steps_file import Steps
+from harness.records.record import Record
+from harness.records.steps_file import Steps
 
 RECORD = Record(
     run="r-1",

@@ -2,8 +2,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import CaseError
-from harness.links import Limits, WorkerLink, limits_of
 from harness.measure.link import link_of_record, measured_links
 
 Rate = Callable[[int, int], float]

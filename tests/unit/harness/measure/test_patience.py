@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.measure.patience import FIRST_STEP_S, USUAL, Timeouts, timeouts
+from harness.measure.timeouts import FIRST_STEP_S, USUAL, Timeouts, timeouts
 from strategies.plan import StepSummary, VariableSummary
 
 seconds = st.floats(1e-5, 1e3)

@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.measure.timed_loop import run_steps
+from harness.worker.session.timed_loop import run_steps
 
 
 def batches(n: int) -> list[list[npt.NDArray[np.int64]]]:

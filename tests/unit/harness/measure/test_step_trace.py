@@ -9,11 +9,11 @@ import pytest
 from harness.errors import CaseError
 from harness.measure import trace_file
 from harness.measure.collector import Measurement
-from harness.measure.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
 from harness.measure.trace_file import trace_document
-from harness.measure.tracer import TRACE, traced
-from harness.records import StepSeconds
-from harness.steps_file import Steps
+from harness.measure.traced_repeat import TRACE, traced
+from harness.records.record import StepSeconds
+from harness.records.steps_file import Steps
+from harness.worker.session.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
 
 
 def event(kind, start_s, end_s, **more):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.provision.cluster_provider import cores_of_workers
-from harness.provision.porter import NodeFacts
-from harness.records import Machine
+from harness.provision.cluster.node_agent import NodeFacts
+from harness.provision.cluster.provider import cores_of_workers
+from harness.records.record import Machine
 
 
 def node(name: str, boot: str, *cores: int) -> NodeFacts:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.cluster.connection import Slice
 from harness.errors import UsageError
-from harness.provision import clusters
-from harness.provision.clusters.check import check, main
-from harness.provision.connection import Slice
-from harness.provision.ray_settings import NODE_VARIABLES
-from harness.provision.tpu_slices import facts_of
+from harness.provision.cluster import files
+from harness.provision.cluster.files.check import check, main
+from harness.provision.cluster.tpu_slices import facts_of
+from harness.provision.ray.settings import NODE_VARIABLES
 
-FOLDER = Path(clusters.__file__).parent
+FOLDER = Path(files.__file__).parent
 LAUNCHER = ["tpu-vm.yaml", "gpu-vm.yaml"]
 KUBERAY = "kuberay-tpu.yaml"
 SLICE = facts_of(Slice(accelerator="v4", topology="2x2x2"))
@@ -159,5 +159,5 @@ def test_slices_have_the_hosts_and_chips_of_their_kind() -> None:
 
 
 def test_ray_is_of_the_version_in_the_images() -> None:
-    lock = (FOLDER.parents[2] / ".ci" / "lock" / "worker-tpu.txt").read_text()
+    lock = (FOLDER.parents[3] / ".ci" / "lock" / "worker-tpu.txt").read_text()
     assert f"\nray=={document(KUBERAY)['spec']['rayVersion']} " in lock

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness.provision.base import ClusterShape
-from harness.provision.cluster_room import require_room
-from harness.provision.connection import Connection
+from harness.cluster.connection import Connection
+from harness.provision.cluster.capacity import require_room
 from harness.provision.failures import ProvisionError
+from harness.provision.protocols import ClusterShape
 
 PACK = Connection(address="head:10001", placement="pack")
 

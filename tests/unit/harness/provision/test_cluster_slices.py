@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from harness.cluster.connection import Accelerator, Connection, Slice
 from harness.errors import UsageError
-from harness.names import check_experiment
-from harness.provision.base import ClusterShape
-from harness.provision.cluster_room import actor_options
-from harness.provision.cluster_slices import whole_slices
-from harness.provision.connection import Accelerator, Connection, Slice
+from harness.experiment.resolve import resolve
+from harness.experiment.spec import ExperimentSpec
+from harness.preflight import check_experiment
+from harness.provision.cluster.capacity import actor_options
+from harness.provision.cluster.tpu_placement import whole_slices
+from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
-from harness.provision.tpu_slices import facts_of
-from harness.resolve import resolve
-from harness.spec import ExperimentSpec
+from harness.provision.protocols import ClusterShape
 
 
 def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:
@@ -100,8 +100,8 @@ def test_what_no_slice_has_is_refused_before_anything_is_started(cluster: dict[s
 
 def test_a_check_leaves_it_to_the_provider_to_import_ray() -> None:
     code = (
-        "import sys; from harness.provision import tpu_slices; "
-        "from harness.provision.connection import Slice; "
+        "import sys; from harness.provision.cluster import tpu_slices; "
+        "from harness.cluster.connection import Slice; "
         "tpu_slices.require_hosts(Slice(accelerator='v4', topology='2x2x2'), [1, 2], [4]); "
         "print('ray' in sys.modules)"
     )

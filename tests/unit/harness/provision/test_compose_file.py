@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.provision.ray_settings import NODE_VARIABLES
+from harness.provision.ray.settings import NODE_VARIABLES
 
 ROOT = Path(__file__).parents[4]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

@@ -1,9 +1,9 @@
 import pytest
 from waiting import eventually
 
-from harness.provision import control_links
-from harness.provision.control_links import ControlLinks, is_reached
-from harness.worker.replies import CutOff
+from harness.provision.docker import control_links
+from harness.provision.docker.control_links import ControlLinks, is_reached
+from harness.worker.process.messages import CutOff
 
 WAIT_S = 60.0
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.providers import Device
-from harness.provision import devices, docker_provider, local
-from harness.provision.base import ClusterShape, Provider
-from harness.provision.container_devices import (
+from harness.provision import accelerators
+from harness.provision.accelerators import Gpu, HostDevices, devices_of_workers, host_devices, shared_out
+from harness.provision.docker.gpus import (
     Toolkit,
     device_arguments,
     lack_of_toolkit,
     toolkit_of,
 )
-from harness.provision.devices import Gpu, HostDevices, devices_of_workers, host_devices, shared_out
-from harness.provision.docker_provider import DockerProvider
+from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.local import LocalProvider
-from harness.provision.process_environment import process_variables
+from harness.provision.local.provider import LocalProvider
+from harness.provision.protocols import ClusterShape, Provider
+from harness.provision.worker_environment import process_variables
 
 UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))
 FOUR = HostDevices(has_driver=True, gpus=tuple(Gpu(uuid=uuid, name="NVIDIA T") for uuid in UUIDS))
@@ -171,10 +171,10 @@ class TestPreflight:
         def go_on(*arguments: object) -> None:
             raise _WentOnError
 
-        monkeypatch.setattr(devices, "host_devices", look)
-        monkeypatch.setattr(local, "reap", go_on)
-        monkeypatch.setattr(docker_provider, "worker_image", go_on)
-        monkeypatch.setattr(docker_provider, "engine", lambda: nullcontext(_Engine()))
+        monkeypatch.setattr(accelerators, "host_devices", look)
+        monkeypatch.setattr("harness.provision.local.provider.reap", go_on)
+        monkeypatch.setattr("harness.provision.docker.provider.worker_image", go_on)
+        monkeypatch.setattr("harness.provision.docker.provider.engine", lambda: nullcontext(_Engine()))
         start = {"local": LocalProvider, "docker": DockerProvider}[provider]().start
         with pytest.raises(_WentOnError), start(shape(2, 9, "cpu"), "run", tmp_path):
             pass
@@ -184,8 +184,8 @@ class TestPreflight:
     def test_a_host_without_gpus_is_told_of_before_any_worker_is_started(
         self, provider: Callable[[], Provider], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(devices, "host_devices", HostDevices)
-        monkeypatch.setattr(docker_provider, "engine", lambda: nullcontext(_Engine()))
+        monkeypatch.setattr(accelerators, "host_devices", HostDevices)
+        monkeypatch.setattr("harness.provision.docker.provider.engine", lambda: nullcontext(_Engine()))
         with pytest.raises(ProvisionError, match="device gpu needs GPUs"):
             provider().require(shape(1, 1))
 
@@ -226,8 +226,8 @@ def test_chips_are_counted_by_their_place_and_not_by_the_numbers_of_their_groups
 
 
 def test_a_local_run_refuses_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.provision.local.lack_of_tensorflow", lambda device: None)
-    monkeypatch.setattr(devices, "host_devices", HostDevices)
+    monkeypatch.setattr("harness.provision.local.provider.lack_of_tensorflow", lambda device: None)
+    monkeypatch.setattr(accelerators, "host_devices", HostDevices)
     provider = LocalProvider()
     with (
         pytest.raises(ProvisionError, match="install it, or set cluster"),
@@ -239,17 +239,17 @@ def test_a_local_run_refuses_before_anything_starts(tmp_path: Path, monkeypatch:
 
 def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     def only(*names: str) -> None:
-        monkeypatch.setattr(devices, "_is_installed", lambda name: name in names)
+        monkeypatch.setattr(accelerators, "_is_installed", lambda name: name in names)
 
     only("tensorflow-cpu")
-    assert devices.lack_of_tensorflow("cpu") is None
-    told = str(devices.lack_of_tensorflow("gpu"))
+    assert accelerators.lack_of_tensorflow("cpu") is None
+    told = str(accelerators.lack_of_tensorflow("gpu"))
     assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in told
     only("tensorflow")
-    assert devices.lack_of_tensorflow("gpu") is None
-    assert "got tensorflow; use --provider cluster" in str(devices.lack_of_tensorflow("tpu"))
+    assert accelerators.lack_of_tensorflow("gpu") is None
+    assert "got tensorflow; use --provider cluster" in str(accelerators.lack_of_tensorflow("tpu"))
     only("tensorflow-tpu")
-    assert devices.lack_of_tensorflow("tpu") is None
+    assert accelerators.lack_of_tensorflow("tpu") is None
 
 
 class TestContainers:

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision.base import ClusterShape
-from harness.provision.docker_provider import DockerProvider
-from harness.provision.engine import engine
+from harness.provision.docker.engine import engine
+from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.owner import Owner
-from harness.provision.source import source_hash
+from harness.provision.protocols import ClusterShape
+from harness.provision.runfolder.owner import Owner
+from harness.provision.source_hash import source_hash
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, address: str) -> str:

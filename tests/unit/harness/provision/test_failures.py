@@ -3,7 +3,7 @@
 import pytest
 
 from harness.provision.failures import Awaited, worker_unresponsive
-from harness.worker.replies import Silent
+from harness.worker.process.messages import Silent
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from harness.provision.base import LOOPBACK
 from harness.provision.failures import WorkerDied
-from harness.provision.hosts import Hosts
-from harness.worker.replies import Died
+from harness.provision.protocols import LOOPBACK
+from harness.provision.ray.hosts import Hosts
+from harness.worker.process.messages import Died
 
 
 class _EndedHosts:
@@ -40,17 +40,17 @@ class _EndedHosts:
 def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool, told: str
 ) -> None:
-    from harness.provision import ray_cluster
-    from harness.provision.ray_actors import Preload, Seat
-    from harness.provision.ray_cluster import RayCluster
+    from harness.provision.ray import pool
+    from harness.provision.ray.actors import Preload, Seat
+    from harness.provision.ray.pool import RayCluster
 
     class Actor:
         class facts:  # noqa: N801 - as the handle names it
             remote = staticmethod(object)
 
-    monkeypatch.setattr(ray_cluster, "start_actor", lambda *_: Actor())
-    monkeypatch.setattr(ray_cluster, "ready", lambda *_: [])
-    monkeypatch.setattr(ray_cluster.ray, "kill", lambda *_, **__: None)
+    monkeypatch.setattr(pool, "start_actor", lambda *_: Actor())
+    monkeypatch.setattr(pool, "ready", lambda *_: [])
+    monkeypatch.setattr(pool.ray, "kill", lambda *_, **__: None)
     kept = tmp_path / "ray" / "worker-0" / "output.log"
     kept.parent.mkdir(parents=True)
     kept.write_text("no room for shared memory\n")

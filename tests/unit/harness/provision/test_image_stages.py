@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision.image_stages import needed_stages
+from harness.provision.docker.image_stages import needed_stages
 
 ROOT = Path(__file__).resolve().parents[4]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from ports import kept_port
 from processes import of_process, process_ids
 from waiting import eventually
 
-from harness.provision import isolation
+from harness.provision import network_namespace
 
 WAIT_S = 60.0
 NOBODY = 65534
@@ -28,9 +28,9 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.measure.metrics_port import listen
-from harness.provision.isolation import isolate
-from harness.provision.reaper import RUN_FOLDER_VARIABLE, run_folder
-from harness.worker.replies import JobError
+from harness.provision.network_namespace import isolate
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE, run_folder
+from harness.worker.process.messages import JobError
 
 def told_of(address, port):
     try:
@@ -60,11 +60,16 @@ with run_folder(base) as folder:
     print(json.dumps(answer), flush=True)
     sys.stdin.read()
 """
-REAPS = (
-    "import sys; from pathlib import Path; from harness.provision.reaper import reap; reap(Path(sys.argv[1]))"
-)
+REAPS = """
+import sys
+from pathlib import Path
+from harness.provision.runfolder.reaper import reap
+reap(Path(sys.argv[1]))
+"""
 
-pytestmark = pytest.mark.skipif(isolation.refusal() is not None, reason=f"{isolation.refusal()}")
+REFUSAL = network_namespace.refusal()
+
+pytestmark = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 
 
 class User:
@@ -139,7 +144,7 @@ def has_ended(pidfd: int) -> bool:
 def guard_of(base: Path) -> int:
     """The process that cleans up after whoever owns the one folder in `base`."""
     (folder,) = base.iterdir()
-    wanted = f"harness.provision.reaper\0{folder}\0".encode()
+    wanted = f"harness.provision.runfolder.reaper\0{folder}\0".encode()
     (guard,) = (pid for pid in process_ids() if of_process(pid, "cmdline").endswith(wanted))
     return guard
 

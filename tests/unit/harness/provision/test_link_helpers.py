@@ -6,12 +6,12 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError
 
+from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import EXIT_MISSING
-from harness.links import Limits, WorkerLink, limits_of
-from harness.provision import shape_link
-from harness.provision.containers import Node, RunPlace
+from harness.provision.docker import tc_helper
+from harness.provision.docker.containers import Node, RunPlace
+from harness.provision.docker.link_shaping import Limited, limit_links
 from harness.provision.failures import ProvisionError
-from harness.provision.link_shaping import Limited, limit_links
 
 PLACE = RunPlace(
     run_id="r",
@@ -90,8 +90,8 @@ def test_only_links_that_change_are_touched() -> None:
     engine, nodes = FakeEngine(), workers("a", "b")
     limited = limit(engine, nodes, limits(100.0, 10.0), {})
     assert sorted(engine.asked) == [
-        ("container:a", [shape_link.__name__, "10.0.0.0", "100.0", "64000"]),
-        ("container:b", [shape_link.__name__, "10.0.0.1", "10.0", "64000"]),
+        ("container:a", [tc_helper.__name__, "10.0.0.0", "100.0", "64000"]),
+        ("container:b", [tc_helper.__name__, "10.0.0.1", "10.0", "64000"]),
     ]
     engine.asked.clear()
     assert limit(engine, nodes, limits(100.0, 10.0), limited) == limited
@@ -99,7 +99,7 @@ def test_only_links_that_change_are_touched() -> None:
     limited = limit(engine, nodes, limits(100.0, 10.0)[:1], limited)
     assert engine.asked == []
     limited = limit(engine, nodes, limits(None, 10.0), limited)
-    assert engine.asked == [("container:a", [shape_link.__name__, "10.0.0.0"])]
+    assert engine.asked == [("container:a", [tc_helper.__name__, "10.0.0.0"])]
     assert set(limited) == {"b"}
     assert engine.n_left == 0
 
@@ -117,10 +117,10 @@ def test_a_container_in_place_of_another_has_no_limit_yet() -> None:
     ("status", "expected"),
     [
         (
-            shape_link.NO_IFB,
+            tc_helper.NO_IFB,
             "this host's kernel must have the device ifb to limit links both ways, got: no such",
         ),
-        (shape_link.REFUSED, "the link of worker 0 must take its limit, got: no such thing"),
+        (tc_helper.REFUSED, "the link of worker 0 must take its limit, got: no such thing"),
     ],
 )
 def test_what_this_host_lacks_costs_one_line_and_status_3(status: int, expected: str) -> None:

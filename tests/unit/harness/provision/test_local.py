@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.provision.base import ClusterShape
 from harness.provision.failures import ProvisionError
-from harness.provision.local import LocalProvider, core_sets
+from harness.provision.local.provider import LocalProvider, core_sets
+from harness.provision.protocols import ClusterShape
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
@@ -26,7 +26,7 @@ def test_reading_the_provider_needs_no_ray() -> None:
     import subprocess
     import sys
 
-    code = "import sys, harness.provision.local; print('ray' in sys.modules)"
+    code = "import sys, harness.provision.local.provider; print('ray' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ)) == b"False\n"
 
 

@@ -4,8 +4,8 @@ import threading
 import pytest
 from ports import kept_port
 
-from harness.provision import ray_client
-from harness.provision.ray_client import Head, while_up
+from harness.provision.ray import client
+from harness.provision.ray.client import Head, while_up
 
 
 def test_it_gives_what_the_call_gives() -> None:
@@ -26,8 +26,8 @@ def test_a_call_that_never_returns_ends_with_ray() -> None:
 def test_a_head_that_lets_nobody_in_is_given_up_after_a_while_and_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ray_client, "_BUSY_S", 0.2)
-    monkeypatch.setattr(ray_client.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(client, "_BUSY_S", 0.2)
+    monkeypatch.setattr(client.ray, "is_initialized", lambda: True)
     with kept_port() as port:
         head = Head(f"127.0.0.1:{port}")
         with socket.create_server(("127.0.0.1", port)):

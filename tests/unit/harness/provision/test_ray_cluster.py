@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from harness.provision import ray_cluster
 from harness.provision.failures import WorkerDied
-from harness.provision.ray_actors import Preload, Seat
-from harness.provision.ray_cluster import RayCluster
-from harness.worker.actor import WorkerFacts
-from harness.worker.replies import Died
+from harness.provision.ray import pool
+from harness.provision.ray.actors import Preload, Seat
+from harness.provision.ray.pool import RayCluster
+from harness.worker.process.actor import WorkerFacts
+from harness.worker.process.messages import Died
 
 CLUSTER_AGE_S, ANSWER_S = 439.0, 3.0
 
@@ -53,9 +53,9 @@ def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.Monkey
         now_s += ANSWER_S
         return [Died(what="zygote", exit_code=1)]
 
-    monkeypatch.setattr(ray_cluster, "start_actor", lambda *_: object())
-    monkeypatch.setattr(ray_cluster, "time", SimpleNamespace(monotonic=lambda: now_s))
-    monkeypatch.setattr(ray_cluster.ray, "kill", lambda *_, **__: None)
+    monkeypatch.setattr(pool, "start_actor", lambda *_: object())
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(pool.ray, "kill", lambda *_, **__: None)
     monkeypatch.setattr(RayCluster, "_ask", ask)
     cluster = cluster_of(1)
     with pytest.raises(WorkerDied, match=rf" {ANSWER_S} s into its start"):
@@ -64,7 +64,7 @@ def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.Monkey
 
 def test_forking_from_a_process_with_threads_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     n_threads = [1, 2]
-    monkeypatch.setattr(ray_cluster, "start_actor", lambda *_: object())
+    monkeypatch.setattr(pool, "start_actor", lambda *_: object())
     monkeypatch.setattr(
         RayCluster,
         "_ask",

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from harness.provision.failures import ProvisionError
-from harness.provision.ray_instance import own_ray
+from harness.provision.local.ray_instance import own_ray
 
 OUT_OF_TIME = "The current node timed out during startup. This could happen because"
 

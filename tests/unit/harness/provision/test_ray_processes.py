@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import CaseError
-from harness.provision import ray_processes
-from harness.provision.base import LOOPBACK
 from harness.provision.failures import WorkerDied
-from harness.provision.files import SharedFiles
-from harness.provision.ray_processes import RayProcessSet
-from harness.worker.actor import STOPPED_S
-from harness.worker.replies import CutOff, Died, JobError, Silent
+from harness.provision.protocols import LOOPBACK
+from harness.provision.ray import process_set
+from harness.provision.ray.files import SharedFiles
+from harness.provision.ray.process_set import RayProcessSet
+from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.messages import CutOff, Died, JobError, Silent
 
 
 class _Hosts:
@@ -41,9 +41,9 @@ class _Hosts:
 def test_an_actor_that_ends_with_ray_is_not_taken_for_the_cause(
     monkeypatch: pytest.MonkeyPatch, n_looks: int, what: str
 ) -> None:
-    monkeypatch.setattr(ray_processes, "ready", lambda references, *_: references)
-    monkeypatch.setattr(ray_processes, "fetch", lambda *_: Died(what="actor", exit_code=None))
-    monkeypatch.setattr(ray_processes, "kill_processes", lambda *_: None)
+    monkeypatch.setattr(process_set, "ready", lambda references, *_: references)
+    monkeypatch.setattr(process_set, "fetch", lambda *_: Died(what="actor", exit_code=None))
+    monkeypatch.setattr(process_set, "kill_processes", lambda *_: None)
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object()))
     hosts = cast("Any", _Hosts(n_looks))
     processes = RayProcessSet([cast("Any", actor)], {0: 7}, [Path("log")], hosts, (), SharedFiles())
@@ -73,7 +73,7 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
     condemned: set[int],
 ) -> None:
     monkeypatch.setattr(RayProcessSet, "_gather", lambda *_: ({}, {0: reply}))
-    monkeypatch.setattr(ray_processes, "kill_processes", lambda *_: None)
+    monkeypatch.setattr(process_set, "kill_processes", lambda *_: None)
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object()))
     hosts = _Hosts(1000, frozenset(halted))
     actors = [cast("Any", actor)] * 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from harness.provision.ray_settings import chatter_in
+from harness.provision.ray.settings import chatter_in
 
 OF_RAY = str(Path(ray.__file__).parent / "util" / "client" / "worker.py")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import CaseError
-from harness.provision.base import ProcessSet
-from harness.provision.serving import serving_processes
-from harness.worker.actor import WorkerFacts
+from harness.provision.protocols import ProcessSet
+from harness.provision.servers import serving_processes
+from harness.worker.process.actor import WorkerFacts
 
 
 class FakeCluster:

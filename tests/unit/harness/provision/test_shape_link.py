@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from harness.provision import shape_link
+from harness.provision.docker import tc_helper
 
 ADDRESS = "10.1.2.3"
 
@@ -47,7 +47,7 @@ class FakeNetlink:
         self, command: str, kind: str = "", interface: int = 0, *, index: int = 0, **options: object
     ) -> None:
         if command == "del":
-            gone = "tbf" if options["parent"] == shape_link.TC_H_ROOT else "ingress"
+            gone = "tbf" if options["parent"] == tc_helper.TC_H_ROOT else "ingress"
             self.made.remove((gone, index))
             return
         self._refuse(kind if interface != 9 else f"{kind} of {interface}")
@@ -67,8 +67,8 @@ class Attributes:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, netlink: FakeNetlink, *argv: str) -> int:
-    monkeypatch.setattr(shape_link, "IPRoute", lambda: netlink)
-    return shape_link.main(argv)
+    monkeypatch.setattr(tc_helper, "IPRoute", lambda: netlink)
+    return tc_helper.main(argv)
 
 
 def test_a_link_is_limited_both_ways_again_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_link_is_limited_both_ways_again_and_freed(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("refused", "status"),
-    [("ifb", shape_link.NO_IFB), ("tbf of 9", shape_link.REFUSED), ("ingress", shape_link.REFUSED)],
+    [("ifb", tc_helper.NO_IFB), ("tbf of 9", tc_helper.REFUSED), ("ingress", tc_helper.REFUSED)],
 )
 @pytest.mark.parametrize("before", [False, True])
 def test_what_cannot_be_limited_both_ways_is_not_limited(
@@ -111,5 +111,5 @@ def test_what_cannot_be_limited_both_ways_is_not_limited(
 def test_an_address_of_nobody_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, FakeNetlink(), "10.9.9.9", "100", "50000") == shape_link.NO_ADDRESS
+    assert run(monkeypatch, FakeNetlink(), "10.9.9.9", "100", "50000") == tc_helper.NO_ADDRESS
     assert "10.9.9.9" in capsys.readouterr().err

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from waiting import eventually
 
-from harness.provision.owner import start_time
-from harness.provision.process_environment import process_variables
-from harness.worker.actor import Worker, WorkerFacts
-from harness.worker.replies import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
+from harness.provision.runfolder.owner import start_time
+from harness.provision.worker_environment import process_variables
+from harness.worker.process.actor import Worker, WorkerFacts
+from harness.worker.process.messages import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
 
 LONG_S = 60.0  # nothing takes so long that ends at all
 JOBS = """
@@ -137,7 +137,7 @@ def test_silence_is_told_and_stacks_are_logged(worker: Worker, pid: int, tmp_pat
 def test_a_halted_process_is_given_up_long_before_its_time(
     worker: Worker, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.worker.actor.STOPPED_S", 0.2)
+    monkeypatch.setattr("harness.worker.process.actor.STOPPED_S", 0.2)
     assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S)) == pid
     os.kill(pid, signal.SIGSTOP)
     reply = worker.call(pid, pack_job("actor_jobs:pid", ()), 3600.0)

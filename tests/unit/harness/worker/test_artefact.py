@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from harness.worker import artefact
-from harness.worker.artefact import InitialValues, save_values
+from harness.worker.session import capture_store
+from harness.worker.session.capture_store import InitialValues, save_values
 
 
 def test_no_two_threads_parse_a_file_at_once(tmp_path, monkeypatch):
@@ -25,7 +25,7 @@ def test_no_two_threads_parse_a_file_at_once(tmp_path, monkeypatch):
             if alone[-1]:
                 inside.release()
 
-    monkeypatch.setattr(artefact.np, "load", watched)
+    monkeypatch.setattr(capture_store.np, "load", watched)
     with ThreadPoolExecutor(4) as threads:
         read = list(threads.map(initial.value, ["a", "b"] * 4))
     assert all(alone)

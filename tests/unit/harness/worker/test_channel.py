@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.worker import channel
-from harness.worker.channel import ChannelClosedError, receive_message, send_message
+from harness.worker.process import channel
+from harness.worker.process.channel import ChannelClosedError, receive_message, send_message
 
 
 def send_all(end: socket.socket, messages: list[bytes]) -> None:

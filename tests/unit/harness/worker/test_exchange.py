@@ -4,8 +4,8 @@ import time
 import numpy as np
 import pytest
 
-from harness.worker.exchange import Exchange
-from harness.worker.ring import RingError
+from harness.worker.transport.exchange import Exchange
+from harness.worker.transport.ring import RingError
 from strategies.ir.transfer import Transfer
 
 TIMEOUT_S = 30

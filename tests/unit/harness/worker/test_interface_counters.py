@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from harness.worker.interface_counters import Interface, read_interface, sent_per_step
+from harness.worker.counters.interface import Interface, read_interface, sent_per_step
 
 N_BYTES = 1_000_000
 

@@ -3,8 +3,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.errors import CaseError
-from harness.worker import link_rate
-from harness.worker.process import JobState
+from harness.worker.jobs import link_rate
+from harness.worker.process.job_process import JobState
 
 HOST = "127.0.0.1"
 

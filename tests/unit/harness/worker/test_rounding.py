@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from harness.worker.rounding import PLAIN, VARIATIONS, RoundedSums, Rounding
+from harness.worker.verify.rounding import PLAIN, VARIATIONS, RoundedSums, Rounding
 from strategies.ir.graph import DType, Shape
 from strategies.ir.train_graph import Boundary
 from strategies.topology import Topology

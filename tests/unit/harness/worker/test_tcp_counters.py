@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worker.tcp_counters import Connection, Reading, merge, plain_address, read_connections
+from harness.worker.counters.tcp import Connection, Reading, merge, plain_address, read_connections
 
 HOST = "10.0.0."
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from harness.worker.update_loop import Pace, UpdateLoop
+from harness.worker.session.update_loop import Pace, UpdateLoop
 
 DEADLINE_S = 20.0
 

@@ -1,0 +1,67 @@
+"""`stratbench clean`: what dead runs have left, and old results if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json
+from harness.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from harness.provision.clean import Cleaned
+
+EXAMPLE = "stratbench clean --keep 20"
+_RUNS = Path("runs")
+
+
+def clean(
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=0, help="Of the run folders in runs/, keep the newest N only."
+        ),
+    ] = None,
+    json: Json = False,  # noqa: ARG001 - read by main
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Remove what dead runs have left: temporary folders, processes, containers and networks."""
+    from harness.provision.clean import clean as remove_leftovers
+    from harness.records.retention import RemovedRuns, remove_old_runs
+
+    cleaned = remove_leftovers()
+    removed = RemovedRuns() if keep is None else remove_old_runs(_RUNS, keep)
+    runs = tuple(map(str, removed.folders))
+    return Answer(
+        document={
+            "folders": list(cleaned.folders),
+            "containers": cleaned.containers,
+            "runs": list(runs),
+            "undated": list(removed.undated),
+        },
+        show=partial(_show, cleaned, runs, removed.undated),
+        exit_status=EXIT_OK,
+    )
+
+
+def _show(cleaned: Cleaned, runs: Sequence[str], undated: Sequence[str]) -> None:
+    for what, names in (
+        ("temporary folder", cleaned.folders),
+        ("container or network", cleaned.containers or ()),
+        ("run folder", runs),
+    ):
+        for name in names:
+            output.say(f"removed the {what} {name}")
+    for line in undated:
+        output.say(line)
+    if not (cleaned.folders or cleaned.containers or runs):
+        output.say("nothing to remove")
+    if cleaned.containers is None:
+        output.say("no Docker engine answers here: containers were not looked for")

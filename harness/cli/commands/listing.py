@@ -1,0 +1,114 @@
+"""`stratbench list`: what there is to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json
+
+EXAMPLE = "stratbench list strategies"
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    STRATEGIES = "strategies"
+    WORKLOADS = "workloads"
+    PROVIDERS = "providers"
+    COMPRESSORS = "compressors"
+    EXPERIMENTS = "experiments"
+
+
+def listing(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    *,
+    json: Json = False,  # noqa: ARG001 - read by main
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """List strategies, workloads, providers, compressors or experiments, with their parameters."""
+    rows = _SOURCES[kind]()
+    return Answer(document=rows, show=partial(_show, rows))
+
+
+def _strategies() -> Sequence[Mapping[str, object]]:
+    from strategies import registry
+
+    return registry.describe()
+
+
+def _workloads() -> Sequence[Mapping[str, object]]:
+    from workloads import registry
+
+    return registry.describe()
+
+
+def _providers() -> Sequence[Mapping[str, object]]:
+    from harness.cluster import providers
+
+    return providers.describe()
+
+
+def _compressors() -> Sequence[Mapping[str, object]]:
+    from strategies import compressors
+
+    return compressors.describe()
+
+
+def _experiments() -> Sequence[Mapping[str, object]]:
+    from harness.experiment.file import read, shipped
+    from harness.experiment.resolve import resolve
+
+    found: list[Mapping[str, object]] = []
+    for path in shipped():
+        spec = resolve(read(path))
+        workloads = ", ".join(str(ref) for ref in spec.workloads)
+        strategies = ", ".join(str(ref) for ref in spec.strategies)
+        found.append({"name": path.stem, "summary": f"{strategies} on {workloads}", "params": []})
+    return found
+
+
+_SOURCES: Mapping[Kind, Callable[[], Sequence[Mapping[str, object]]]] = {
+    Kind.STRATEGIES: _strategies,
+    Kind.WORKLOADS: _workloads,
+    Kind.PROVIDERS: _providers,
+    Kind.COMPRESSORS: _compressors,
+    Kind.EXPERIMENTS: _experiments,
+}
+
+
+def _show(rows: Sequence[Mapping[str, object]]) -> None:
+    headers = ["name"]
+    if any("class" in row for row in rows):
+        headers.append("class")
+    has_params = any(row.get("params") for row in rows)
+    output.sentence_table(
+        [*headers, "summary", *(["parameters"] if has_params else [])],
+        [
+            [
+                *(str(row.get(header, "")) for header in headers),
+                str(row["summary"]),
+                *([_params(row.get("params"))] if has_params else []),
+            ]
+            for row in rows
+        ],
+        n_keys=len(headers),
+    )
+
+
+def _params(params: object) -> str:
+    if not isinstance(params, Sequence):
+        return ""
+    return " ".join(f"{item['name']}={_default(item['default'])}" for item in params)
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

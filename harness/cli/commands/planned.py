@@ -1,0 +1,60 @@
+"""What a dry run would have run, in words: a line per case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.experiment.cases import Case
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedTable:
+    """Headings, a row for each case, and a line that says how much that is in all."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    total: str
+
+
+def planned_table(cases: Sequence[Case], *, n_repeats: int) -> PlannedTable:
+    """Say what each case runs; of its site and links only what is not the same for all cases.
+
+    Args:
+        cases: in matrix order, at least one.
+        n_repeats: of each.
+    """
+    columns = [*_ALWAYS, *(item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1)]
+    return PlannedTable(
+        columns=(*(name for name, _ in columns), "repeats"),
+        rows=tuple((*(show(case) for _, show in columns), str(n_repeats)) for case in cases),
+        total=f"{_counted(len(cases), 'case')}, {_counted(n_repeats, 'repeat')} of each: "
+        f"{len(cases) * n_repeats} to run",
+    )
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _links(case: Case) -> str:
+    rates = ["no limit" if limit is None else f"{limit.rate_mbit:g} Mbit/s" for limit in case.links]
+    burst = "" if case.burst_kb is None else f", burst {case.burst_kb} kB"
+    return (rates[0] if len(set(rates)) == 1 else ", ".join(rates)) + burst
+
+
+_ALWAYS: tuple[tuple[str, Callable[[Case], str]], ...] = (
+    ("workload", lambda case: str(case.workload)),
+    ("strategy", lambda case: str(case.strategy)),
+    ("workers x replicas", lambda case: f"{case.workers} x {case.replicas}"),
+)
+_IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
+    ("provider", lambda case: case.provider),
+    ("device", lambda case: case.device),
+    ("cores per worker", lambda case: str(case.cores_per_worker)),
+    ("memory per worker", lambda case: f"{case.memory_bytes / 2**30:g} GiB"),
+    ("links", _links),
+    ("image", lambda case: case.image or "-"),
+)

@@ -1,0 +1,77 @@
+"""`stratbench report`: a report made again from stored records."""
+
+from __future__ import annotations
+
+import webbrowser
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json
+from harness.errors import UsageError
+
+EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
+
+
+class Format(StrEnum):
+    """What a report can be written as."""
+
+    HTML = "html"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+
+
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders.", show_default=False)
+    ],
+    *,
+    format: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.HTML,  # noqa: A002 - the option's name
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where to write; by default HTML goes into the run folder, others to stdout.",
+        ),
+    ] = None,
+    open: Annotated[bool, typer.Option("--open", help="Show the HTML in a browser.")] = False,  # noqa: A002 - the option's name
+    json: Json = False,  # noqa: ARG001 - read by main
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Make the report of one run, or of several together, from their stored records."""
+    path = _destination(run_dirs, format, out)
+    if open and format is not Format.HTML:
+        raise UsageError(f"must be used with --format html, got {format.value}", field="open")
+    import reports
+    from harness.atomic_files import write_text
+
+    text = reports.render(run_dirs, format.value, tell=output.warn)
+    if path is None:
+        return Answer(document={"format": format.value, "text": text}, show=partial(output.say_text, text))
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise UsageError(f"must be writable, got {error.strerror} for {path}", field="out") from None
+    if open:
+        webbrowser.open(path.resolve().as_uri())
+    return Answer(
+        document={"format": format.value, "report": str(path)}, show=partial(output.say, f"report: {path}")
+    )
+
+
+def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path | None:  # noqa: A002 - as above
+    if out is not None or format is not Format.HTML:
+        return out
+    if len(run_dirs) > 1:
+        raise UsageError("must be given for an HTML report of several runs", field="out")
+    from harness.records.store import require_run
+
+    require_run(run_dirs[0])
+    return run_dirs[0] / "report.html"

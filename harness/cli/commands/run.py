@@ -1,0 +1,189 @@
+"""`stratbench run`: an experiment, from its file to its report."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.cli.commands.planned import planned_table
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
+from harness.cli.options import Debug, Json, duration_s, plan_reference
+from harness.errors import UsageError
+from harness.experiment.references import parse_scalar, split_list
+from harness.measure.timeouts import timeouts
+from harness.requests import RunOptions, RunOutcome
+
+EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chunk_size=16"
+
+
+def run(
+    context: typer.Context,
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
+    ],
+    *,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="P", help="Where workers run.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Worker processes.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="R", help="Replicas in each worker.")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", metavar="A,B", help="Replace the experiment's workloads.")
+    ] = None,
+    strategies: Annotated[
+        str | None, typer.Option("--strategies", metavar="A,B", help="Replace the experiment's strategies.")
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="FILE", help="Run an edited plan beside the strategies."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat.")
+    ] = None,
+    warmup: Annotated[
+        str | None, typer.Option("--warmup", metavar="N", help="Steps before timing; auto detects.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", metavar="N", help="Fresh process sets for each case.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
+    ] = None,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Save each repeat's last state in the run folder.")
+    ] = False,
+    restore: options.Restore = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder itself.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cases and stop.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop at the first case that fails.")
+    ] = False,
+    time_budget: Annotated[
+        str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
+    ] = None,
+    timeout_factor: options.TimeoutFactor = 1.0,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            envvar="STRATBENCH_METRICS_PORT",
+            show_envvar=False,
+            min=0,
+            max=65535,
+            help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
+        ),
+    ] = 0,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> Answer:
+    """Run an experiment: every case on fresh workers, checked, timed, recorded and reported."""
+    if resume and out is None:
+        raise UsageError("must be used with --out, which names the run to go on with", field="resume")
+    overrides: dict[str, object] = {
+        "cluster.provider": provider,
+        "cluster.workers": workers,
+        "cluster.replicas_per_worker": replicas,
+        "workloads": None if workloads is None else list(split_list(workloads, field="workloads")),
+        "strategies": None if strategies is None else list(split_list(strategies, field="strategies")),
+        "measure.steps": steps,
+        "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
+        "measure.repeats": repeats,
+        "checkpoint.save": checkpoint or None,
+        "checkpoint.restore": None if restore is None else str(restore),
+    }
+    from harness.experiment.resolve import load_experiment
+    from harness.host_facts import allowed
+    from harness.measure.metrics_port import listen
+    from harness.preflight import check_experiment
+
+    spec = load_experiment(
+        experiment,
+        settings=settings or (),
+        overrides={path: value for path, value in overrides.items() if value is not None},
+        plan=None if plan is None else plan_reference(plan),
+        surroundings=os.environ,
+    )
+    # A socket stays reachable on the network that it was opened in.
+    metrics = listen(metrics_port) if metrics_port and not dry_run else None
+    exposure = None
+    on_networks_of_others = require_isolation and "cluster" in spec.cluster.provider
+    if ("local" in spec.cluster.provider or on_networks_of_others) and not dry_run:
+        others = [name for name in spec.cluster.provider if name != "local"]
+        exposure = isolate(
+            context,
+            no_isolation=no_isolation,
+            require_isolation=require_isolation,
+            obstacle=f"provider {others[0]} needs the host's network" if others else None,
+        )
+    check_experiment(spec)
+    run_options = RunOptions(
+        out=out,
+        resume=resume,
+        dry_run=dry_run,
+        fail_fast=fail_fast,
+        time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
+        timeouts=timeouts(timeout_factor),
+        debug=debug,
+        quiet=json,
+        live=options.is_watched(json=json),
+        metrics=metrics,
+        exposure=exposure,
+        environ=allowed(os.environ),
+    )
+    from harness import pipeline
+
+    outcome = pipeline.run(spec, run_options)
+    # Not before: a mistake of the user's costs one line.
+    for note in spec.notes:
+        output.warn(note)
+    return Answer(
+        document=outcome.to_document(), show=partial(_show, outcome), exit_status=outcome.exit_status
+    )
+
+
+def _show(outcome: RunOutcome) -> None:
+    for note in outcome.notes:
+        output.say(note)
+    if outcome.cases:
+        planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats)
+        output.table(planned.columns, planned.rows, n_keys=2)
+        output.say()
+        output.say(planned.total)
+    if outcome.run_dir is None:
+        return
+    _show_comparison(outcome.run_dir)
+    counts = (
+        (outcome.n_ok, "ok"),
+        (outcome.n_failed, "failed"),
+        (outcome.n_skipped, "skipped"),
+        (outcome.n_implausible, "implausible"),
+    )
+    output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
+    output.say(f"run folder: {outcome.run_dir}")
+    if outcome.report is not None:
+        output.say(f"report: {outcome.report}")
+
+
+def _show_comparison(run_dir: Path) -> None:
+    import reports
+
+    for table in reports.summarize([run_dir]):
+        output.say(table.title)
+        # The rank and the strategy's name.
+        output.table(table.columns, table.rows, n_keys=2)
+        for line in (*table.verdict, *table.notes):
+            output.say(line)
+        output.say()

@@ -1,0 +1,73 @@
+"""`stratbench transform`: a strategy's passes applied for one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.errors import UsageError
+from harness.measure.timeouts import timeouts
+from harness.requests import TransformRequest
+
+EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef worker1.pb"
+
+
+def transform(
+    workload: options.WorkloadArgument,
+    *,
+    strategy: options.StrategyOption = None,
+    plan: options.PlanOption = None,
+    workers: options.Workers = 2,
+    replicas: options.Replicas = 1,
+    rank: Annotated[int, typer.Option("--rank", metavar="K", min=0, help="The worker, from 0.")] = 0,
+    graphdef: Annotated[
+        Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
+    timeout_factor: options.TimeoutFactor = 1.0,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> Answer:
+    """Apply a strategy's passes for one worker; show nodes and seconds of each pass."""
+    if graphdef is not None and text:
+        raise UsageError("must not be given with --text; drop one of them", field="graphdef")
+    if rank >= workers:
+        raise UsageError(f"must be below the number of workers, {workers}, got {rank}", field="rank")
+    if graphdef is not None and not graphdef.parent.is_dir():
+        raise UsageError(f"must lie in a folder that exists, got {str(graphdef)!r}", field="graphdef")
+    request = TransformRequest(
+        target=options.target(workload, strategy, plan, workers, replicas),
+        rank=rank,
+        graphdef=graphdef,
+        text=text,
+        live=options.is_watched(json=json),
+        debug=debug,
+        timeouts=timeouts(timeout_factor),
+    )
+    from harness import pipeline
+
+    document = pipeline.transform(request)
+    return Answer(document=document, show=partial(_show, document, graphdef))
+
+
+def _show(document: Mapping[str, object], graphdef: Path | None) -> None:
+    if isinstance(document.get("text"), str):
+        output.say_text(str(document["text"]))
+        return
+    passes = document["passes"]
+    rows = [item for item in passes if isinstance(item, Mapping)] if isinstance(passes, Sequence) else []
+    output.table(
+        ["pass", "seconds", "nodes after"],
+        [[str(item["name"]), output.number(item["seconds"]), str(item["nodes"])] for item in rows],
+    )
+    output.say()
+    counts = f"{document['nodes_before']} nodes became {document['nodes_after']}"
+    output.say(f"{counts} in {output.number(document['seconds'])} s")
+    if graphdef is not None:
+        output.say(f"GraphDef: {graphdef}")

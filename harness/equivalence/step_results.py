@@ -1,0 +1,94 @@
+"""What steps return beside their loss: of each shard, and of all together by a rule; no TensorFlow."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.equivalence.yardstick import Array, is_inexact, largest_difference
+from strategies.ir.train_graph import Result, ResultRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """One result of a step.
+
+    Attributes:
+        per_shard: value of each shard, by rank. weights: their shares of the global batch.
+    """
+
+    name: str
+    rule: ResultRule
+    per_shard: tuple[Array, ...]
+    weights: tuple[float, ...]
+
+    def reduced(self) -> Array | None:
+        """The global batch's, by the rule; None where each shard's stays its own, or they do not join."""
+        if self.rule == "mean":
+            return np.asarray(np.dot(self.weights, np.asarray(self.per_shard, np.float64)))
+        if self.rule == "sum":
+            # In Python's integers: a count of the batch may be too large for the type of a shard's.
+            return np.asarray(sum(value.item() for value in self.per_shard))
+        # Rows that are padded to a shard's longest differ between shards.
+        joins = len({value.shape[1:] for value in self.per_shard}) == 1
+        return np.concatenate(self.per_shard) if self.rule == "concatenate" and joins else None
+
+
+def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
+    """Results of all shards, in the order of their names' first."""
+    by_name: dict[str, list[tuple[Result, Array]]] = {}
+    for result, value in pairs:
+        by_name.setdefault(result.name, []).append((result, np.asarray(value)))
+    found = []
+    for name, given in by_name.items():
+        in_order = sorted(given, key=lambda pair: pair[0].rank)
+        found.append(
+            Returned(
+                name=name,
+                rule=in_order[0][0].rule,
+                per_shard=tuple(value for _, value in in_order),
+                weights=tuple(result.weight for result, _ in in_order),
+            )
+        )
+    return tuple(found)
+
+
+def results_document(made: Sequence[Returned], expected: Sequence[Returned]) -> list[dict[str, object]]:
+    """The part of `verify`'s JSON that tells results of the last step beside the reference's.
+
+    Only numbers and words are told as they are; of arrays and complex numbers shape and error.
+    """
+    of_name = {each.name: each for each in expected}
+    return [_told(each, of_name[each.name]) for each in made]
+
+
+def _told(made: Returned, expected: Returned) -> dict[str, object]:
+    value, wanted = made.reduced(), expected.reduced()
+    pairs = zip(made.per_shard, expected.per_shard, strict=True)
+    return {
+        "name": made.name,
+        "rule": made.rule,
+        "shape": list((made.per_shard[0] if value is None else value).shape),
+        "value": _scalar(value),
+        "reference_value": _scalar(wanted),
+        "per_shard": [_scalar(each) for each in made.per_shard],
+        "error": max(_error(own, other) for own, other in pairs),
+    }
+
+
+def _scalar(value: Array | None) -> object:
+    if value is None or value.shape != () or np.iscomplexobj(value):
+        return None
+    told = value.item()
+    return told.decode(errors="replace") if isinstance(told, bytes) else told
+
+
+def _error(value: Array, expected: Array) -> float:
+    """The largest difference, as a share of the largest value; infinite for unequal integers or words."""
+    if value.shape == expected.shape and np.array_equal(value, expected, equal_nan=is_inexact(expected)):
+        return 0.0
+    if value.shape != expected.shape or not is_inexact(expected):
+        return float("inf")
+    largest = largest_difference(expected, np.zeros_like(expected))
+    # Where the reference is not finite its largest value is not either, and the quotient would hide it.
+    return largest_difference(value, expected) / largest if 0.0 < largest < float("inf") else float("inf")

@@ -1,0 +1,223 @@
+"""A reference to compare states with: its errors, noise floors and tolerances as numbers; no TensorFlow."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.equivalence.verdict import Limits, LossVerdict, VariableVerdict, Verdict
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+"""A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
+
+NOISE_FACTOR = 10.0
+STEP_FACTOR = 64.0
+GROUP_SHARE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A variable to compare.
+
+    Attributes:
+        group: what its error is scaled by if it hardly moved itself.
+        eps: of its type; 0 where its numbers are not rounded.
+    """
+
+    name: str
+    kind: str
+    group: str
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a reference comes to.
+
+    Attributes:
+        values: its state after the last step.
+        losses: of every step.
+    """
+
+    values: Mapping[Copy, Array]
+    losses: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """A reference to compare states with.
+
+    Attributes:
+        values: the reference's state after the last step.
+        losses: the reference's, of every step.
+        scales: variable → how far it moved there, at least a thousandth of the farthest of its group.
+        limits: variable → what rounding explains of its error; of no variable before it is measured.
+        loss_limits: the same of the losses.
+        unmoved: trainables that met a gradient and stayed where they were.
+    """
+
+    variables: tuple[Checked, ...]
+    values: Mapping[Copy, Array]
+    losses: tuple[float, ...]
+    scales: Mapping[str, float]
+    limits: Mapping[str, Limits]
+    loss_limits: Limits
+    unmoved: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        variables: Sequence[Checked],
+        initial: Mapping[Copy, Array],
+        reference: Outcome,
+        others: Sequence[Outcome],
+        *,
+        with_gradient: Collection[str] = (),
+        loss_eps: float,
+    ) -> "Yardstick":
+        """Take the measure of a reference.
+
+        Args:
+            initial: its state before the first step.
+            others: outcomes that differ from it in rounding only; at least three.
+            with_gradient: variables that met a gradient other than zero.
+            loss_eps: of the type that losses are computed in.
+        """
+        n_steps = len(reference.losses)
+        moved = _moved(variables, initial, reference.values)
+        exact = Limits(floor=0.0, tolerance=0.0, eps=0.0)
+        silent = cls(
+            variables=tuple(variables),
+            values=reference.values,
+            losses=tuple(reference.losses),
+            scales=_scales(variables, moved),
+            limits={},
+            loss_limits=exact,
+            unmoved=frozenset(
+                v.name
+                for v in variables
+                if v.kind == "trainable" and v.name in with_gradient and moved[v.name] == 0.0
+            ),
+        )
+        errors = [silent.errors(other.values) for other in others]
+        loss_floor = max(silent.loss_error(other.losses) for other in others)
+        return replace(
+            silent,
+            limits={
+                v.name: _limits(max(found[v.name] for found in errors), v.eps, n_steps) for v in variables
+            },
+            loss_limits=_limits(loss_floor, loss_eps, n_steps),
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Steps on the way to its state."""
+        return len(self.losses)
+
+    def judge(self, actual: Mapping[Copy, Array], losses: Sequence[float] | None = None) -> Verdict:
+        """Compare all copies of all variables with the reference.
+
+        Args:
+            losses: global losses of the steps on the way there; None compares states only.
+        """
+        errors = self.errors(actual)
+        n_elements = {name: value.size for (name, _), value in self.values.items()}
+        return Verdict(
+            variables=tuple(
+                VariableVerdict(
+                    name=v.name,
+                    kind=v.kind,
+                    group=v.group,
+                    n_elements=n_elements[v.name],
+                    update_error=errors[v.name],
+                    limits=self.limits[v.name],
+                    unmoved=v.name in self.unmoved,
+                )
+                for v in self.variables
+            ),
+            loss=None
+            if losses is None
+            else LossVerdict(error=self.loss_error(losses), limits=self.loss_limits),
+        )
+
+    def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
+        """The update error of every variable, of its worst copy; what a strategy added is not compared."""
+        known = {v.name for v in self.variables}
+        worst: dict[str, float] = {}
+        for (name, rank), value in actual.items():
+            if name in known:
+                error = self._error(name, value, self._expected(name, rank))
+                worst[name] = max(worst.get(name, 0.0), error)
+        return {name: worst.get(name, inf) for name in (v.name for v in self.variables)}
+
+    def loss_error(self, losses: Sequence[float]) -> float:
+        """The largest difference of a step's loss, relative to the reference's largest."""
+        ours, reference = np.asarray(losses, np.float64), np.asarray(self.losses, np.float64)
+        if ours.shape != reference.shape:
+            return inf
+        difference = largest_difference(ours, reference)
+        if difference == 0.0:
+            return 0.0
+        scale = largest_difference(reference, np.zeros_like(reference))
+        return difference / scale if isfinite(difference) and 0.0 < scale < inf else inf
+
+    def _expected(self, name: str, rank: int | None) -> Array:
+        """The reference has a value for all replicas, or one for each; a lone replica's copy is rank 0's."""
+        for copy in ((name, rank), (name, None), (name, 0)):
+            if copy in self.values:
+                return self.values[copy]
+        raise KeyError(name)
+
+    def _error(self, name: str, value: Array, expected: Array) -> float:
+        if value.shape != expected.shape:
+            return inf
+        if not is_inexact(expected):
+            return 0.0 if np.array_equal(value, expected) else inf
+        difference = largest_difference(value, expected)
+        if difference == 0.0:
+            return 0.0
+        # Where the reference is not finite its scale is not either, and their quotient would hide it.
+        if difference == inf or self.scales[name] == 0.0:
+            return inf
+        return difference / self.scales[name]
+
+
+def _limits(floor: float, eps: float, n_steps: int) -> Limits:
+    return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + STEP_FACTOR * n_steps * eps, eps=eps)
+
+
+def _moved(
+    variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
+) -> dict[str, float]:
+    """Variable → how far it went, the farthest of its copies."""
+    moved = dict.fromkeys((v.name for v in variables), 0.0)
+    for copy, value in values.items():
+        if is_inexact(value):
+            moved[copy[0]] = max(moved[copy[0]], largest_difference(value, initial[copy]))
+    return moved
+
+
+def _scales(variables: Sequence[Checked], moved: Mapping[str, float]) -> dict[str, float]:
+    farthest: dict[str, float] = {}
+    for v in variables:
+        farthest[v.group] = max(farthest.get(v.group, 0.0), moved[v.name])
+    return {v.name: max(moved[v.name], GROUP_SHARE * farthest[v.group]) for v in variables}
+
+
+def largest_difference(value: Array, other: Array) -> float:
+    """The largest absolute difference; infinite when anything is not finite."""
+    if value.size == 0:
+        return 0.0
+    wide = np.complex128 if np.iscomplexobj(value) else np.float64
+    with np.errstate(invalid="ignore"):
+        difference = float(np.max(np.abs(value.astype(wide) - other.astype(wide))))
+    return difference if np.isfinite(difference) else inf
+
+
+def is_inexact(value: Array) -> bool:
+    """Whether its numbers are rounded: floating or complex."""
+    # bfloat16 is a type of ml_dtypes, which NumPy does not count among its own floating types.
+    return bool(np.issubdtype(value.dtype, np.inexact)) or value.dtype.name == "bfloat16"

@@ -1,0 +1,144 @@
+"""The strategy that a reference stands for: the registry's, a builder in a user's file, or an edited plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.canonical import slug
+from harness.errors import UsageError
+from harness.experiment.references import Scalar, StrategyRef
+
+if TYPE_CHECKING:
+    from strategies.builders.base import Layout, Strategy
+    from strategies.plan import Plan, PlanNode, StepSummary
+    from strategies.plan_file import EditedPlan
+    from strategies.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """A strategy, settled, with all of its parameters.
+
+    Args:
+        edited: the plan that is used as it is, in place of one that the strategy makes.
+    """
+
+    strategy: Strategy
+    params: Mapping[str, Scalar]
+    edited: EditedPlan | None = None
+
+    def plan(self, step: StepSummary, topology: Topology) -> Plan:
+        """Its plan for a step.
+
+        Raises:
+            StrategyError: it cannot lay this step out, or on this topology.
+        """
+        from strategies.planning import plan_of
+
+        if self.edited is not None:
+            return self.edited.plan(step, topology)
+        return plan_of(self.strategy, self.params, step, topology)
+
+
+def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
+    """The strategy of a reference, whose file, if it names one, is run once however often it is asked for.
+
+    Args:
+        field: dotted path of the reference, for the error.
+    Raises:
+        UsageError: there is no such strategy, its file cannot be used, or a parameter is wrong.
+    """
+    from strategies import registry
+    from strategies.errors import StrategyError
+    from strategies.planning import settled
+    from workloads.errors import WorkloadError
+
+    try:
+        if ref.is_plan:
+            edited = _read(Path(ref.name).absolute(), ref.name)
+            return Chosen(strategy=edited.strategy, params=edited.params, edited=edited)
+        if ref.is_builder:
+            file, _, name = ref.name.rpartition(":")
+            strategy, params = settled(_built(Path(file).absolute(), name, ref.name), ref.params)
+        else:
+            strategy, params = registry.resolve(ref.name, ref.params)
+    except (StrategyError, WorkloadError) as error:
+        raise UsageError(str(error), field=field) from error
+    return Chosen(strategy=strategy, params=params)
+
+
+def source_hash(reference: str) -> str | None:
+    """Hash of the file that a reference names, when it was first asked for; 64 hex digits (sha256).
+
+    None where there is none.
+    """
+    return _hash(Path(reference.partition(":")[0]).absolute())
+
+
+@lru_cache(maxsize=64)
+def _hash(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _built(path: Path, name: str, reference: str) -> Strategy:
+    """A run keeps to the file that it began with, whatever becomes of it meanwhile."""
+    from strategies.custom import strategy_of
+    from workloads.python_file import Kind, split
+
+    del name  # Path and name tell files apart that have the same reference in different folders.
+    maker = split(reference, Kind(name="strategy", maker="Builder"))
+    _hash(path)
+    made = maker.make(None)
+    with _blaming(maker.path):
+        strategy = strategy_of(made, where=str(maker))
+    return replace(strategy, layout=_guarded(strategy.layout, maker.path))
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, reference: str) -> EditedPlan:
+    """An edited plan, named after its file, so that records tell it from the strategy that made it."""
+    from strategies.plan_file import read_plan
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise UsageError(f"plan {reference}: must be a file that can be read, got: {reason}") from error
+    _hash(path)
+    stem = slug(path.stem)
+    name = stem if stem.startswith("plan") else f"plan-{stem}"
+    return read_plan(text, name=name, where=f"plan {reference}")
+
+
+def _guarded(layout: Layout, path: Path) -> Layout:
+    """A layout whose failure is one line that names the line of the user's file."""
+
+    def guarded(step: StepSummary, topology: Topology, params: Mapping[str, Scalar]) -> Sequence[PlanNode]:
+        with _blaming(path):
+            return layout(step, topology, params)
+
+    return guarded
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Turn whatever a user's file raises, but for Ctrl-C, into one line that says where."""
+    from strategies.errors import StrategyError
+    from workloads.python_file import describe_failure
+
+    try:
+        yield
+    except (StrategyError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise StrategyError(describe_failure(error, path=path)) from error

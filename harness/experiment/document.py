@@ -1,0 +1,113 @@
+"""An experiment written as a file that resolves to the same experiment, and its hash."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from harness.canonical import JsonValue, canonical_hash
+from harness.cluster import link_limits
+from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
+from harness.experiment.references import Scalar
+from harness.experiment.spec import CaseFilter, Checkpoints, Cluster, ExperimentSpec
+
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def spec_hash(spec: ExperimentSpec) -> str:
+    """Canonical hash of the resolved experiment; 64 hex digits, equal for equal experiments."""
+    return canonical_hash(spec_document(spec))
+
+
+def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
+    """Write the experiment as a file that resolves to the same experiment.
+
+    Keys that came later are left out at their default, so that runs from before them keep their hash.
+    """
+    measure = spec.measure
+    return {
+        "name": spec.name,
+        "workloads": [_ref_document(ref.reference, ref.params) for ref in spec.workloads],
+        "strategies": [_ref_document(ref.name, ref.params) for ref in spec.strategies],
+        "cluster": {**_cluster_document(spec.cluster), **_connection_document(spec.connection)},
+        "measure": {
+            "warmup_steps": "auto" if measure.warmup_steps is None else measure.warmup_steps,
+            "steps": measure.steps,
+            "repeats": measure.repeats,
+            "interleave": measure.interleave,
+            "seed": measure.seed,
+            "batch": measure.batch,
+            **({} if measure.trace else {"trace": False}),
+        },
+        "matrix": {
+            "include": [_filter_document(item) for item in spec.include],
+            "exclude": [_filter_document(item) for item in spec.exclude],
+        },
+        "compare": {"baseline": str(spec.baseline)},
+        **({} if spec.checkpoint == Checkpoints() else {"checkpoint": _checkpoint_document(spec.checkpoint)}),
+    }
+
+
+def _cluster_document(cluster: Cluster) -> dict[str, JsonValue]:
+    return {
+        "provider": _sweep_document(cluster.provider),
+        "workers": _sweep_document(cluster.workers),
+        "replicas_per_worker": _sweep_document(cluster.replicas_per_worker),
+        "device": _sweep_document(cluster.device),
+        "cores_per_worker": _sweep_document(cluster.cores_per_worker),
+        "memory_per_worker": _sweep_document([_size_text(size) for size in cluster.memory_per_worker_bytes]),
+        **({} if cluster.image == (None,) else {"image": _sweep_document(cluster.image)}),
+        "link": {
+            "rate_mbit": _sweep_document(cluster.rate_mbit),
+            **link_limits.other_keys(cluster.burst_kb[0], cluster.worker_links[0]),
+        },
+    }
+
+
+def _connection_document(connection: Connection) -> dict[str, JsonValue]:
+    """What differs from no cluster."""
+    return {
+        key: dataclasses.asdict(value) if isinstance(value, Slice) else str(value)
+        for key in CONNECTION_KEYS
+        if (value := getattr(connection, key)) != getattr(NO_CLUSTER, key)
+    }
+
+
+def _checkpoint_document(checkpoint: Checkpoints) -> JsonValue:
+    restore = checkpoint.restore
+    return {"save": checkpoint.save, "restore": None if restore is None else str(restore)}
+
+
+def _ref_document(name: str, params: Mapping[str, Scalar]) -> JsonValue:
+    return {"name": name, **{key: params[key] for key in sorted(params)}} if params else name
+
+
+def _sweep_document(values: Sequence[Scalar]) -> JsonValue:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _filter_document(item: CaseFilter) -> JsonValue:
+    document: dict[str, JsonValue] = {
+        "workload": None
+        if item.workload is None
+        else _ref_document(item.workload.reference, item.workload.params),
+        "strategy": None
+        if item.strategy is None
+        else _ref_document(item.strategy.name, item.strategy.params),
+        "provider": item.provider,
+        "workers": item.workers,
+        "replicas_per_worker": item.replicas_per_worker,
+        "device": item.device,
+        "cores_per_worker": item.cores_per_worker,
+        "memory_per_worker": None
+        if item.memory_per_worker_bytes is None
+        else _size_text(item.memory_per_worker_bytes),
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _size_text(size_bytes: int) -> int | str:
+    for unit, scale in _UNITS:
+        if size_bytes % scale == 0:
+            return f"{size_bytes // scale}{unit}"
+    return size_bytes

@@ -1,0 +1,170 @@
+"""From an experiment's file and the options beside it to frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.experiment.cluster_section import cluster_from, connection_around, connection_from
+from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
+from harness.experiment.spec import CaseFilter, Checkpoints, ExperimentSpec, Measure
+
+if TYPE_CHECKING:
+    from harness.experiment.schema import CheckpointSection, ExperimentModel, FilterSection, MeasureSection
+
+
+def load_experiment(
+    experiment: str,
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+    plan: str | None = None,
+    surroundings: Mapping[str, str] | None = None,
+) -> ExperimentSpec:
+    """Find, read, override and resolve an experiment.
+
+    Args:
+        experiment: a path, or the name of a shipped file.
+        settings: `dotted.path=value` each, as given with --set; laid over the file.
+        overrides: dotted path → value from other options; laid over the settings.
+        plan: path of an edited plan to run beside the strategies.
+        surroundings: environment variables, which name the cluster that this process is a part of.
+    Raises:
+        UsageError: for anything wrong in the file or the options, with the path of the field.
+    """
+    # YAML and pydantic are only needed once a file is read.
+    from harness.experiment import file
+
+    document = file.read(file.find(experiment))
+    values = dict(file.parse_setting(text) for text in settings)
+    values.update(overrides or {})
+    document = file.overlay(document, values)
+    document = file.overlay(document, connection_around(document, surroundings or {}))
+    if plan is not None:
+        listed = document.get("strategies", [])
+        document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
+    return resolve(document, strategies_replaced=any(path.split(".")[0] == "strategies" for path in values))
+
+
+def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> ExperimentSpec:
+    """Resolve an experiment document.
+
+    Args:
+        document: the file's content.
+        strategies_replaced: whether the file's own list was replaced, so that its baseline may be gone.
+    Raises:
+        UsageError: for the first thing wrong, with its dotted path.
+    """
+    from harness.experiment.schema import validate
+
+    model = validate(document)
+    strategies = tuple(
+        dict.fromkeys(
+            strategy_from(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)
+        )
+    )
+    baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
+    workloads = tuple(dict.fromkeys(_workloads(model.workloads)))
+    connection = connection_from(model.cluster)
+    if connection.address is not None:
+        _refuse_absolute(workloads)
+    return ExperimentSpec(
+        name=model.name,
+        workloads=workloads,
+        strategies=strategies,
+        cluster=cluster_from(model.cluster),
+        measure=_measure(model.measure),
+        include=_filters(model.matrix.include, "matrix.include"),
+        exclude=_filters(model.matrix.exclude, "matrix.exclude"),
+        baseline=baseline,
+        checkpoint=_checkpoints(model.checkpoint),
+        connection=connection,
+        notes=notes,
+    )
+
+
+def _workloads(items: Sequence[object]) -> Iterator[WorkloadRef]:
+    for index, item in enumerate(items):
+        ref = workload_from(item, field=f"workloads[{index}]")
+        batch_size = ref.params.get("batch_size", 1)
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise UsageError(
+                f"must be a whole number of examples, at least 1, got {batch_size!r}",
+                field=f"workloads[{index}].batch_size",
+            )
+        yield ref
+
+
+def _measure(section: MeasureSection) -> Measure:
+    return Measure(
+        warmup_steps=None if section.warmup_steps == "auto" else section.warmup_steps,
+        steps=section.steps,
+        repeats=section.repeats,
+        interleave=section.interleave,
+        seed=section.seed,
+        batch=section.batch,
+        trace=section.trace,
+    )
+
+
+def _refuse_absolute(workloads: Sequence[WorkloadRef]) -> None:
+    """Nodes of a cluster see a user's files elsewhere, where only what is relative leads to them."""
+    for index, ref in enumerate(workloads):
+        if ref.is_path and ref.reference.startswith("/"):
+            raise UsageError(
+                f"must be relative to the current folder for the cluster provider, got {ref.reference!r}; "
+                "start the command in a folder above it",
+                field=f"workloads[{index}]",
+            )
+
+
+def _checkpoints(section: CheckpointSection) -> Checkpoints:
+    # A run that is resumed elsewhere means the same checkpoint.
+    restore = None if section.restore is None else Path(section.restore).absolute()
+    return Checkpoints(save=section.save, restore=restore)
+
+
+def _baseline(
+    model: ExperimentModel, strategies: tuple[StrategyRef, ...], *, replaced: bool
+) -> tuple[StrategyRef, tuple[str, ...]]:
+    wanted = model.compare.baseline
+    if wanted is None:
+        singles = [ref for ref in strategies if ref.name == "single"]
+        return (singles or strategies)[0], ()
+    ref = strategy_from(wanted, field="compare.baseline")
+    if ref in strategies:
+        return ref, ()
+    if not replaced:
+        names = ", ".join(str(item) for item in strategies)
+        raise UsageError(
+            f"must be one of the strategies ({names}), got {str(ref)!r}", field="compare.baseline"
+        )
+    note = f"baseline {ref} is not among the strategies given; comparing with {strategies[0]} instead"
+    return strategies[0], (note,)
+
+
+def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter, ...]:
+    found = []
+    for index, item in enumerate(sections):
+        path = f"{field}[{index}]"
+        if not item.model_fields_set:
+            raise UsageError("must have at least one key, got an empty mapping; drop it", field=path)
+        found.append(
+            CaseFilter(
+                workload=None
+                if item.workload is None
+                else workload_from(item.workload, field=f"{path}.workload"),
+                strategy=None
+                if item.strategy is None
+                else strategy_from(item.strategy, field=f"{path}.strategy"),
+                provider=item.provider,
+                workers=item.workers,
+                replicas_per_worker=item.replicas_per_worker,
+                device=item.device,
+                cores_per_worker=item.cores_per_worker,
+                memory_per_worker_bytes=item.memory_per_worker,
+            )
+        )
+    return tuple(found)

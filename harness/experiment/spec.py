@@ -1,0 +1,96 @@
+"""An experiment as frozen values: what to run, where, and how to measure it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from harness.cluster.connection import NO_CLUSTER, Connection
+from harness.cluster.link_limits import WorkerLinks
+from harness.experiment.references import StrategyRef, WorkloadRef
+
+if TYPE_CHECKING:
+    from harness.cluster.providers import Device
+
+BatchRule = Literal["global", "per-replica"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """Where cases run and their shapes; every value is a sweep of one or more."""
+
+    provider: tuple[str, ...]
+    workers: tuple[int, ...]
+    replicas_per_worker: tuple[int, ...]
+    device: tuple[Device, ...]
+    cores_per_worker: tuple[int, ...]
+    memory_per_worker_bytes: tuple[int, ...]
+    image: tuple[str | None, ...]
+    rate_mbit: tuple[float | None, ...]
+    burst_kb: tuple[int | None, ...] = (None,)
+    worker_links: tuple[WorkerLinks, ...] = ((),)
+
+    @property
+    def shapes_links(self) -> bool:
+        """Whether the link of any worker of any case is limited."""
+        (different,) = self.worker_links
+        return any(rate is not None for rate in (*self.rate_mbit, *(link.rate_mbit for _, link in different)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """How each case is timed; `warmup_steps` None means detected, `trace` asks for a traced step after it."""
+
+    warmup_steps: int | None
+    steps: int
+    repeats: int
+    interleave: bool
+    seed: int
+    batch: BatchRule
+    trace: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseFilter:
+    """What a case must have to match; None matches all, parameters given must be among the case's."""
+
+    workload: WorkloadRef | None = None
+    strategy: StrategyRef | None = None
+    provider: str | None = None
+    workers: int | None = None
+    replicas_per_worker: int | None = None
+    device: Device | None = None
+    cores_per_worker: int | None = None
+    memory_per_worker_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """Whether each repeat's last state is saved, and the checkpoint that all repeats begin with, if any."""
+
+    save: bool = False
+    restore: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentSpec:
+    """A resolved experiment.
+
+    Args:
+        baseline: the strategy that others are compared with; one of `strategies`.
+        connection: to the Ray cluster of the cluster provider.
+        notes: one line each, what resolving changed and the person should know; not part of the experiment.
+    """
+
+    name: str
+    workloads: tuple[WorkloadRef, ...]
+    strategies: tuple[StrategyRef, ...]
+    cluster: Cluster
+    measure: Measure
+    include: tuple[CaseFilter, ...]
+    exclude: tuple[CaseFilter, ...]
+    baseline: StrategyRef
+    checkpoint: Checkpoints = Checkpoints()
+    connection: Connection = NO_CLUSTER
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,146 @@
+"""Facts about the code, the machine and the settings that a run was made with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from harness.canonical import JsonValue, json_value
+from harness.records.record import Machine, Provenance
+
+# Settings that change speed or results and can hold no secret.
+ALLOWED_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "GRPC_VERBOSITY",
+    "MKL_NUM_THREADS",
+    "NCCL_DEBUG",
+    "OMP_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_DETERMINISTIC_OPS",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "XLA_FLAGS",
+)
+
+_DISTRIBUTIONS = ("stratbench", "tensorflow", "tensorflow-cpu", "keras", "numpy", "ray", "grpcio", "protobuf")
+_GIT_TIMEOUT_S = 5.0
+_FALLBACK_HZ = 6e9
+
+
+def allowed(environ: Mapping[str, str]) -> dict[str, str]:
+    """Keep the variables that may be recorded."""
+    return {name: environ[name] for name in ALLOWED_VARIABLES if name in environ}
+
+
+def machine() -> Machine:
+    """Read the facts about this host that do not change between runs."""
+    return Machine(
+        cpu_model=_cpu_model(),
+        n_cores=n_usable_cores(),
+        memory_bytes=_memory_bytes(),
+        kernel=platform.release() or None,
+        architecture=platform.machine() or None,
+    )
+
+
+def provenance(*, source: Path | None = None) -> Provenance:
+    """Read what code is running: versions, and the git state of a source checkout.
+
+    Args:
+        source: root of the checkout; None for the one this package lies in, if any.
+    """
+    root = source if source is not None else Path(__file__).resolve().parent.parent
+    sha, dirty = _git(root)
+    return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=_lock_hash(root), versions=_versions())
+
+
+def environment(environ: Mapping[str, str], *, source: Path | None = None) -> dict[str, JsonValue]:
+    """Collect the content of `environment.json`.
+
+    Args:
+        environ: the process environment; only allow-listed variables are kept.
+        source: root of the checkout; None for the one this package lies in, if any.
+    """
+    facts, code = machine(), provenance(source=source)
+    return {
+        "machine": {name: json_value(getattr(facts, name)) for name in Machine.__slots__},
+        "provenance": {name: json_value(getattr(code, name)) for name in Provenance.__slots__},
+        "environ": json_value(allowed(environ)),
+    }
+
+
+def clock_hz() -> float:
+    """The highest clock of a core of this host that the kernel names, or one above any on the market."""
+    try:
+        return float(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").read_text()) * 1000
+    except (OSError, ValueError):
+        return _FALLBACK_HZ
+
+
+def n_usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "implementation": sys.implementation.name}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    models = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name")]
+    return models[0] if models else None
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _lock_hash(root: Path) -> str | None:
+    path = root / ".ci" / "lock" / "cpu.txt"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _git(root: Path) -> tuple[str | None, bool | None]:
+    # An installed package may lie inside somebody else's repository; only its own root counts.
+    if not (root / ".git").exists():
+        return None, None
+    sha = _git_output(root, "rev-parse", "--verify", "HEAD")
+    changes = _git_output(root, "status", "--porcelain")
+    return sha or None, None if changes is None else bool(changes)
+
+
+def _git_output(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,58 @@
+"""Traces one step of a case on all workers, after everything that is measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.canonical import JsonValue
+from harness.errors import CaseError
+from harness.measure.collector import Measurement
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.trace_file import trace_document
+from harness.provision.protocols import ProcessSet
+from harness.records.record import TracedStep
+from harness.worker.session.step_trace import WorkerTrace, doubts, summary, together
+
+TRACE = "harness.worker.jobs.profile_step:trace_step"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traced:
+    """A traced step.
+
+    Attributes:
+        step: where its time went. document: for `trace.json`. Both None where there is no trace.
+        note: what a record should say about the trace.
+    """
+
+    step: TracedStep | None = None
+    document: Mapping[str, JsonValue] | None = None
+    note: str | None = None
+
+
+def traced(
+    processes: ProcessSet, measured: Measurement, *, title: str, period: int, timeouts: Timeouts = USUAL
+) -> Traced:
+    """Make a few steps more, the last of them traced; the processes may be of no more use after it.
+
+    What has been measured stands whatever happens to them.
+
+    Args:
+        title: of the trace.
+        period: steps after which what a step does begins anew; the first step of one is traced.
+    """
+    n_done = int(measured.steps.step.max()) + 1
+    n_before = 1 + -(n_done + 1) % period
+    longest_s = float((measured.steps.end_s - measured.steps.start_s).max())
+    try:
+        answers = processes.call(
+            TRACE,
+            [(n_before,)] * len(processes.pids),
+            timeout_s=timeouts.steps_s(n_before + 1, [longest_s]),
+            stage="collect",
+        )
+    except CaseError as error:
+        return Traced(note=f"no traced step: {error}")
+    traces = together([answer for answer in answers if isinstance(answer, WorkerTrace)])
+    if len(traces) < len(answers):
+        return Traced(note="no traced step: updates passed it by before all workers had made it")
+    return Traced(step=summary(traces), document=trace_document(title, traces), note=doubts(traces))

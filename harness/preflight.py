@@ -1,0 +1,83 @@
+"""Check the names and parameters of an experiment against the registries, before anything is started."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import WorkloadRef
+from harness.experiment.spec import ExperimentSpec
+from harness.requests import Target
+
+if TYPE_CHECKING:
+    from strategies.plan_file import EditedPlan
+
+
+def check_experiment(spec: ExperimentSpec) -> None:
+    """Check every workload and strategy of an experiment, and its workers against the slice they are on.
+
+    Raises:
+        UsageError: for the first that is not known or has a wrong parameter, with its place in the list; or
+            the slice is none that there is, or has no host for each worker.
+    """
+    for index, workload in enumerate(spec.workloads):
+        _check_workload(workload, field=f"workloads[{index}]")
+    _check_strategies(spec)
+    if spec.connection.slice is not None:
+        from harness.provision.cluster.tpu_slices import require_hosts
+
+        require_hosts(spec.connection.slice, spec.cluster.workers, spec.cluster.replicas_per_worker)
+
+
+def check_target(target: Target) -> None:
+    """Check the workload and strategy of one command.
+
+    Raises:
+        UsageError: when one is not known or has a wrong parameter.
+    """
+    _check_workload(target.workload, field="workload")
+    edited = choose(target.strategy, field="strategy").edited
+    refusal = edited and edited.refusal(target.workload.reference, (target.replicas,) * target.workers)
+    if refusal:
+        raise UsageError(refusal, field="strategy")
+
+
+def _check_workload(ref: WorkloadRef, *, field: str) -> None:
+    from workloads import registry
+    from workloads.errors import WorkloadError
+
+    try:
+        registry.check(ref.reference, ref.params)
+    except WorkloadError as error:
+        raise UsageError(str(error), field=field) from None
+
+
+def _check_strategies(spec: ExperimentSpec) -> None:
+    references: dict[str, str] = {}
+    for index, ref in enumerate(spec.strategies):
+        field = f"strategies[{index}]"
+        chosen = choose(ref, field=field)
+        if chosen.edited is not None:
+            _check_plan(chosen.edited, spec, field=field)
+        name = chosen.strategy.name
+        other = references.setdefault(name, ref.name)
+        if other != ref.name:
+            raise UsageError(
+                f"{ref.name} must have a name that no other strategy has, got {name!r}, which {other} has "
+                "too; rename one",
+                field=field,
+            )
+
+
+def _check_plan(edited: EditedPlan, spec: ExperimentSpec, *, field: str) -> None:
+    """A plan must be for some case; those of other workloads and shapes are skipped when their turn comes."""
+    refusals = [
+        edited.refusal(workload.reference, (replicas,) * workers)
+        for workload, workers, replicas in itertools.product(
+            spec.workloads, spec.cluster.workers, spec.cluster.replicas_per_worker
+        )
+    ]
+    if None not in refusals:
+        raise UsageError(str(refusals[0]), field=field)

@@ -1,0 +1,231 @@
+"""Accelerators of this host: which there are, what they lack, and which of them each worker gets.
+
+`host_devices` looks; everything else decides on what it found.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from harness.cluster.providers import Device
+from harness.provision.failures import ProvisionError
+from harness.provision.protocols import ClusterShape
+
+_NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")
+_LIST_GPUS = ("--query-gpu=uuid,name", "--format=csv,noheader")
+_LIST_S = 30.0
+_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
+_GOOGLE = "0x1ae0"  # of PCI vendors
+_MEND = "mend the driver's installation"
+_NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """A GPU by what never changes: its UUID, and its model's name."""
+
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostDevices:
+    """What a host shows of its accelerators.
+
+    Attributes:
+        has_driver: whether there is a trace of NVIDIA's driver.
+        gpus: those that this process may use. n_hidden: others, which CUDA_VISIBLE_DEVICES keeps from it.
+        gpu_trouble: why it is not known which GPUs those are although there is a driver; None if it is.
+        gpu_way_out: of that.
+        tpus: device nodes, one for each chip, in the order in which libtpu counts chips.
+    """
+
+    has_driver: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    n_hidden: int = 0
+    gpu_trouble: str | None = None
+    gpu_way_out: str = _MEND
+    tpus: tuple[str, ...] = ()
+
+
+def host_devices(
+    root: Path = Path("/"),
+    *,
+    nvidia_smi: str = "nvidia-smi",
+    mask: str | None = None,
+    order: str | None = None,
+) -> HostDevices:
+    """Look for the accelerators of this host.
+
+    Args:
+        root: of its file system.
+        nvidia_smi: the driver's own program that lists GPUs.
+        mask, order: what CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say; None for what the environment has.
+    """
+    tpus = tuple(_tpu_nodes(root))
+    if not any((root / trace).exists() for trace in _NVIDIA_TRACES):
+        return HostDevices(tpus=tpus)
+    try:
+        listed = subprocess.run(
+            [nvidia_smi, *_LIST_GPUS],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIST_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        return HostDevices(has_driver=True, gpu_trouble="no program nvidia-smi", tpus=tpus)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        trouble = f"no answer from nvidia-smi ({type(error).__name__})"
+        return HostDevices(has_driver=True, gpu_trouble=trouble, tpus=tpus)
+    if listed.returncode:
+        told = " ".join((listed.stderr or listed.stdout).split())[:200]
+        return HostDevices(has_driver=True, gpu_trouble=f"from nvidia-smi: {told or 'an error'}", tpus=tpus)
+    rows = [line.partition(",") for line in listed.stdout.splitlines() if line.startswith("GPU-")]
+    gpus = [Gpu(uuid=uuid.strip(), name=name.strip()) for uuid, _, name in rows]
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
+    order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
+    unclear = _unclear(gpus, mask, order)
+    if unclear is not None:
+        trouble = f"CUDA_VISIBLE_DEVICES={mask}, {unclear}"
+        return HostDevices(has_driver=True, gpu_trouble=trouble, gpu_way_out=_NAME_UUIDS, tpus=tpus)
+    shown = _unmasked(gpus, mask)
+    return HostDevices(has_driver=True, gpus=shown, n_hidden=len(gpus) - len(shown), tpus=tpus)
+
+
+def lack(found: HostDevices, device: Device) -> ProvisionError | None:
+    """What a host must have for a kind of device at all and has not, if anything."""
+    match device:
+        case "gpu":
+            return _lack_of_gpus(found)
+        case "tpu" if not found.tpus:
+            return ProvisionError(
+                "device tpu needs TPU chips, got a host with neither /dev/accel* nor a TPU in /dev/vfio",
+                way_out="set cluster.device=cpu: on a Cloud TPU VM too, no strategy computes on TPUs yet",
+                field="cluster.device",
+            )
+    return None
+
+
+def lack_of_tensorflow(device: Device) -> ProvisionError | None:
+    """What the TensorFlow that is installed here lacks for a kind of device, if anything."""
+    wanted, way_out = {
+        "cpu": (None, ""),
+        "gpu": ("tensorflow", "run `make setup DEVICE=gpu` with a fresh .venv"),
+        "tpu": ("tensorflow-tpu", "use --provider cluster with nodes of `make image TARGET=tpu`"),
+    }[device]
+    others = [name for name in _DISTRIBUTIONS if name != wanted and _is_installed(name)]
+    if wanted is None or (_is_installed(wanted) and not others):
+        return None
+    return ProvisionError(
+        f"device {device} needs the distribution {wanted} in this environment, got "
+        f"{' and '.join(others) or 'none'}",
+        way_out=f"{way_out}, or set cluster.device=cpu",
+        field="cluster.device",
+    )
+
+
+def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
+    """Which of this host's devices each worker gets; it is not looked at for CPUs. See `shared_out`."""
+    return ((),) * shape.workers if shape.device == "cpu" else shared_out(host_devices(), shape)
+
+
+def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
+    """Which devices each worker gets, as many as it has replicas; no two workers share one.
+
+    Returns:
+        UUIDs of GPUs, or indices of TPU chips as libtpu counts them, by worker.
+    Raises:
+        ProvisionError: the host lacks them, or has too few.
+    """
+    lacking = lack(found, shape.device)
+    if lacking is not None:
+        raise lacking
+    held = [gpu.uuid for gpu in found.gpus] if shape.device == "gpu" else _indices(found.tpus)
+    each = shape.replicas_per_worker
+    if shape.workers * each > len(held):
+        hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
+        raise ProvisionError(
+            f"{shape.workers} workers of {each} replicas need {shape.workers * each} "
+            f"{shape.device.upper()}s, got {len(held)} on this host{hidden}",
+            way_out="lower it, or cluster.replicas_per_worker",
+            field="cluster.workers",
+        )
+    return tuple(tuple(held[worker * each : (worker + 1) * each]) for worker in range(shape.workers))
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _lack_of_gpus(found: HostDevices) -> ProvisionError | None:
+    if found.gpus:
+        return None
+    what, way_out = "a host without NVIDIA's driver (no /dev/nvidiactl)", "install it"
+    if found.has_driver:
+        what, way_out = "a driver that shows none", "start this container or machine with GPUs"
+    if found.gpu_trouble is not None:
+        what, way_out = found.gpu_trouble, found.gpu_way_out
+    if found.n_hidden:
+        what, way_out = f"{found.n_hidden} that CUDA_VISIBLE_DEVICES hides", "unset it"
+    return ProvisionError(
+        f"device gpu needs GPUs, got {what}",
+        way_out=f"{way_out}, or set cluster.device=cpu",
+        field="cluster.device",
+    )
+
+
+def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names: up to the first name that is none, as CUDA reads it."""
+    if mask is None:
+        return tuple(gpus)
+    shown: list[Gpu] = []
+    for name in (each.strip() for each in mask.split(",")):
+        if name.isdecimal():
+            named = [gpu for k, gpu in enumerate(gpus) if str(k) == name]
+        else:
+            named = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
+        if len(named) != 1 or named[0] in shown:
+            break
+        shown += named
+    return tuple(shown)
+
+
+def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | None:
+    """Why what CUDA_VISIBLE_DEVICES names cannot be found among listed GPUs, if so."""
+    names = [] if mask is None else [name.strip() for name in mask.split(",")]
+    if any(name.startswith("MIG-") for name in names):
+        return "which names parts of GPUs (MIG), of which workers get none"
+    # CUDA counts the fastest first unless told otherwise, and nvidia-smi by the bus.
+    alike = order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) <= 1
+    if not alike and any(name.isdecimal() for name in names):
+        return "which counts GPUs of several models in an order of CUDA's own"
+    return None
+
+
+def _indices(tpus: Sequence[str]) -> list[str]:
+    """Of chips by their place: the numbers of their nodes may be those of groups of the IOMMU."""
+    return [str(index) for index in range(len(tpus))]
+
+
+def _tpu_nodes(root: Path) -> list[str]:
+    """The nodes by which a TPU host shows its chips: `accel`, or those of the groups that vfio hands out."""
+    nodes = [path for path in (root / "dev").glob("accel[0-9]*") if not path.is_dir()]
+    if not nodes:
+        nodes = [path for path in (root / "dev/vfio").glob("[0-9]*") if _is_tpu(root, path.name)]
+    nodes.sort(key=lambda path: int(re.sub(r"\D", "", path.name)))
+    return [f"/{path.relative_to(root)}" for path in nodes]
+
+
+def _is_tpu(root: Path, group: str) -> bool:
+    vendors = (root / "sys/kernel/iommu_groups" / group / "devices").glob("*/vendor")
+    return any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)

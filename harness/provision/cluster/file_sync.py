@@ -1,0 +1,178 @@
+"""Files of a run whose driver and nodes share none: they travel through Ray when sessions begin and end.
+
+Every node has the run's folder at the same place. In it, `scratch` is what workers make for each other, and
+`tree` holds folders of the driver's under its own paths: those of a user's files, and those that logs and
+checkpoints go to. What one node has made for the others stays in Ray's object store.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import ray
+from ray.exceptions import RayError
+
+from harness.provision import failures
+from harness.provision.cluster.node_agent import PorterHandle
+from harness.provision.failures import Awaited, ProvisionError, WorkerDied
+from harness.worker.process import file_bundle
+from harness.worker.process.file_bundle import Listing, Stamp
+from harness.worker.process.messages import Died
+
+SCRATCH, TREE = "scratch", "tree"
+MAX_SHIPPED_BYTES = 256 * 2**20
+_TRAVEL_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parcel:
+    """Files in Ray's object store."""
+
+    content: ray.ObjectRef
+    files: Listing
+
+
+class TravellingFiles:
+    """Carries files of one run; see `harness.provision.ray.files.Files`.
+
+    Args:
+        folder: of the run, on every node.
+        porters: of the nodes of the first workers, each node's once, by the number of one of its workers.
+        writes: folders of the driver that workers write to.
+        secrets: files that stay with the driver, in whatever folder they lie.
+        call: makes calls of Ray's; it raises ConnectionError where Ray has ended.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        porters: Callable[[int], Mapping[int, PorterHandle]],
+        writes: Sequence[Path],
+        secrets: Sequence[Path],
+        call: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self._call = call
+        self._folder = folder
+        self._porters = porters
+        self._writes = tuple(tree_name(path) for path in writes)
+        self._secrets = frozenset(path.resolve() for path in secrets)
+        self._parcels: list[_Parcel] = []
+        self._known: dict[str, Stamp] = {}
+        self._fetched: dict[str, Stamp] = {}
+
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
+        return path if path.is_relative_to(self._folder) else self._folder / tree_name(path)
+
+    def ship(self, folders: Sequence[Path]) -> None:
+        """Let workers see folders of a user, as they are now.
+
+        Raises:
+            ProvisionError: they are too large to travel.
+        """
+        files = {tree_name(path): path for folder in folders for path in self._of_user(folder)}
+        stamps = {
+            name: Stamp(n_bytes=facts.st_size, changed_ns=facts.st_mtime_ns)
+            for name, facts in ((name, path.stat()) for name, path in files.items())
+        }
+        total_bytes = sum(stamp.n_bytes for stamp in stamps.values())
+        if total_bytes > MAX_SHIPPED_BYTES:
+            raise ProvisionError(
+                f"cluster: the folders of a user's files travel to the workers and may have "
+                f"{MAX_SHIPPED_BYTES >> 20} MiB, got {total_bytes >> 20} MiB in "
+                f"{', '.join(map(str, folders))}; move the files into a folder of their own"
+            )
+        if files:
+            self._call(lambda: self._keep(ray.put(file_bundle.pack(files)), stamps))
+
+    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+        """Give nodes of the first workers the files that they lack, and folders."""
+        started_s = time.monotonic()
+        try:
+            self._call(lambda: self._bring(n_workers, folders, started_s))
+        except ConnectionError as error:
+            raise _without_node(0, started_s) from error
+
+    def _bring(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
+        porters = self._porters(n_workers)
+        names = [str(self.seen(path).relative_to(self._folder)) for path in folders]
+        asked = {worker: porter.present.remote([SCRATCH, TREE]) for worker, porter in porters.items()}
+        sent = {worker: [porter.make.remote(names)] for worker, porter in porters.items()}
+        for worker, reference in asked.items():
+            present = self._awaited(worker, reference, started_s)
+            assert isinstance(present, dict)
+            for parcel in self._parcels:
+                lacking = [
+                    name
+                    for name, stamp in parcel.files.items()
+                    if self._known.get(name) == stamp != present.get(name)
+                ]
+                if lacking:
+                    sent[worker].append(porters[worker].unpack.remote(parcel.content, lacking))
+        for worker, references in sent.items():
+            for reference in references:
+                self._awaited(worker, reference, started_s)
+
+    def take(self, n_workers: int) -> None:
+        """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
+        for porter in self._porters(n_workers).values():
+            # A node that is gone has taken its files with it, which its case's failure tells.
+            with contextlib.suppress(RayError, ConnectionError):
+                self._call(partial(self._take, porter))
+
+    def _take(self, porter: PorterHandle) -> None:
+        present: Listing = ray.get(porter.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
+        fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
+        made = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
+        if made:
+            # Kept by the head, not by the node that made it, which may be lost before others have it.
+            self._keep(ray.put(ray.get(porter.pack.remote(list(made)), timeout=_TRAVEL_S)), made)
+        due = {n: s for n, s in fresh.items() if n not in made and self._fetched.get(n) != s}
+        if due:
+            parcel = ray.get(porter.pack.remote(list(due)), timeout=_TRAVEL_S)
+            file_bundle.unpack(parcel, Path("/"), due, below=f"{TREE}/")
+            self._fetched.update(due)
+
+    def _keep(self, content: ray.ObjectRef, files: Listing) -> None:
+        self._known.update(files)
+        self._parcels.append(_Parcel(content=content, files=files))
+        # One of which every file has a newer version is of no more use.
+        self._parcels = [
+            parcel
+            for parcel in self._parcels
+            if any(self._known[name] == stamp for name, stamp in parcel.files.items())
+        ]
+
+    def _of_user(self, folder: Path) -> list[Path]:
+        return [
+            path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+            and path.resolve() not in self._secrets
+            and not any(
+                part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts
+            )
+            and not tree_name(path).startswith(tuple(f"{name}/" for name in self._writes))
+        ]
+
+    @staticmethod
+    def _awaited(worker: int, reference: ray.ObjectRef, started_s: float) -> object:
+        left_s = max(0.0, started_s + _TRAVEL_S - time.monotonic())
+        try:
+            return ray.get(reference, timeout=left_s)
+        except (RayError, ConnectionError) as error:
+            raise _without_node(worker, started_s) from error
+
+
+def _without_node(worker: int, started_s: float) -> WorkerDied:
+    waited_s = time.monotonic() - started_s
+    awaited = Awaited(worker=worker, what="taking its files", waited_s=waited_s, log=None, stage="provision")
+    return failures.worker_died(Died(what="node", exit_code=None), awaited)
+
+
+def tree_name(path: Path) -> str:
+    """Where a file or folder of the driver's lies below the run's folder on a node."""
+    return f"{TREE}{path.absolute().as_posix()}"

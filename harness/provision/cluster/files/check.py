@@ -1,0 +1,77 @@
+"""Check a file that brings up a Ray cluster: `python -m harness.provision.cluster.files.check FILE`.
+
+Ray's launcher accepts misspelt keys in what it passes on to the cloud, which may refuse them only when
+machines have been started, or ignore them.
+"""
+
+import sys
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from harness.errors import EXIT_OK, HarnessError, UsageError
+from harness.provision.cluster.files.kuberay import Manifest
+from harness.provision.cluster.files.launcher import LauncherFile
+
+
+def check(path: Path) -> None:
+    """Look through a file for Ray's launcher or for KubeRay.
+
+    Raises:
+        UsageError: for the first thing wrong, with its dotted path.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"{path} must be readable YAML: {' '.join(str(error).split())}", field="file"
+        ) from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} must hold a mapping, got {type(document).__name__}", field="file")
+    if "apiVersion" in document:
+        _validate(Manifest, document)
+    else:
+        _validate(LauncherFile, document)
+        _validate_with_ray(document)
+
+
+def _validate(model: type[Manifest] | type[LauncherFile], document: dict[str, object]) -> None:
+    try:
+        model.model_validate(document)
+    except ValidationError as error:
+        # A misspelt key often leaves a required one missing: the misspelling is what the person must hear of.
+        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+        field = ".".join(str(piece) for piece in first["loc"] if piece not in ("compute", "tpu"))
+        if first["type"] == "extra_forbidden":
+            raise UsageError(
+                "is no key of it; see the ready-made file for those there are", field=field
+            ) from None
+        raise UsageError(f"{first['msg'][:1].lower()}{first['msg'][1:]}", field=field) from None
+
+
+def _validate_with_ray(document: dict[str, object]) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    try:
+        validate_config(prepare_config(document))
+    except Exception as error:  # noqa: BLE001 - they are of several packages
+        raise UsageError(f"Ray refuses it: {next(iter(str(error).splitlines()), '')}", field="file") from None
+
+
+def main(arguments: list[str]) -> int:
+    """Check the file named; return the exit status."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m harness.provision.cluster.files.check FILE\n")
+        return UsageError.exit_status
+    try:
+        check(Path(arguments[0]))
+    except HarnessError as error:
+        sys.stderr.write(f"{arguments[0]}: {error}\n")
+        return error.exit_status
+    sys.stdout.write(f"{arguments[0]}: every key and value is one that is known\n")
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

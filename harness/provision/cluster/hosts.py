@@ -1,0 +1,208 @@
+"""The nodes that a run has on somebody else's Ray cluster, each watched over by an actor of the run's own."""
+
+import contextlib
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from harness.cluster.connection import Connection
+from harness.cluster.link_limits import Limits
+from harness.provision.cluster.node_agent import NodeFacts, Porter, PorterHandle
+from harness.provision.failures import HEAD_GONE, ProvisionError
+from harness.provision.ray.client import Head
+from harness.provision.source_hash import source_hash, version
+
+_ANSWER_S = 60.0
+_LEAVE_S = 10.0
+
+
+class ClusterHosts:
+    """Nodes of the workers as `hosts.Hosts`.
+
+    Args:
+        group: a bundle for each worker.
+        require_room: raises ProvisionError where the cluster has too few nodes.
+        folder: of the run, to be made on every node. below: folders to be made in it.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        group: PlacementGroup,
+        n_workers: int,
+        connection: Connection,
+        require_room: Callable[[], None],
+        folder: Path,
+        below: Sequence[str],
+    ) -> None:
+        self._head = head
+        self._group = group
+        self._require_room = require_room
+        self._connection = connection
+        self._folder = folder
+        self._below = list(below)
+        self._porters: dict[int, PorterHandle] = {}
+        self._facts: dict[int, NodeFacts] = {}
+        self._addresses: dict[int, str] = {}
+        self._n_workers = n_workers
+
+    def start(self) -> None:
+        """Settle on the nodes of all workers.
+
+        Raises:
+            ProvisionError: a node lacks the project, has other code, or does not answer.
+        """
+        self._head.call(lambda: self._settle(range(self._n_workers)))
+
+    def stop(self) -> None:
+        """Leave no file and no process on any node that still answers."""
+        # A cluster whose head has gone answers no more; its nodes leave when they notice that.
+        with contextlib.suppress(RayError, ConnectionError):
+            self._head.call(self._leave)
+        self._porters.clear()
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Where workers reach each other, by worker."""
+        return [self._addresses[worker] for worker in range(self._n_workers)]
+
+    @property
+    def facts(self) -> Sequence[NodeFacts]:
+        """Of each worker's node."""
+        return [self._facts[worker] for worker in range(self._n_workers)]
+
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which an actor gets to a worker's node."""
+        placement = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
+        return {"scheduling_strategy": placement}
+
+    def porters(self, n_workers: int) -> Mapping[int, PorterHandle]:
+        """Actors on the nodes of the first workers, each node's once, by one of its workers."""
+        found: dict[str, int] = {}
+        for worker in range(n_workers):
+            if worker in self._porters and worker in self._facts:
+                found.setdefault(self._facts[worker].node_id, worker)
+        return {worker: self._porters[worker] for worker in found.values()}
+
+    def is_up(self) -> bool:
+        """Whether the cluster's head still answers."""
+        return self._head.is_up()
+
+    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
+        """Nothing: Ray itself tells when a node is gone, and with it an actor."""
+        del worker, stopped_s
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        """Settle anew where a node is gone; return whose it was.
+
+        Raises:
+            ProvisionError: the cluster itself has gone.
+        """
+        try:
+            return self._head.call(lambda: self._renewed(n_workers))
+        except ConnectionError as error:
+            raise ProvisionError(HEAD_GONE) from error
+
+    def condemn(self, worker: int) -> None:
+        """Nothing: a node is not ours to end."""
+        del worker
+
+    def limit_links(self, limits: Limits) -> None:
+        """Nothing: the experiment is refused before it comes here with a limit."""
+        assert not any(limits)
+
+    def admit(self, folder: Path) -> None:
+        """Nothing: files travel."""
+        del folder
+
+    def _leave(self) -> None:
+        leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
+        if leaving:
+            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
+        for porter in self._porters.values():
+            ray.kill(porter, no_restart=True)
+
+    def _renewed(self, n_workers: int) -> Sequence[int]:
+        asked = {worker: self._porters[worker].make.remote([]) for worker in range(n_workers)}
+        lost = [worker for worker, reference in asked.items() if not _answers(reference)]
+        if lost:
+            self._require_room()
+            # Ray finds a bundle of a lost node another one.
+            for worker in lost:
+                ray.kill(self._porters.pop(worker), no_restart=True)
+            self._settle(lost)
+        return lost
+
+    def _settle(self, workers: Sequence[int]) -> None:
+        for worker in workers:
+            remote = ray.remote(Porter).options(num_cpus=0, **self.options(worker))
+            self._porters[worker] = remote.remote(str(self._folder))
+        for worker in workers:
+            self._facts[worker] = self._introduced(worker)
+        known = {self._facts[worker].node_id for worker in self._porters if worker not in workers}
+        settling = []
+        for worker in workers:
+            node = self._facts[worker].node_id
+            if node not in known:
+                known.add(node)
+                settling.append(self._porters[worker].settle.remote(self._below))
+        for reference in settling:
+            self._asked(reference, f"a folder {self._folder} of its own")
+        self._addresses = {worker: self._address(worker) for worker in self._facts}
+
+    def _introduced(self, worker: int) -> NodeFacts:
+        facts = self._asked(self._porters[worker].facts.remote(), "stratbench")
+        assert isinstance(facts, NodeFacts)
+        if facts.source != source_hash():
+            raise ProvisionError(
+                f"cluster: node {facts.address} must have the code that runs here, stratbench {version()} "
+                f"(source {source_hash()[:12]}), got {facts.version} (source {facts.source[:12]}); install "
+                "this one there, or start its Ray node from an image of it"
+            )
+        return facts
+
+    def _address(self, worker: int) -> str:
+        """Where other workers reach this one."""
+        facts = self._facts[worker]
+        if self._connection.data_network is not None:
+            network = ipaddress.ip_network(self._connection.data_network)
+            within = [each for each in facts.addresses if ipaddress.ip_address(each) in network]
+            if not within:
+                raise ProvisionError(
+                    f"node {facts.address} must have an address in {network}, got "
+                    f"{', '.join(facts.addresses)}; name another network",
+                    field="cluster.data_network",
+                )
+            return within[0]
+        peer = next((each for each in self._facts.values() if each.node_id != facts.node_id), None)
+        if peer is None:
+            return facts.address
+        return str(self._asked(self._porters[worker].source_of.remote(peer.address), "a route to its peers"))
+
+    def _asked(self, reference: ray.ObjectRef, what: str) -> object:
+        try:
+            return ray.get(reference, timeout=_ANSWER_S)
+        except (RayError, ConnectionError) as error:
+            raise ProvisionError(
+                f"cluster: every node of a worker must have {what}, got {_first_line(error)}; see the "
+                "logs of the cluster's nodes"
+            ) from error
+
+
+def _answers(reference: ray.ObjectRef) -> bool:
+    try:
+        ray.get(reference, timeout=_ANSWER_S)
+    except (RayError, ConnectionError):
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in reversed(lines) if "Error:" in line), lines[0] if lines else "")
+    return f"{type(error).__name__}: {told[:200]}"

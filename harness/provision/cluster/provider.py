@@ -1,0 +1,218 @@
+"""The `cluster` provider: the same workers, as actors on the nodes of a Ray cluster that is there already."""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cluster.connection import Connection
+from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
+from harness.provision.protocols import ClusterShape
+from harness.provision.ray.settings import chatter_in, ray_environment
+from harness.provision.runfolder.reaper import PREFIX, reap, run_folder
+from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
+
+if TYPE_CHECKING:
+    from harness.provision.cluster.hosts import ClusterHosts
+    from harness.provision.cluster.node_agent import NodeFacts
+    from harness.provision.ray.actors import Seat
+    from harness.provision.ray.client import Head
+    from harness.provision.ray.pool import RayCluster
+
+_ON_NODES = Path("/tmp")  # noqa: S108 - every node has it; the folder below is of its user alone
+_CONNECT_S = 20.0
+
+
+class ClusterProvider:
+    """Workers on a Ray cluster that somebody else keeps.
+
+    Args:
+        imports: what each worker's zygote imports before it forks.
+        preload_s: how long those imports may take.
+    """
+
+    name = "cluster"
+
+    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
+        self._imports = tuple(imports)
+        self._preload_s = preload_s
+
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: only the cluster knows, and it is asked when workers are placed on it."""
+
+    @contextmanager
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> Iterator["RayCluster"]:
+        """Place workers on the cluster; nothing of them is left there when the context ends.
+
+        See `Provider.start`.
+
+        Raises:
+            ProvisionError: it does not answer, lacks room or devices, or its nodes have other code.
+        """
+        started_s = time.monotonic()
+        log_dir.mkdir(parents=True, exist_ok=True)
+        reap()
+        with _told(), ExitStack() as stack:
+            own = stack.enter_context(run_folder())
+            token = _token_file(shape.connection)
+            stack.enter_context(ray_environment(own, token))
+            stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
+            head = stack.enter_context(_connected(shape.connection))
+
+            from harness.provision.cluster.file_sync import SCRATCH, TravellingFiles, tree_name
+            from harness.provision.cluster.hosts import ClusterHosts
+            from harness.provision.cluster.placement import await_room, placed, require_nodes
+            from harness.provision.ray.actors import Preload
+            from harness.provision.ray.pool import RayCluster
+
+            await_room(shape)
+            group = stack.enter_context(placed(shape, head))
+            folder = _ON_NODES / f"{PREFIX}{secrets.token_hex(6)}"
+            below = ["tmp", SCRATCH, tree_name(log_dir), tree_name(Path.cwd())]
+            hosts = ClusterHosts(
+                head, group, shape.workers, shape.connection, lambda: require_nodes(shape), folder, below
+            )
+            stack.callback(hosts.stop)
+            hosts.start()
+            files = TravellingFiles(
+                folder, hosts.porters, [log_dir, *writes], [] if token is None else [token], head.call
+            )
+            files.ship(reads)
+            cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
+            cluster = RayCluster(
+                _seats(shape, folder, log_dir, cores),
+                hosts=hosts,
+                scratch=folder / SCRATCH,
+                pinned=None not in cores,
+                started_s=started_s,
+                preload=Preload(imports=self._imports, wait_s=self._preload_s),
+                notes=_notes(hosts, cores),
+                isolated=False,  # whoever else uses the cluster is on its network
+                # Asked for anew each time: a lost node is replaced by another.
+                elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
+                files=files,
+            )
+            stack.callback(_stop, cluster, head)
+            yield cluster
+
+
+def _seats(
+    shape: ClusterShape,
+    folder: Path,
+    logs: Path,
+    cores: Sequence[tuple[int, ...] | None],
+) -> list["Seat"]:
+    from harness.provision.cluster.capacity import actor_options
+    from harness.provision.cluster.file_sync import tree_name
+    from harness.provision.ray.actors import Seat
+
+    environment = process_variables(folder, shape.device, folder / "tmp")
+    return [
+        Seat(
+            resources=actor_options(shape),
+            cores=cores[worker],
+            environment=environment,
+            log=logs / f"zygote-{worker}.log",
+            remote_log=folder / tree_name(logs) / f"zygote-{worker}.log",
+            folder=folder / tree_name(Path.cwd()),
+            has_door=True,
+        )
+        for worker in range(shape.workers)
+    ]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say in one line that the head has ended, wherever a call of Ray's noticed it first."""
+    try:
+        yield
+    except RayEndedError as error:
+        raise ProvisionError(HEAD_GONE) from error
+
+
+@contextmanager
+def _connected(connection: Connection) -> Iterator["Head"]:
+    import ray
+
+    from harness.provision.ray import client
+
+    assert connection.address is not None
+    client.connect(
+        connection.address,
+        is_up=lambda: True,
+        wait_s=_CONNECT_S,
+        way_out="start it, or name another with cluster.address; cluster.token_file holds its token",
+    )
+    head = client.Head(connection.address)
+    try:
+        yield head
+    finally:
+        # A head that is gone does not answer to a good-bye; this process must forget it all the same.
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def _stop(cluster: "RayCluster", head: "Head") -> None:
+    with suppress(ConnectionError):
+        head.call(cluster.stop)
+
+
+def _token_file(connection: Connection) -> Path | None:
+    path = connection.token_file
+    if path is None:
+        return None
+    try:
+        is_empty = not path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise ProvisionError(
+            f"must be a file that holds the cluster's token, got {path}: {why}; copy it from the "
+            "cluster's head",
+            field="cluster.token_file",
+        ) from error
+    if is_empty:
+        raise ProvisionError(
+            f"must hold the cluster's token, got an empty file {path}; copy it from the cluster's head",
+            field="cluster.token_file",
+        )
+    return path.absolute()
+
+
+def cores_of_workers(facts: Sequence["NodeFacts"], cores_per_worker: int) -> list[tuple[int, ...] | None]:
+    """Cores of each worker, which no other of the run has; None for all on a machine that has too few.
+
+    Args:
+        facts: of each worker's node. Nodes may be containers on one machine, which all see its cores.
+    """
+    used: dict[str, set[int]] = {}
+    found: list[tuple[int, ...] | None] = []
+    for node in facts:
+        taken = used.setdefault(node.boot, set())
+        own = tuple(core for core in node.cores if core not in taken)[:cores_per_worker]
+        taken.update(own)
+        found.append(own if len(own) == cores_per_worker else None)
+    crowded = {node.boot for node, cores in zip(facts, found, strict=True) if cores is None}
+    return [None if node.boot in crowded else cores for node, cores in zip(facts, found, strict=True)]
+
+
+def _notes(hosts: "ClusterHosts", cores: Sequence[tuple[int, ...] | None]) -> list[str]:
+    n_nodes = len({facts.node_id for facts in hosts.facts})
+    notes = []
+    if n_nodes < len(hosts.facts):
+        notes.append(f"{len(hosts.facts)} workers share {n_nodes} nodes of the cluster")
+    if None in cores:
+        notes.append("workers share cores: a machine of the cluster has fewer than its workers asked for")
+    kinds = {(f.machine.cpu_model, f.machine.n_cores, f.machine.architecture) for f in hosts.facts}
+    if len(kinds) > 1:
+        notes.append("workers are on machines that differ; the record names that of worker 0")
+    return notes

@@ -1,0 +1,108 @@
+"""What TPU slices have: as many hosts and chips as their topology says."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.cluster.connection import Slice
+from harness.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SliceFacts:
+    """What a slice has.
+
+    Attributes:
+        kind: as Ray labels its nodes, such as v4-16.
+        n_hosts: each with chips_per_host.
+    """
+
+    kind: str
+    n_hosts: int
+    chips_per_host: int
+
+
+def facts_of(wanted: Slice) -> SliceFacts:
+    """Tell what a slice has, by Ray in this process.
+
+    Raises:
+        UsageError: there is no such slice.
+    """
+    return _of_answer(_told_by_ray(wanted.accelerator, wanted.topology), wanted)
+
+
+def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]) -> None:
+    """Look whether an experiment's workers are as many as the hosts of the slice that they are to be on.
+
+    Ray is asked in a process of its own: it reads when it is imported how it is to reach its clusters.
+
+    Args:
+        workers: counts of the sweep; the largest is the run's, and cases of fewer take its first ones.
+        replicas: per worker, of the sweep.
+    Raises:
+        UsageError: they are not, a worker has more replicas than its host has chips, or there is no such
+            slice.
+    """
+    facts = _of_answer(_answer_of_ray(wanted), wanted)
+    told = f"a {wanted.accelerator} slice {wanted.topology}"
+    if max(workers) != facts.n_hosts:
+        raise UsageError(
+            f"must be {facts.n_hosts} for {told}, one on each of its hosts, got {max(workers)}; set "
+            f"cluster.workers={facts.n_hosts}, or take a slice of another topology",
+            field="cluster.workers",
+        )
+    if max(replicas) > facts.chips_per_host:
+        raise UsageError(
+            f"must be at most {facts.chips_per_host} for {told}, the chips of a host, got {max(replicas)}; "
+            "lower it",
+            field="cluster.replicas_per_worker",
+        )
+
+
+def _answer_of_ray(wanted: Slice) -> SliceFacts | None:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "harness.provision.cluster.tpu_slices",
+        wanted.accelerator,
+        wanted.topology,
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return None if answer is None else SliceFacts(**answer)
+
+
+def _of_answer(facts: SliceFacts | None, wanted: Slice) -> SliceFacts:
+    if facts is None:
+        raise UsageError(
+            f"must be one that {wanted.accelerator} comes in, got {wanted.topology}; "
+            "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm lists them",
+            field="cluster.slice.topology",
+        )
+    return facts
+
+
+def _told_by_ray(accelerator: str, topology: str) -> SliceFacts | None:
+    """What a slice has; None where there is no such slice."""
+    # The first and the last are not public: Ray tells in no other way whether there is such a slice,
+    # and how its nodes are labelled.
+    from ray.util.tpu import (
+        TPUAcceleratorManager,
+        get_tpu_worker_resources,
+        infer_tpu_pod_type_from_topology,
+    )
+
+    if not TPUAcceleratorManager.is_valid_tpu_accelerator_topology(accelerator, topology):
+        return None
+    n_hosts, of_host = get_tpu_worker_resources(topology, accelerator)
+    kind = infer_tpu_pod_type_from_topology(topology, accelerator)
+    return SliceFacts(kind=str(kind), n_hosts=n_hosts, chips_per_host=int(of_host["TPU"]))
+
+
+if __name__ == "__main__":
+    found = _told_by_ray(*sys.argv[1:])
+    sys.stdout.write(json.dumps(None if found is None else dataclasses.asdict(found)) + "\n")

@@ -1,0 +1,142 @@
+"""The Docker engine of this host: how to reach it, and in one line what it lacks."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.models.images import Image
+from docker.utils import kwargs_from_env
+
+from harness.cluster.providers import Device
+from harness.host_facts import n_usable_cores
+from harness.provision.failures import ProvisionError
+from harness.provision.protocols import ClusterShape
+from harness.provision.source_hash import source_hash, version
+
+IMAGE = "stratbench-worker:dev"
+SOURCE_LABEL = "io.stratbench.source"
+TARGET_LABEL = "io.stratbench.target"
+VERSION_LABEL = "org.opencontainers.image.version"
+GONE = (DockerException, requests.RequestException, OSError)
+"""What a call of the engine raises when it refuses, is gone, or goes meanwhile."""
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_CALL_S = 60
+
+
+@contextmanager
+def engine() -> Iterator[docker.DockerClient]:
+    """Connect to the engine that the environment names, by default the one of this host.
+
+    Raises:
+        ProvisionError: none answers, it may not be used, or it is another host's.
+    """
+    settings = kwargs_from_env()
+    address = settings.setdefault("base_url", _DEFAULT_ADDRESS)
+    # Workers are given folders of the driver's own file system.
+    if not address.startswith(("unix:", "http+unix:")):
+        raise ProvisionError(
+            f"docker: the engine must be this host's own, got {address}",
+            way_out="unset DOCKER_HOST, or start the run on that host",
+        )
+    try:
+        client = docker.DockerClient(timeout=_CALL_S, **settings)
+    except (*GONE, ValueError) as error:
+        raise _unreachable(address) from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def worker_image(client: docker.DockerClient, name: str | None, device: Device = "cpu") -> Image:
+    """Find an image of workers, made of the code that this driver runs.
+
+    Args:
+        name: None for the one that `make image` makes for the device.
+        device: whose libraries must be in it.
+    Raises:
+        ProvisionError: there is none, it is of other code, or lacks the device's libraries.
+    """
+    target = "" if device == "cpu" else f" TARGET={device}"
+    name = name or (f"{IMAGE}-{device}" if target else IMAGE)
+    try:
+        image = client.images.get(name)
+    except ImageNotFound:
+        raise ProvisionError(
+            f"docker: the image {name} (stratbench {version()}) must be there, got none",
+            way_out=f"run `make image{target}`",
+            field="cluster.image",
+        ) from None
+    found, wanted = image.labels.get(SOURCE_LABEL, ""), source_hash()
+    if found != wanted:
+        raise ProvisionError(
+            f"docker: the image {name} must be of the code that runs here, stratbench {version()} (source "
+            f"{wanted[:12]}), got {image.labels.get(VERSION_LABEL) or 'no version'} (source "
+            f"{found[:12] or 'unknown'})",
+            way_out=f"run `make image{target}`",
+            field="cluster.image",
+        )
+    made_for = image.labels.get(TARGET_LABEL, "cpu")
+    if target and made_for != device:
+        raise ProvisionError(
+            f"docker: the image {name} must have the libraries of device {device}, got the target {made_for}",
+            way_out=f"run `make image{target}` and drop cluster.image",
+            field="cluster.image",
+        )
+    return image
+
+
+def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
+    """Look whether this host has the cores and the memory that workers are to have to themselves.
+
+    Args:
+        facts: as the engine's `info` tells them.
+    Raises:
+        ProvisionError: it has too little of one.
+    """
+    n_cores = min(int(facts["NCPU"]), n_usable_cores())
+    wanted = shape.workers * shape.cores_per_worker
+    if wanted > n_cores:
+        raise ProvisionError(
+            f"{shape.workers} containers of {shape.cores_per_worker} cores need {wanted}, got {n_cores} on "
+            "this host; lower it, or cluster.cores_per_worker",
+            field="cluster.workers",
+        )
+    total_bytes = int(facts["MemTotal"])
+    wanted_bytes = shape.workers * (shape.memory_bytes or 0)
+    if wanted_bytes > total_bytes:
+        raise ProvisionError(
+            f"{shape.workers} containers need {wanted_bytes / 2**30:.1f} GiB of memory, got "
+            f"{total_bytes / 2**30:.1f} GiB on this host; lower it, or cluster.workers",
+            field="cluster.memory_per_worker",
+        )
+
+
+def refused(error: APIError, what: str) -> ProvisionError:
+    """Say in one line what the engine refused to do."""
+    told = " ".join(str(error.explanation or error).split())
+    way_out = "; remove it or end its run" if error.status_code == 409 else ""
+    return ProvisionError(f"docker: {what} must work, got: {told[:300]}{way_out}")
+
+
+def _unreachable(address: str) -> ProvisionError:
+    path = Path(urlsplit(address).path)
+    what = "nothing there"
+    if path.exists():
+        if not os.access(path, os.R_OK | os.W_OK):
+            return ProvisionError(
+                f"docker: this user must be allowed to use {path}, got permission denied",
+                way_out=f"join its group ({path.stat().st_gid}), or run as root",
+            )
+        what = "no answer" if stat.S_ISSOCK(path.stat().st_mode) else "something that is no socket"
+    return ProvisionError(
+        f"docker: an engine must answer at {address}, got {what}",
+        way_out="start one, or use --provider local",
+    )

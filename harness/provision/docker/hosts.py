@@ -1,0 +1,213 @@
+"""The containers of a run as the hosts of its workers: started, watched, replaced and removed."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import docker
+
+from harness.cluster import link_limits
+from harness.provision.docker import containers, link_shaping
+from harness.provision.docker.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
+from harness.provision.docker.control_links import ControlLinks
+from harness.provision.docker.engine import GONE
+from harness.provision.docker.events import ContainerEvents
+from harness.provision.docker.shared_folders import share
+from harness.provision.failures import HOST_LOG, ProvisionError
+from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.messages import CutOff, Died, Silent
+
+_ENGINE_BACK_S = 30.0
+_POLL_S = 0.2
+
+
+class ContainerHosts:
+    """The containers of a run as `hosts.Hosts`."""
+
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        place: RunPlace,
+        between: Networks,
+        limits: Sequence[Limits],
+        log_dir: Path,
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._between = between
+        self._log_dir = log_dir
+        self._limits = limits
+        self._head: Node | None = None
+        self._workers: dict[int, Node] = {}
+        self._condemned: set[int] = set()
+        self._is_connected = False
+        self._events: ContainerEvents | None = None
+        self._control_links: ControlLinks | None = None
+        self._n_started: Counter[int] = Counter()
+        self._limited_links: link_shaping.Limited = {}
+
+    def start(self) -> None:
+        """Start the head, then all workers at the same time, and connect to the head."""
+        from harness.provision.ray import client
+
+        self._events = ContainerEvents(self._client, self._place.run_id)
+        self._control_links = ControlLinks()
+        self._head = containers.start_head(self._client, self._place, self._between)
+        self._start_workers(range(len(self._limits)))
+        client.connect(f"{self._head.control_address}:{CLIENT_PORT}", is_up=self.is_up)
+        self._is_connected = True
+
+    def stop(self) -> None:
+        """Disconnect, keep the logs, and remove the containers."""
+        import ray
+
+        if self._is_connected:
+            self._is_connected = False
+            # A head that is gone does not answer to a good-bye.
+            with suppress(Exception):
+                ray.shutdown()
+        if self._events is not None:
+            self._events.close()
+        if self._control_links is not None:
+            self._control_links.close()
+        nodes = [*self._workers.values(), *([] if self._head is None else [self._head])]
+        self._workers, self._head = {}, None
+        self._remove(nodes)
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Of each worker, on their data network."""
+        return [self._workers[worker].data_address or "" for worker in sorted(self._workers)]
+
+    def is_up(self) -> bool:
+        """Whether the head still runs."""
+        return self._failure(self._head) is None
+
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which an actor gets to a worker's container."""
+        return {"resources": {self._resource(worker): 1}}
+
+    def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+        """What has become of a worker's container; None while it is well."""
+        return self._failure(self._workers.get(worker), stopped_s)
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        """Replace containers that have failed or are condemned; all of them where the head has ended."""
+        if not self.is_up():
+            self._await_engine()
+            self.stop()
+            self._condemned.clear()
+            self.start()
+            return range(len(self._limits))
+        failed = [
+            worker
+            for worker in range(n_workers)
+            if worker in self._condemned or self.failure(worker) is not None
+        ]
+        self._condemned.difference_update(failed)
+        self._remove([self._workers.pop(worker) for worker in failed if worker in self._workers])
+        self._start_workers(failed)
+        return failed
+
+    def condemn(self, worker: int) -> None:
+        """Have a container replaced by the next `renew`."""
+        self._condemned.add(worker)
+
+    def admit(self, folder: Path) -> None:
+        """Let containers write into a folder."""
+        share(folder)
+
+    def limit_links(self, limits: link_limits.Limits) -> None:
+        """Limit the links of the first workers; see `Hosts.limit_links`."""
+        try:
+            self._limited_links = link_shaping.limit_links(
+                self._client, self._place, self._workers, limits, self._limited_links
+            )
+        except BaseException:
+            # What became of which link is not known; new containers have none that is limited.
+            self._condemned.update(range(len(limits)))
+            self._limited_links = {}
+            raise
+
+    def _failure(self, node: Node | None, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+        if node is None or self._events is None or self._control_links is None:
+            return Died(what="container", exit_code=None)
+        container_id = str(node.container.id)
+        return self._events.failure(container_id, stopped_s) or self._control_links.failure(container_id)
+
+    def _resource(self, worker: int) -> str:
+        # Ray may take a container that was replaced for a living node for a while yet.
+        return f"stratbench_worker_{worker}_{self._n_started[worker]}"
+
+    def _start_workers(self, workers: Sequence[int]) -> None:
+        if not workers:
+            return
+        head, control_links = self._head, self._control_links
+        assert head is not None
+        assert control_links is not None
+
+        def start(worker: int) -> None:
+            node = containers.start_worker(
+                self._client,
+                self._place,
+                self._between,
+                worker,
+                head,
+                self._limits[worker],
+                self._resource(worker),
+            )
+            self._workers[worker] = node
+            control_links.watch(str(node.container.id), node.control_address)
+
+        self._n_started.update(workers)
+        with ThreadPoolExecutor(len(workers)) as pool:
+            for done in [pool.submit(start, worker) for worker in workers]:
+                done.result()
+
+    def _remove(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            list(pool.map(self._keep_logs_and_remove, nodes))
+
+    def _keep_logs_and_remove(self, node: Node) -> None:
+        if self._control_links is not None:
+            self._control_links.forget(str(node.container.id))
+        output = log_of_host(self._log_dir, node.role)
+        kept = output.parent
+        with suppress(*GONE):
+            kept.mkdir(parents=True, exist_ok=True)
+            with output.open("ab") as file:
+                file.write(node.container.logs())
+            for log in sorted(self._place.ray_folder(node.role).glob("session_2*/logs/*")):
+                if log.is_file() and log.stat().st_size:
+                    shutil.copyfile(log, kept / log.name)
+        with suppress(*GONE):
+            containers.remove(node.container)
+
+    def _await_engine(self) -> None:
+        """Wait until the engine answers again, if it is on its way.
+
+        Raises:
+            ProvisionError: it does not come back.
+        """
+        limit_s = time.monotonic() + _ENGINE_BACK_S
+        while True:
+            with suppress(Exception):
+                self._client.ping()
+                return
+            if time.monotonic() > limit_s:
+                raise ProvisionError(
+                    f"docker: the engine must answer, got nothing for {_ENGINE_BACK_S:g} s; start it and go "
+                    "on with --resume"
+                )
+            time.sleep(_POLL_S)
+
+
+def log_of_host(log_dir: Path, role: str) -> Path:
+    """Where the output of a container is kept when it is removed, beside Ray's logs of it."""
+    return log_dir / "ray" / role / HOST_LOG

@@ -1,0 +1,87 @@
+"""What runs leave with the Docker engine when their driver is killed, and its removal."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import docker
+from docker.models.containers import Container
+from docker.models.networks import Network
+
+from harness.provision.docker.engine import GONE
+from harness.provision.runfolder.owner import Owner
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
+
+RUN_LABEL = "io.stratbench.run"
+OWNER_LABEL = "io.stratbench.owner"
+_ROLE_LABEL = "io.stratbench.role"
+_REMOVERS = 8
+
+
+def labels_of(run_id: str, role: str) -> dict[str, str]:
+    """Labels of a container or network, by which it is found when its driver, this process, is gone."""
+    return {RUN_LABEL: run_id, _ROLE_LABEL: role, OWNER_LABEL: Owner.this_process().to_text()}
+
+
+@contextmanager
+def guarded(run_id: str) -> Iterator[None]:
+    """Have a process of its own remove what is left of a run, however this one ends."""
+    # What carries the run's folder in its environment is ended with the folder, and this must go on.
+    environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "harness.provision.docker.guard", run_id],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
+    )
+    try:
+        yield
+    finally:
+        guard.communicate()
+
+
+def remove_run(client: docker.DockerClient, run_id: str) -> Sequence[str]:
+    """Remove all containers and networks of a run; return their names."""
+    label = f"{RUN_LABEL}={run_id}"
+    return _remove(*_labelled(client, label))
+
+
+def reap(client: docker.DockerClient) -> Sequence[str]:
+    """Remove all containers and networks of dead runs, never those of a living one; return their names."""
+    containers, networks = _labelled(client, RUN_LABEL)
+    return _remove(
+        [each for each in containers if _is_dead(each.labels)],
+        [each for each in networks if _is_dead(each.attrs.get("Labels") or {})],
+    )
+
+
+def _labelled(client: docker.DockerClient, label: str) -> tuple[list[Container], list[Network]]:
+    filters: dict[str, str | list[str] | bool] = {"label": label}
+    # Somebody else may remove one between the listing and a closer look at it.
+    containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
+    return containers, client.networks.list(filters=filters)
+
+
+def _remove(containers: Sequence[Container], networks: Sequence[Network]) -> Sequence[str]:
+    def end(container: Container) -> None:
+        with suppress(*GONE):
+            container.remove(force=True, v=True)
+
+    with ThreadPoolExecutor(_REMOVERS) as pool:
+        list(pool.map(end, containers))
+    for network in networks:
+        with suppress(*GONE):
+            network.remove()
+    return [str(each.name) for each in containers] + [str(each.name) for each in networks]
+
+
+def _is_dead(labels: Mapping[str, str]) -> bool:
+    try:
+        return Owner.of_text(labels.get(OWNER_LABEL, "")).is_dead()
+    except ValueError:
+        return False  # not of our making, whatever its other labels say

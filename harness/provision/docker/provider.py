@@ -1,0 +1,177 @@
+"""The `docker` provider: a container for each worker on this host, a node of the run's own Ray cluster."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import docker
+from docker.models.images import Image
+
+from harness.provision.accelerators import devices_of_workers
+from harness.provision.docker import containers, leftovers
+from harness.provision.docker.containers import Limits, RunPlace
+from harness.provision.docker.engine import engine, require_room, worker_image
+from harness.provision.docker.gpus import device_arguments, lack_of_toolkit, toolkit_of
+from harness.provision.docker.hosts import ContainerHosts, log_of_host
+from harness.provision.docker.shared_folders import share, share_secret
+from harness.provision.failures import ProvisionError
+from harness.provision.local.provider import core_sets
+from harness.provision.protocols import ClusterShape
+from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
+from harness.provision.runfolder.reaper import reap, run_folder
+from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
+
+if TYPE_CHECKING:
+    from harness.provision.ray.pool import RayCluster
+
+_IN_CONTAINER = Path("/tmp")  # noqa: S108 - of each container alone, and gone with it
+
+
+class DockerProvider:
+    """Workers in containers of this host's engine.
+
+    Args:
+        imports: what each worker's zygote imports before it forks.
+        preload_s: how long it may take from a container's start to that.
+    """
+
+    name = "docker"
+
+    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
+        self._imports = tuple(imports)
+        self._preload_s = preload_s
+
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: an engine answers, has the image, and room and devices for the workers."""
+        with engine() as client:
+            _found(client, shape)
+
+    @contextmanager
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> Iterator["RayCluster"]:
+        """Bring up containers; nothing of them is left when the context ends. See `Provider.start`.
+
+        Raises:
+            ProvisionError: no engine, no image, too little room, or something does not start.
+        """
+        started_s = time.monotonic()
+        _refuse_system_folders(reads)
+        log_dir.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            client = stack.enter_context(engine())
+            image, limits = _found(client, shape)
+            leftovers.reap(client)
+            reap()
+            folder = stack.enter_context(run_folder())
+            place = _place(run_id, str(image.id), folder, reads, [log_dir, *writes])
+            stack.enter_context(ray_environment(folder, place.token))
+            stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
+            hosts = stack.enter_context(_running(client, place, limits, log_dir))
+
+            from harness.provision.ray.actors import Preload, Seat
+            from harness.provision.ray.pool import RayCluster
+
+            seats = [
+                Seat(
+                    resources={"num_cpus": 0},
+                    cores=None,  # the container has no others
+                    environment=process_variables(
+                        folder, shape.device, _IN_CONTAINER, limits[worker].devices
+                    ),
+                    log=log_dir / f"zygote-{worker}.log",
+                    host_log=log_of_host(log_dir, f"worker-{worker}"),
+                    folder=place.current,
+                    has_door=True,
+                )
+                for worker in range(shape.workers)
+            ]
+            cluster = RayCluster(
+                seats,
+                hosts=hosts,
+                scratch=place.scratch,
+                pinned=True,
+                isolated=True,
+                image_digest=str(image.id),
+                started_s=started_s,
+                preload=Preload(imports=self._imports, wait_s=self._preload_s),
+            )
+            stack.callback(cluster.stop)
+            yield cluster
+
+
+def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[Limits]]:
+    """The image of workers, and what each of their containers may use of this host.
+
+    Raises:
+        ProvisionError: no such image, too little room, or no such devices.
+    """
+    facts = client.info()
+    devices = devices_of_workers(shape)
+    toolkit = toolkit_of(facts)
+    lacking = lack_of_toolkit(toolkit, [uuid for own in devices for uuid in own])
+    if lacking is not None:
+        raise lacking
+    image = worker_image(client, shape.image, shape.device)
+    require_room(facts, shape)
+    cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+    return image, [
+        Limits(
+            cores=cores[worker],
+            memory_bytes=shape.memory_bytes,
+            devices=own,
+            arguments=device_arguments(own, toolkit),
+        )
+        for worker, own in enumerate(devices)
+    ]
+
+
+def _place(run_id: str, image: str, folder: Path, reads: Sequence[Path], writes: Sequence[Path]) -> RunPlace:
+    """What the containers of a run share; those of its folders that they write to are open to them."""
+    place = RunPlace(
+        run_id=run_id,
+        image=image,
+        folder=folder,
+        token=write_token(folder),
+        reads=tuple(reads),
+        writes=(folder / "scratch", *(path.absolute() for path in writes)),
+        current=Path.cwd() if reads else None,
+        environment=NODE_VARIABLES,
+    )
+    place.scratch.mkdir()
+    for shared in place.writes:
+        share(shared)
+    share_secret(place.token)
+    return place
+
+
+@contextmanager
+def _running(
+    client: docker.DockerClient, place: RunPlace, limits: Sequence[Limits], log_dir: Path
+) -> Iterator[ContainerHosts]:
+    """Containers of all workers, connected to; nothing is left when the context ends."""
+    with ExitStack() as stack:
+        stack.enter_context(leftovers.guarded(place.run_id))
+        between = stack.enter_context(containers.networks(client, place))
+        hosts = ContainerHosts(client, place, between, limits, log_dir)
+        stack.callback(hosts.stop)
+        hosts.start()
+        yield hosts
+
+
+def _refuse_system_folders(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if containers.is_of_image(folder):
+            raise ProvisionError(
+                "docker: workers are given a user's file with its folder, which must be one of its own, got "
+                f"{folder}; move the file into a folder below"
+            )

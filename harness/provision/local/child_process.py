@@ -1,0 +1,93 @@
+"""One process on this machine for jobs that need no workers: capture, verification, transformation."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
+from harness.provision.worker_environment import process_variables, temporary_folder
+from harness.worker.process import channel
+from harness.worker.process.messages import Died, JobError, Silent, pack_job, unpack_answer
+
+_EXIT_S = 5.0
+
+
+class SoloProcess:
+    """Runs jobs one after the other in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", jobs: socket.socket, log: Path) -> None:
+        self._process, self._jobs, self._log = process, jobs, log
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it, whatever it does; a call that waits for it fails."""
+        self._process.kill()
+
+    def call(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
+        """Run `package.module:function(state, *args)` and return what it returns.
+
+        Raises:
+            CaseError: the job failed, the process died, or it gave no answer in time.
+        """
+        started_s = time.monotonic()
+
+        def awaited() -> Awaited:
+            name = function.partition(":")[2]
+            waited_s = time.monotonic() - started_s
+            return Awaited(
+                worker=0, what=name, waited_s=waited_s, log=self._log, stage=stage, is_log_kept=False
+            )
+
+        try:
+            deadline_s = started_s + timeout_s
+            channel.send_message(self._jobs, pack_job(function, args), deadline_s=deadline_s)
+            answer = unpack_answer(bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
+        except channel.ChannelClosedError:
+            exit_code = self._process.wait(timeout=_EXIT_S)
+            raise worker_died(Died(what="process", exit_code=exit_code), awaited()) from None
+        except TimeoutError:
+            raise worker_unresponsive(Silent(waited_s=timeout_s), awaited()) from None
+        if isinstance(answer, JobError):
+            raise job_failed(answer, awaited())
+        return answer
+
+
+@contextmanager
+def solo_process(folder: Path, log: Path | None = None) -> Iterator[SoloProcess]:
+    """A fresh process; it is dead when the context ends.
+
+    Args:
+        folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
+        log: for its output, `solo.log` in the folder by default.
+    """
+    log = log or folder / "solo.log"
+    with ExitStack() as stack:
+        ours, theirs = socket.socketpair()
+        stack.enter_context(ours)
+        with theirs, log.open("ab") as output:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "harness.worker.process.child_main",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **process_variables(folder, "cpu", temporary_folder(folder))},
+            )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        yield SoloProcess(process, ours, log)

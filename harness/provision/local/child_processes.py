@@ -1,0 +1,76 @@
+"""Several processes on this machine that work together, where real workers are needed and no provider is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.provision.local.child_process import SoloProcess, solo_process
+from harness.provision.protocols import LOOPBACK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloWorkers:
+    """Offers processes of their own; `folder` is the private one of this command."""
+
+    folder: Path
+
+    @contextmanager
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["SoloProcessSet"]:
+        """Start processes; all of them are dead when the context ends."""
+        assert len(log_paths) == n_workers
+        with ExitStack() as stack:
+            processes = [stack.enter_context(solo_process(self.folder, log)) for log in log_paths]
+            yield SoloProcessSet(processes)
+
+
+class SoloProcessSet:
+    """Processes that work together; see `base.ProcessSet`."""
+
+    def __init__(self, processes: Sequence[SoloProcess]) -> None:
+        self._processes = tuple(processes)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Process ids in worker order."""
+        return [process.pid for process in self._processes]
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Addresses in worker order at which the processes reach each other."""
+        return [LOOPBACK] * len(self._processes)
+
+    def call(
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> list[object]:
+        """Run a job in all processes at the same time; the first failure ends them all."""
+        with ThreadPoolExecutor(len(self._processes)) as pool:
+            calls = [
+                pool.submit(_caller(process, function, args, timeout_s, stage))
+                for process, args in zip(self._processes, per_worker_args, strict=True)
+            ]
+            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            failed = next((call for call in done if call.exception() is not None), None)
+            if failed is not None:
+                # The peers of one that failed may wait for it for ever.
+                for process in self._processes:
+                    process.kill()
+        return [call.result() for call in ([failed] if failed is not None else calls)]
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        """Run a job in one process."""
+        return self._processes[worker].call(function, args, timeout_s=timeout_s, stage=stage)
+
+
+def _caller(
+    process: SoloProcess, function: str, args: tuple[object, ...], timeout_s: float, stage: str
+) -> Callable[[], object]:
+    return lambda: process.call(function, args, timeout_s=timeout_s, stage=stage)

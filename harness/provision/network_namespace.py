@@ -1,0 +1,120 @@
+"""A network namespace of a command's own, so that nothing outside can reach what the command starts.
+
+TensorFlow's servers listen on every address of their namespace and ask nobody who they are. In a namespace
+that has nothing but a loopback of its own, every address is the command's alone.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from signal import Signals
+
+from harness.worker.process.os_process import n_threads
+
+WAY_OUT = (
+    "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+    "kernel.apparmor_restrict_unprivileged_userns), or run as root with CAP_SYS_ADMIN"
+)
+NOT_ASKED = "none was asked for"
+"""Why a process has no namespace of its own that has never called `isolate`."""
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+_IFREQ = struct.Struct("16sH22x")
+
+
+def isolate() -> str | None:
+    """Move this process, and all that it will start, into a network namespace of its own.
+
+    Files and processes stay as they were: users and their ids are the same inside. Sockets that are open stay
+    where they are, so that one that listens goes on to be reached from outside.
+
+    Returns:
+        why the process stays where it is; None where it has moved.
+    """
+    reason = refusal()
+    if reason is None and n_threads() > 1:
+        # The others would stay where they are, and so would whatever they start.
+        reason = "this process has more than one thread"
+    if reason is None:
+        _enter()
+    return reason
+
+
+def exposed_line(exposure: str) -> str:
+    """What a command says of which others can reach the servers.
+
+    Args:
+        exposure: why they can.
+    """
+    return (
+        "exposed: others on the network can reach this command's servers, which have no network namespace of "
+        f"their own: {exposure}; see docs/security.md"
+    )
+
+
+def refusal() -> str | None:
+    """Why there can be no namespace, tried in a child that ends at once; None where there can."""
+    if sys.platform != "linux":
+        return f"network namespaces are of Linux, and this is {sys.platform}"
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _try_and_exit(theirs)
+    os.close(theirs)
+    with open(ours, "rb") as pipe:  # noqa: PTH123  a descriptor
+        told = pipe.read().decode(errors="replace")
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"the kernel ends who asks for one ({Signals(-code).name})"
+    return told or None
+
+
+def _try_and_exit(answer: int) -> None:
+    try:
+        _enter()
+    except OSError as error:
+        os.write(answer, _described(error).encode())
+    finally:
+        # Never return into the caller's code in the child.
+        os._exit(0)
+
+
+def _described(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the kernel allows no more namespaces (user.max_user_namespaces, user.max_net_namespaces)"
+    return f"the kernel refuses one ({error.strerror})"
+
+
+def _enter() -> None:
+    _unshare()
+    _raise_loopback()
+
+
+def _unshare() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    # Root that may not do it alone stays: in a user namespace it could not touch files of others any more.
+    flags = _CLONE_NEWNET if uid == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
+    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if flags & _CLONE_NEWUSER:
+        Path("/proc/self/setgroups").write_text("deny")  # the condition for mapping a group without privilege
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def _raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = _IFREQ.pack(b"lo", 0)
+        name, flags = _IFREQ.unpack(fcntl.ioctl(control, _SIOCGIFFLAGS, request))
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _IFREQ.pack(name, flags | _IFF_UP))

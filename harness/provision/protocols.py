@@ -1,0 +1,169 @@
+"""What every provider offers: workers that serve all cases of a run, and fresh processes for each of them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.cluster.connection import NO_CLUSTER, Connection
+from harness.cluster.link_limits import Limits
+from harness.cluster.providers import Device
+from harness.records.record import Machine
+from harness.worker.process.actor import WorkerFacts
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterShape:
+    """What a run needs of its workers.
+
+    Attributes:
+        workers: the largest count of any case.
+        cores_per_worker, memory_bytes: of each worker; None leaves the choice to the provider.
+        image: of containers, None for the provider's own.
+        connection: to a Ray cluster that is there already.
+    """
+
+    workers: int
+    replicas_per_worker: int = 1
+    device: Device = "cpu"
+    cores_per_worker: int = 1
+    memory_bytes: int | None = None
+    image: str | None = None
+    connection: Connection = NO_CLUSTER
+
+
+class ProcessSet(Protocol):
+    """One fresh process on each of the first workers of a cluster. After a failure it is of no more use."""
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Process ids in worker order, as the worker's host counts them."""
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Addresses in worker order at which the processes reach each other."""
+
+    def call(
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> list[object]:
+        """Run `package.module:function(state, *args)` in all processes at the same time.
+
+        Args:
+            per_worker_args: one tuple for each process.
+            stage: where a failure is said to have happened.
+        Returns:
+            One result for each process.
+        Raises:
+            WorkerDied, WorkerUnresponsive, JobFailed, CaseError: the most telling failure; every process of
+                the set has been killed by then, since the peers of a dead worker may wait for it for ever.
+        """
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        """Run a job in one process; errors as for `call`."""
+
+
+class Forks(Protocol):
+    """Whatever can offer fresh processes."""
+
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> AbstractContextManager[ProcessSet]:
+        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends.
+
+        Args:
+            log_paths: one for each process, for its output.
+        Raises:
+            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+        """
+
+
+class Cluster(Forks, Protocol):
+    """Workers that are kept for every case of a run."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether each worker has cores of its own."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether nobody else is on the workers' network: neither reaches servers, nor uses interfaces."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """The host of the workers, of the first where they have several; None where it is the driver's."""
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The most that a core of that host runs at; None where it is the driver's."""
+
+    @property
+    def image_digest(self) -> str | None:
+        """Id of the image of the workers' containers; None where they are in none, or it is unknown."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a record or report should say about these workers."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder that all workers see, for what they hand each other; it goes with the cluster."""
+
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
+
+    @property
+    def provision_s(self) -> float | None:
+        """Seconds from the start to the last worker's first readiness; None before that."""
+
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of workers, in worker order, in all sessions that are opened from now on.
+
+        A session raises ProvisionError when its links cannot be limited here.
+        """
+
+    def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
+        """Wait until the first `n_workers` can fork; dead workers are replaced.
+
+        Raises:
+            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+        """
+
+
+class Provider(Protocol):
+    """A place where workers can be had."""
+
+    name: str
+
+    def require(self, shape: ClusterShape) -> None:
+        """Look whether such workers can be had here, as far as that shows before any is started.
+
+        Raises:
+            ProvisionError: they cannot.
+        """
+
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> AbstractContextManager[Cluster]:
+        """Bring up workers; nothing of them is left when the context ends.
+
+        The thread that calls this must live as long as the context: the kernel ends the workers with it.
+
+        Args:
+            reads: folders of the user that workers read. writes: folders, there already, that they write to.
+        Raises:
+            ProvisionError: they cannot be had here.
+        """

@@ -1,0 +1,142 @@
+"""The actors of workers: how one is started, and how its answers are waited for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from harness.errors import CaseError
+from harness.provision import failures
+from harness.provision.failures import Awaited
+from harness.provision.ray.client import while_up
+from harness.provision.ray.hosts import Hosts
+from harness.worker.process.actor import STOPPED_S, Worker
+from harness.worker.process.messages import CutOff, Died, JobError, Silent
+
+ANSWER_MARGIN_S = 5.0
+"""Between an actor's own deadline and the driver's."""
+CHECK_S = 1.0
+"""Between two looks at Ray itself, whose end no reference tells."""
+_CONCURRENT_CALLS = 8
+_KILLED_S = 5.0
+
+
+class _RemoteMethod(Protocol):
+    def remote(self, *args: object) -> ray.ObjectRef: ...
+
+
+class ActorHandle(Protocol):
+    """A Ray handle of `Worker`, whose methods answer with references."""
+
+    facts: _RemoteMethod
+    fork: _RemoteMethod
+    call: _RemoteMethod
+    kill: _RemoteMethod
+    unanswered: _RemoteMethod
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preload:
+    """What each worker's zygote imports before it forks, and how long that may take."""
+
+    imports: tuple[str, ...]
+    wait_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seat:
+    """Where the actor of one worker runs, and what its processes find there.
+
+    Attributes:
+        resources: arguments of Ray's `options` for what it takes of its host.
+        cores: those to pin it to; None for all that there are.
+        environment: variables of its processes.
+        folder: current one of its processes, None for the actor's own.
+        log: where the driver finds what its zygote says. remote_log: where the zygote writes that, if it is
+            another place.
+        host_log: where the provider keeps what the worker's host says, if it does, once that is removed.
+        has_door: whether other workers look whether they reach it.
+    """
+
+    resources: Mapping[str, object]
+    cores: tuple[int, ...] | None
+    environment: Mapping[str, str]
+    log: Path
+    remote_log: Path | None = None
+    host_log: Path | None = None
+    folder: Path | None = None
+    has_door: bool = False
+
+
+def start_actor(seat: Seat, preload: Preload, of_host: Mapping[str, object]) -> ActorHandle:
+    """Ask Ray for the actor of one worker; it imports while the caller goes on.
+
+    Args:
+        of_host: see `Hosts.options`.
+    """
+    remote = ray.remote(Worker).options(
+        max_concurrency=_CONCURRENT_CALLS, max_restarts=0, max_task_retries=0, **seat.resources, **of_host
+    )
+    handle: ActorHandle = remote.remote(
+        imports=preload.imports,
+        preload_s=preload.wait_s,
+        cores=seat.cores,
+        environment=dict(seat.environment),
+        log_path=str(seat.remote_log or seat.log.absolute()),
+        folder=None if seat.folder is None else str(seat.folder),
+        has_door=seat.has_door,
+    )
+    return handle
+
+
+def ready(references: list[ray.ObjectRef], n: int, timeout_s: float, hosts: Hosts) -> list[ray.ObjectRef]:
+    """Wait for `n` of some answers; return those that are there when the time is up or Ray has ended."""
+    try:
+        done, _ = while_up(lambda: ray.wait(references, num_returns=n, timeout=timeout_s), hosts.is_up)
+    except ConnectionError:
+        return []
+    return list(done)
+
+
+def fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
+    """An answer that is there, or what became of the actor that owed it."""
+    try:
+        return while_up(lambda: ray.get(reference), hosts.is_up)
+    except (RayActorError, ConnectionError):
+        return Died(what="actor", exit_code=None)
+    except RayError as error:
+        return JobError.of(error)
+
+
+def failures_of_hosts(
+    hosts: Hosts, workers: Iterable[int], *, stopped_s: float = STOPPED_S
+) -> dict[int, Died | Silent | CutOff]:
+    """What has become of those workers whose hosts are not well; see `Hosts.failure`."""
+    found = {worker: hosts.failure(worker, stopped_s=stopped_s) for worker in workers}
+    return {worker: failure for worker, failure in found.items() if failure is not None}
+
+
+def kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], hosts: Hosts) -> None:
+    """Kill processes by worker, wherever somebody is left to do it."""
+    # A host that has failed answers no more and takes its processes with it when it is replaced.
+    reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]
+    if hosts.is_up() and reached:
+        references = [actors[worker].kill.remote(pid) for worker, pid in reached]
+        ready(references, len(references), _KILLED_S, hosts)
+
+
+def failure_of(value: object, awaited: Awaited) -> CaseError:
+    """The error of a case for an answer that is none."""
+    match value:
+        case Died():
+            return failures.worker_died(value, awaited)
+        case Silent():
+            return failures.worker_unresponsive(value, awaited)
+        case CutOff():
+            return failures.link_down(value, awaited)
+        case JobError():
+            return failures.job_failed(value, awaited)
+    raise TypeError(f"worker {awaited.worker} answered {awaited.what} with {type(value).__name__}")

@@ -1,0 +1,122 @@
+"""A connection to a Ray cluster, through the server that its head has for those outside it, and its end."""
+
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import ray
+
+from harness.errors import first_line
+from harness.provision.failures import ProvisionError, RayEndedError
+from harness.worker.process.reachability import Door, answers
+
+_CONNECT_S = 60.0
+_TRY_S = 1.0
+_POLL_S = 0.05
+_UP_S = 1.0
+_BUSY_S = 4.0
+
+Value = TypeVar("Value")
+
+
+def connect(
+    address: str,
+    *,
+    is_up: Callable[[], bool],
+    wait_s: float = _CONNECT_S,
+    way_out: str = "see the logs of its nodes in the run folder",
+) -> None:
+    """Connect this process to a cluster; `ray.shutdown` ends that.
+
+    Args:
+        address: `host:port` of the head's server, which may still be starting.
+        is_up: whether it makes sense to go on waiting. wait_s: how long at most.
+        way_out: what to do where it does not let this process in.
+    Raises:
+        ProvisionError: it does not answer.
+    """
+    started_s = time.monotonic()
+    door = _door_of(address)
+    while not answers(door, _TRY_S):
+        waited_s = time.monotonic() - started_s
+        if not is_up() or waited_s > wait_s:
+            raise ProvisionError(
+                f"Ray's head must answer at {address}, got no answer within {waited_s:.1f} s; {way_out}"
+            )
+        time.sleep(_POLL_S)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error that follows says the same in one line
+            ray.init(f"ray://{address}", log_to_driver=False)
+    except Exception as error:
+        raise ProvisionError(
+            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: "
+            f"{first_line(str(error))}; {way_out}"
+        ) from error
+
+
+def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
+    """Make a call of Ray's and give it up when Ray has ended: its client would try again for ever.
+
+    The thread that makes it ends with the connection.
+
+    Raises:
+        RayEndedError: it never would.
+    """
+    replies: queue.SimpleQueue[tuple[Value | None, BaseException | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            replies.put((call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+            replies.put((None, error))
+
+    threading.Thread(target=answer, name="ray-call", daemon=True).start()
+    while True:
+        try:
+            value, error = replies.get(timeout=_UP_S)
+        except queue.Empty:
+            if not is_up():
+                raise RayEndedError("Ray has ended") from None
+            continue
+        if error is not None:
+            raise error
+        return cast("Value", value)
+
+
+class Head:
+    """The head of a cluster that this process is connected to, and that others may end.
+
+    Args:
+        address: `host:port` of its server for clients.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._door = _door_of(address)
+        self._has_ended = False
+
+    def is_up(self) -> bool:
+        """Whether it lets anybody connect, for which a busy one is given a while. Once down, it stays so."""
+        limit_s = time.monotonic() + _BUSY_S
+        while not self._has_ended and not answers(self._door, _TRY_S):
+            self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s
+            time.sleep(_POLL_S)
+        return not self._has_ended
+
+    def call(self, made: Callable[[], Value]) -> Value:
+        """Make a call of Ray's that ends when the head does.
+
+        Raises:
+            RayEndedError: it has ended.
+        """
+        if self._has_ended:
+            raise RayEndedError("Ray has ended")
+        return while_up(made, self.is_up)
+
+
+def _door_of(address: str) -> Door:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

@@ -1,0 +1,217 @@
+"""Workers that are Ray actors: what every provider does once a Ray instance is there."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import ray
+from ray.exceptions import RayError
+
+from harness.cluster.link_limits import Limits
+from harness.provision.failures import Awaited
+from harness.provision.ray.actors import (
+    ANSWER_MARGIN_S,
+    CHECK_S,
+    ActorHandle,
+    Preload,
+    Seat,
+    failure_of,
+    failures_of_hosts,
+    fetch,
+    kill_processes,
+    ready,
+    start_actor,
+)
+from harness.provision.ray.files import Files, SharedFiles
+from harness.provision.ray.hosts import Hosts
+from harness.provision.ray.process_set import RayProcessSet
+from harness.records.record import Machine
+from harness.worker.process.actor import WorkerFacts
+from harness.worker.process.messages import Died, Silent
+
+
+class RayCluster:
+    """Workers as actors of the Ray instance that this process is connected to.
+
+    Args:
+        seats: one for each worker.
+        hosts: where they run.
+        scratch: folder that driver and workers see.
+        pinned: whether each has cores of its own.
+        started_s: when they were asked for, on the monotonic clock.
+        notes: see `Cluster`.
+        isolated: see `Cluster`.
+        image_digest: see `Cluster`.
+        elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
+            the driver's.
+        files: how those of driver and workers get to the other; None where both see the same.
+    """
+
+    def __init__(
+        self,
+        seats: Sequence[Seat],
+        *,
+        hosts: Hosts,
+        scratch: Path,
+        pinned: bool,
+        started_s: float,
+        preload: Preload,
+        notes: Sequence[str] = (),
+        isolated: bool,
+        image_digest: str | None = None,
+        elsewhere: Callable[[], tuple[Machine, float]] | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self._files = files or SharedFiles()
+        self.pinned = pinned
+        self._notes = tuple(notes)
+        self._n_threads: dict[int, int] = {}
+        self.isolated = isolated
+        self.image_digest = image_digest
+        self._elsewhere = elsewhere
+        self.scratch = scratch
+        self._hosts = hosts
+        self._seats = tuple(seats)
+        self._started_s = started_s
+        self._asked_s = [started_s] * len(self._seats)
+        self._preload = preload
+        self._provision_s: float | None = None
+        self._doors: dict[int, int] = {}
+        self._links: Limits = ()
+        self._actors = [
+            start_actor(seat, preload, hosts.options(worker)) for worker, seat in enumerate(self._seats)
+        ]
+
+    @property
+    def machine(self) -> Machine | None:
+        """The host of the workers; see `Cluster`."""
+        return None if self._elsewhere is None else self._elsewhere()[0]
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The most that its cores run at; see `Cluster`."""
+        return None if self._elsewhere is None else self._elsewhere()[1]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a record or report should say about these workers; see `Cluster`."""
+        crowded = [worker for worker, n in sorted(self._n_threads.items()) if n > 1]
+        if not crowded:
+            return self._notes
+        workers = ", ".join(map(str, crowded))
+        hazard = (
+            f"worker processes are forked from one that has threads, on worker {workers}: a lock that one of "
+            "them holds stays locked in the fork, which may hang"
+        )
+        return (*self._notes, hazard)
+
+    @property
+    def provision_s(self) -> float | None:
+        """Seconds from the start to the last worker's first readiness; None before that."""
+        return self._provision_s
+
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
+        return self._files.seen(path)
+
+    def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
+        """Wait until the first `n_workers` can fork; dead workers are replaced, and hosts that have failed.
+
+        Raises:
+            ProvisionError: Ray itself has ended, or a host cannot be replaced.
+        """
+        self._renew(n_workers)
+        replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+        lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
+        if lost:
+            self._files.take(n_workers)
+            self._renew(n_workers, lost)
+            replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+        facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
+        self._n_threads.update({worker: each.n_zygote_threads for worker, each in enumerate(facts)})
+        self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
+        if self._provision_s is None and n_workers == len(self._actors):
+            self._provision_s = time.monotonic() - self._started_s
+        return facts
+
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of workers in all sessions opened from now on; see `Cluster.limit_links`."""
+        self._links = tuple(limits)
+
+    @contextlib.contextmanager
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator[RayProcessSet]:
+        """Fork a fresh process on each of the first `n_workers`; all are dead when the context ends."""
+        if not 1 <= n_workers <= len(self._actors) or len(log_paths) != n_workers:
+            raise ValueError(f"{n_workers} workers of {len(self._actors)} with {len(log_paths)} logs")
+        self.wait_ready(n_workers)
+        self._hosts.limit_links(self._links[:n_workers])
+        for path in log_paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._hosts.admit(path.parent)
+        with ExitStack() as stack:
+            pids: dict[int, int] = {}
+            self._files.bring(n_workers, [path.parent for path in log_paths])
+            stack.callback(self._files.take, n_workers)
+            stack.callback(kill_processes, self._actors, pids, self._hosts)
+            logs = [str(self._files.seen(path)) for path in log_paths]
+            asked_s = time.monotonic()
+            replies = self._ask(
+                n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload.wait_s
+            )
+            pids.update({worker: reply for worker, reply in enumerate(replies) if isinstance(reply, int)})
+            for worker, reply in enumerate(replies):
+                if not isinstance(reply, int):
+                    waited_s = time.monotonic() - asked_s
+                    awaited = Awaited(worker=worker, what="a fork", waited_s=waited_s, log=None, stage="run")
+                    raise failure_of(reply, awaited)
+            doors = tuple(
+                (address, self._doors[worker])
+                for worker, address in enumerate(self._hosts.addresses[:n_workers])
+                if worker in self._doors
+            )
+            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._hosts, doors, self._files)
+
+    def stop(self) -> None:
+        """Kill the actors, and with them their zygotes and processes."""
+        for actor in self._actors:
+            with contextlib.suppress(RayError, ConnectionError):
+                ray.kill(actor, no_restart=True)
+
+    def _renew(self, n_workers: int, lost: Iterable[int] = ()) -> None:
+        """Replace hosts that have failed, and the actors of these and of lost workers."""
+        asked_s = time.monotonic()
+        for worker in {*lost, *self._hosts.renew(n_workers)}:
+            with contextlib.suppress(RayError, ConnectionError):
+                ray.kill(self._actors[worker], no_restart=True)
+            self._asked_s[worker] = asked_s
+            self._actors[worker] = start_actor(
+                self._seats[worker], self._preload, self._hosts.options(worker)
+            )
+
+    def _up(self, worker: int, reply: object) -> WorkerFacts:
+        if isinstance(reply, WorkerFacts):
+            return reply
+        self._files.take(len(self._actors))
+        seat = self._seats[worker]
+        # A host that has ended took with it what was to write the worker's own log.
+        log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
+        waited_s = time.monotonic() - self._asked_s[worker]
+        raise failure_of(
+            reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")
+        )
+
+    def _ask(
+        self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
+    ) -> list[object]:
+        pending = {ask(self._actors[worker], worker): worker for worker in range(n_workers)}
+        replies: dict[int, object] = {}
+        limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
+        while pending and time.monotonic() < limit_s and self._hosts.is_up():
+            for reference in ready(list(pending), len(pending), CHECK_S, self._hosts):
+                replies[pending.pop(reference)] = fetch(reference, self._hosts)
+            failed = failures_of_hosts(self._hosts, pending.values())
+            replies.update(failed)
+            pending = {reference: worker for reference, worker in pending.items() if worker not in failed}
+        return [replies.get(worker, Silent(waited_s=timeout_s)) for worker in range(n_workers)]

@@ -1,0 +1,186 @@
+"""Fresh processes on workers that are Ray actors, and the jobs that they run together."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import ray
+
+from harness.provision.failures import Awaited
+from harness.provision.ray.actors import (
+    ANSWER_MARGIN_S,
+    CHECK_S,
+    ActorHandle,
+    failure_of,
+    failures_of_hosts,
+    fetch,
+    kill_processes,
+    ready,
+)
+from harness.provision.ray.files import Files
+from harness.provision.ray.hosts import Hosts
+from harness.worker.process.messages import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
+from harness.worker.process.reachability import Door
+
+_GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
+_KNOCK_S = 5.0  # between two looks whether workers reach each other
+_KNOCK_WAIT_S = 4.0  # so long that a busy machine answers
+
+
+class RayProcessSet:
+    """Fresh processes, one on each worker; made by `RayCluster.open_session`."""
+
+    def __init__(
+        self,
+        actors: Sequence[ActorHandle],
+        pids: dict[int, int],
+        log_paths: Sequence[Path],
+        hosts: Hosts,
+        doors: Sequence[Door],
+        files: Files,
+    ) -> None:
+        self._files = files
+        self._actors = list(actors)
+        self._pids = pids
+        self._log_paths = tuple(log_paths)
+        self._hosts = hosts
+        self._doors = tuple(doors)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids in worker order, as the worker's host counts them."""
+        return tuple(self._pids[worker] for worker in range(len(self._actors)))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Addresses in worker order at which the processes reach each other."""
+        return tuple(self._hosts.addresses[: len(self._actors)])
+
+    def call(
+        self,
+        function: str,
+        per_worker_args: Sequence[tuple[object, ...]],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> list[object]:
+        """Run `package.module:function(state, *args)` in all processes at once; see `ProcessSet.call`."""
+        if len(per_worker_args) != len(self._actors):
+            raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
+        return self._run(function, dict(enumerate(per_worker_args)), timeout_s, stage)
+
+    def call_one(
+        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
+    ) -> object:
+        """Run a job in one process; see `ProcessSet.call_one`."""
+        return self._run(function, {worker: args}, timeout_s, stage)[0]
+
+    def _run(
+        self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str
+    ) -> list[object]:
+        started_s = time.monotonic()
+        try:
+            pending = {
+                self._actors[worker].call.remote(
+                    self._pids[worker], pack_job(function, arguments), timeout_s
+                ): worker
+                for worker, arguments in args.items()
+            }
+            results, failed = self._gather(pending, timeout_s)
+            if failed and not self._hosts.is_up():
+                failed = _without_ray(args)  # whatever else failed did so for that
+        except Exception:  # Ray's client raises no other when its head has gone
+            if self._hosts.is_up():
+                raise
+            results, failed = {}, _without_ray(args)
+        if not failed:
+            return [results[worker] for worker in args]
+        kill_processes(self._actors, self._pids, self._hosts)
+        self._files.take(len(self._actors))
+        # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
+        failed.update(
+            failures_of_hosts(self._hosts, set(range(len(self._actors))) - failed.keys(), stopped_s=0)
+        )
+        worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
+        if isinstance(value, CutOff) and value.peer is not None:
+            # Which of the two has lost its network does not show.
+            self._hosts.condemn(worker)
+            self._hosts.condemn(value.peer)
+        awaited = Awaited(
+            worker=worker,
+            what=function.rpartition(":")[2],
+            waited_s=time.monotonic() - started_s,
+            log=self._log_paths[worker],
+            stage=stage,
+        )
+        raise failure_of(value, awaited)
+
+    def _gather(
+        self, pending: dict[ray.ObjectRef, int], timeout_s: float
+    ) -> tuple[dict[int, object], dict[int, object]]:
+        """Collect results and failures by worker; after a failure that explains itself the rest is left."""
+        results: dict[int, object] = {}
+        failed: dict[int, object] = {}
+        limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
+        knock_s = time.monotonic() + _KNOCK_S
+        while pending and time.monotonic() < limit_s:
+            if not self._hosts.is_up():
+                return results, _without_ray(pending.values())
+            if time.monotonic() > knock_s:
+                failed.update(self._cut_off())
+                knock_s = time.monotonic() + _KNOCK_S
+            failed.update(failures_of_hosts(self._hosts, pending.values()))
+            if any(_is_a_cause(value) for value in failed.values()):
+                return results, failed
+            left_s = max(0.0, limit_s - time.monotonic())
+            for reference in ready(list(pending), 1, min(CHECK_S, left_s), self._hosts):
+                worker = pending.pop(reference)
+                reply = fetch(reference, self._hosts)
+                value = unpack_answer(reply.payload) if isinstance(reply, Answer) else reply
+                if isinstance(value, JobError | Died | Silent):
+                    failed[worker] = value
+                    limit_s = min(limit_s, time.monotonic() + _GRACE_S)
+                else:
+                    results[worker] = value
+        return results, failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
+
+    def _cut_off(self) -> dict[int, CutOff]:
+        """Let workers knock at each other's doors; return those from which another is not reached."""
+        if len(self._doors) < 2:
+            return {}
+        asked = {
+            actor.unanswered.remote(self._doors, _KNOCK_WAIT_S): worker
+            for worker, actor in enumerate(self._actors)
+        }
+        found: dict[int, CutOff] = {}
+        for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + CHECK_S, self._hosts):
+            missed = fetch(reference, self._hosts)
+            if isinstance(missed, list) and missed:
+                found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
+        return found
+
+
+def _is_a_cause(value: object) -> bool:
+    """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
+    return _rank(value) < _CONSEQUENCE
+
+
+_CONSEQUENCE = 3
+
+
+def _rank(value: object) -> int:
+    """How well a failure explains those of other workers, the best first."""
+    match value:
+        case Died():
+            return 0
+        case JobError() if value.kind is not None:
+            return 0
+        case Silent(is_stopped=True):
+            return 1
+        case CutOff():
+            return 2
+    return _CONSEQUENCE
+
+
+def _without_ray(workers: Iterable[int]) -> dict[int, object]:
+    return {worker: Died(what="Ray node", exit_code=None) for worker in workers}

@@ -1,0 +1,143 @@
+"""What every connection to Ray here needs: a token of its own, settings, and chatter off the terminal."""
+
+import logging
+import os
+import secrets
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
+
+NODE_VARIABLES = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # it would kill workers for memory that other programs use
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
+    "RAY_worker_niceness": "0",  # what is measured yields to nobody; Ray's own 15 would
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2",  # seconds that a client blocks in when its head has died
+    # Ray's server for clients forks a process for each while gRPC is busy in it. With gRPC's handlers for
+    # that, three of eight such processes died before they ran; without, none of eight did.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
+"""Settings of Ray's nodes and of what connects to them."""
+
+
+def write_token(folder: Path) -> Path:
+    """Write the token of this process's clusters into a folder, for its user alone."""
+    path = folder / "token"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(_token())
+    return path
+
+
+@cache
+def _token() -> str:
+    # One for each driver process: Ray's native half reads it once and would refuse a second instance's.
+    return secrets.token_hex(32)
+
+
+@contextmanager
+def ray_environment(
+    folder: Path, token: Path | None, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
+    """Set what Ray's native half reads from the environment of this process, and passes on to what it starts.
+
+    Args:
+        folder: of the run. token: file of the cluster's token, None for a cluster that asks for none.
+        settings: besides those that all have.
+    """
+    variables: dict[str, str | None] = {
+        **NODE_VARIABLES,
+        **settings,
+        RUN_FOLDER_VARIABLE: str(folder),
+        "RAY_ADDRESS": None,  # another cluster's
+        "RAY_AUTH_MODE": "disabled" if token is None else "token",
+        "RAY_AUTH_TOKEN_PATH": None if token is None else str(token),
+    }
+    before = {name: os.environ.get(name) for name in variables}
+    _set_environment(variables)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def chatter_in(log_path: Path) -> Iterator[None]:
+    """Keep what Ray would print, its warnings and the ends of its threads in a log."""
+    import ray
+    from ray._private import worker as ray_worker
+
+    # The second, of what a client's cluster says, keeps to itself and prints where it has no handler.
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.util.client.logsclient")]
+    before = [(list(logger.handlers), logger.propagate) for logger in loggers]
+    handler = logging.FileHandler(log_path, delay=True)
+    for logger in loggers:
+        logger.handlers[:], logger.propagate = [handler], False
+
+    def keep(data: Mapping[str, list[str]], ignore_prefix: bool) -> None:  # noqa: ARG001, FBT001
+        loggers[0].warning("%s", "\n".join(data["lines"]))
+
+    # Ray prints its servers' errors on standard output, where they would break --json, and has no setting
+    # against it: so the function that prints them is replaced, with Ray's own signature.
+    printer, ray_worker.print_to_stdstream = ray_worker.print_to_stdstream, keep
+    try:
+        with _hooks_of_python(loggers[0], Path(ray.__file__).parent):
+            yield
+    finally:
+        ray_worker.print_to_stdstream = printer
+        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+            logger.handlers[:], logger.propagate = handlers, propagate
+        handler.close()
+
+
+@contextmanager
+def _hooks_of_python(logger: logging.Logger, package: Path) -> Iterator[None]:
+    """Log what Python would print itself of a package: warnings, and exceptions that end its threads."""
+    show_warning, end_thread = warnings.showwarning, threading.excepthook
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if Path(filename).is_relative_to(package):
+            logger.warning("%s", warnings.formatwarning(message, category, filename, lineno, line))
+        else:
+            show_warning(message, category, filename, lineno, file, line)
+
+    def end(ended: threading.ExceptHookArgs) -> None:
+        frames = traceback.extract_tb(ended.exc_traceback)
+        if any(Path(frame.filename).is_relative_to(package) for frame in frames):
+            text = traceback.format_exception(ended.exc_type, ended.exc_value, ended.exc_traceback)
+            logger.warning("%s", "".join(text))
+        else:
+            end_thread(ended)
+
+    warnings.showwarning, threading.excepthook = show, end
+    try:
+        yield
+    finally:
+        warnings.showwarning, threading.excepthook = show_warning, end_thread

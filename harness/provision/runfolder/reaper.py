@@ -1,0 +1,228 @@
+"""Temporary folders of runs, and the removal of what dead runs have left in them and running.
+
+Each folder has a guard, `python -m harness.provision.runfolder.reaper FOLDER`: when its driver ends, however
+that comes, the guard kills what still runs in the folder's name and removes it. Ray leaves its agents behind,
+which have overwritten the variables by which other processes are found.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.provision.runfolder.owner import Owner
+
+# In the environment of every process of a run; its value is the run's folder.
+RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
+
+PREFIX = "stratbench-"
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OWNER = "owner.json"
+_OWNERLESS_AGE_S = 60.0
+_BEGINNING_S = 1.0
+# A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
+_LONGEST_BASE = 16
+_SESSION = 3  # of the fields of `_stat`
+
+
+@contextmanager
+def run_folder(base: Path | None = None) -> Iterator[Path]:
+    """Make a private folder that this process owns; then end what still runs in its name and remove it.
+
+    Args:
+        base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
+    """
+    parent = base or _short_temporary_directory()
+    with ExitStack() as stack:
+        with _interruptions_wait():
+            folder = stack.enter_context(owned(parent / f"{PREFIX}{secrets.token_hex(4)}"))
+        yield folder
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[Path]:
+    """Make and own a private folder; then end what still runs in its name and remove it.
+
+    Args:
+        folder: nobody's yet; its name begins with `PREFIX`, by which `reap` finds it.
+    """
+    if folder.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    guard = _start_guard(folder)  # before there is anything that a killed driver could leave
+    try:
+        folder.mkdir(mode=0o700)
+        (folder / _OWNER).write_text(Owner.this_process().to_text())
+        yield folder
+    finally:
+        _remove(folder)
+        guard.communicate()
+
+
+def reap(base: Path | None = None) -> tuple[Path, ...]:
+    """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
+    dead = [
+        folder
+        for folder in sorted((base or _short_temporary_directory()).glob(f"{PREFIX}*"))
+        if folder.is_dir()
+        and not folder.is_symlink()
+        and folder.stat().st_uid == os.getuid()
+        and _is_dead(folder)
+    ]
+    for folder in dead:
+        _remove(folder)
+    return tuple(dead)
+
+
+def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
+    """Kill every process that was started in the name of a run folder; return the ids of those found."""
+    found = processes_of(folder)
+    for pid in found:
+        _kill(pid)
+    limit_s = time.monotonic() + deadline_s
+    while time.monotonic() < limit_s and (left := processes_of(folder)):
+        for pid in left:
+            _kill(pid)
+        time.sleep(0.02)
+    return found
+
+
+def processes_of(folder: Path) -> tuple[int, ...]:
+    """Find the processes started in the name of a run folder, but neither this one nor its owner."""
+    wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
+    owner = _owner_of(folder)
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if wanted in _environment(entry).split(b"\0") or (
+                owner is not None and _works_for(entry, owner, folder)
+            ):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+    return tuple(found)
+
+
+def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
+    """Whether a process belongs to the owner's session and has a file of the folder open to write to it.
+
+    Both are the kernel's to say, while a process that sets its title, as Ray's agents do, overwrites its
+    variables. Somebody who only reads there, or does so from another terminal, is left alone.
+    """
+    if int(process.name) == owner.pid or _stat(process)[_SESSION] != str(owner.session):
+        return False
+    below = f"{folder.resolve()}/"
+    return any(_writes_below(each, below) for each in (process / "fd").iterdir())
+
+
+def _writes_below(descriptor: Path, below: str) -> bool:
+    try:
+        return bool(descriptor.lstat().st_mode & stat.S_IWUSR) and str(descriptor.readlink()).startswith(
+            below
+        )
+    except OSError:
+        return False  # closed meanwhile
+
+
+def _environment(process: Path) -> bytes:
+    """Variables of a process; of one that has just begun to run a program, as soon as it has any."""
+    variables = process / "environ"
+    limit_s = time.monotonic() + _BEGINNING_S
+    while not (found := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
+        time.sleep(0.001)
+    return found or variables.read_bytes()  # which may have come between the two looks
+
+
+def _is_beginning(process: Path) -> bool:
+    """Whether a process has its variables still to come; the kernel's threads and the dead have no memory."""
+    fields = _stat(process)
+    memory_bytes, environment_end = fields[20], fields[48]
+    return memory_bytes != "0" and environment_end == "0"
+
+
+def _stat(process: Path) -> list[str]:
+    """What the kernel says of a process, from its state on."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def main(argv: Sequence[str]) -> None:
+    """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It was started while its driver heard none.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
+    sys.stdin.buffer.read()
+    _remove(Path(argv[0]))
+
+
+@contextmanager
+def _interruptions_wait() -> Iterator[None]:
+    """Hear signals only when what is being made is also going to be removed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "harness.provision.runfolder.reaper", str(folder)]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
+    )
+
+
+def _remove(folder: Path) -> None:
+    end_processes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _owner_of(folder: Path) -> Owner | None:
+    """Who made a folder; None where it is gone, or nobody has said."""
+    try:
+        return Owner.of_text((folder / _OWNER).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_dead(folder: Path) -> bool:
+    owner = _owner_of(folder)
+    return _is_abandoned(folder) if owner is None else owner.is_dead()
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether a driver was killed before it could own the folder; anything in it is somebody else's."""
+    try:
+        age_s = time.time() - folder.stat().st_mtime
+        return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())
+    except OSError:
+        return False
+
+
+def _short_temporary_directory() -> Path:
+    usual = Path(tempfile.gettempdir())
+    return usual if len(str(usual)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108  mkdtemp makes it private
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

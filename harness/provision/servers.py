@@ -1,0 +1,70 @@
+"""Fresh processes whose servers, or sockets in a ring, know each other: where every case begins."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.errors import CaseError
+from harness.provision.protocols import Forks, ProcessSet
+
+_LINKS = "harness.worker.jobs.rendezvous"
+
+
+@contextmanager
+def serving_processes(
+    cluster: Forks,
+    log_paths: Sequence[Path],
+    *,
+    n_devices: Sequence[int],
+    timeout_s: float = 60.0,
+    attempts: int = 3,
+    server: str = f"{_LINKS}:start_server",
+    settings: tuple[object, ...] = (),
+    n_ports: int = 1,
+) -> Iterator[ProcessSet]:
+    """Fork processes on the first workers and start a server in each; all are dead when the context ends.
+
+    Args:
+        log_paths: one for each process; their number is the number of workers.
+        n_devices: logical CPU devices of each server.
+        attempts: how often to try, with other ports, when somebody takes a port in the moment between its
+            reservation and its use.
+        server: the job that starts one, called with task, addresses, devices and `settings`.
+        n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.
+    Raises:
+        CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
+    """
+    n_workers = len(log_paths)
+    with ExitStack() as stack:
+        for attempt in range(attempts):
+            processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
+            wanted = [(n_ports, host) for host in processes.hosts]
+            reserved = processes.call(f"{_LINKS}:reserve_ports", wanted, timeout_s=timeout_s)
+            addresses = _port_by_port(reserved)
+            args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
+            try:
+                processes.call(server, args, timeout_s=timeout_s)
+            except CaseError as error:
+                if error.kind != "port-in-use" or attempt + 1 == attempts:
+                    raise
+                stack.pop_all().close()
+                continue
+            break
+        yield processes
+
+
+def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
+    """Let processes connect to each other in a ring, through which `open_program` lets them sum.
+
+    Raises:
+        CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
+    """
+    hosts = [(host,) for host in processes.hosts]
+    addresses = processes.call(f"{_LINKS}:listen", hosts, timeout_s=timeout_s)
+    args = [(task, addresses) for task in range(len(hosts))]
+    processes.call(f"{_LINKS}:join_ring", args, timeout_s=timeout_s)
+
+
+def _port_by_port(reserved: Sequence[object]) -> list[str]:
+    by_worker = [ports for ports in reserved if isinstance(ports, list)]
+    return [address for of_all in zip(*by_worker, strict=True) for address in of_all]

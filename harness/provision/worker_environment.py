@@ -1,0 +1,57 @@
+"""The environment that every process with a workload in it is started with."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.cluster.providers import Device
+from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
+
+WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
+"""What a worker's zygote imports before it forks."""
+
+# How libtpu is told that a process has a part of a host's chips: by their shape. Source: Ray's
+# TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
+_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
+
+
+def temporary_folder(folder: Path) -> Path:
+    """Where processes on this machine have their temporary files: a part of the run's folder."""
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return temporary
+
+
+def process_variables(
+    folder: Path, device: Device, temporary: Path, own: Sequence[str] = ()
+) -> Mapping[str, str]:
+    """Variables to set besides the inherited ones.
+
+    Args:
+        folder: of the run, by which its processes are found.
+        temporary: where the processes run, a folder that goes when they have gone.
+        own: devices that the processes see and no others, see `devices.shared_out`; none for those that Ray
+            shows the actor which starts them.
+    """
+    variables = {
+        RUN_FOLDER_VARIABLE: str(folder),
+        # TensorFlow leaves files here when its process is killed, as those of a case are.
+        "TMPDIR": str(temporary),
+        "KERAS_HOME": str(temporary / "keras"),  # Keras writes a file into the home directory otherwise
+        "KERAS_BACKEND": "tensorflow",
+        "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
+        "PYTHONUNBUFFERED": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+    }
+    if device == "gpu":
+        if own:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(own)
+        # Else the first process takes nearly all memory of each GPU that it sees, whatever it needs.
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    else:
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+    if device == "tpu" and own:
+        variables["TPU_VISIBLE_CHIPS"] = ",".join(own)
+        if len(own) in _BOUNDS:
+            variables["TPU_CHIPS_PER_HOST_BOUNDS"] = _BOUNDS[len(own)]
+            variables["TPU_HOST_BOUNDS"] = "1,1,1"
+    return variables

@@ -1,0 +1,40 @@
+"""What must be equal before two records of different runs may be compared."""
+
+from __future__ import annotations
+
+from harness.canonical import canonical_hash
+from harness.records.record import Record
+from harness.records.record_json import plain
+
+
+def comparison_key(record: Record) -> str:
+    """Hash what must be equal before two records of different runs may be compared; 16 hex digits.
+
+    It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
+    the code is what such a comparison is made to see.
+    """
+    machine = plain(record.machine)
+    if isinstance(machine, dict):
+        # A patched kernel is the same machine; a run before and after it should still be lined up.
+        machine.pop("kernel", None)
+    method = plain(record.method)
+    if isinstance(method, dict):
+        method.pop("seed", None)
+    return canonical_hash(
+        {
+            "workload": record.workload,
+            "workload_params": record.workload_params,
+            "strategy": record.strategy,
+            "strategy_params": record.strategy_params,
+            "provider": record.provider,
+            "device": record.device,
+            "workers": record.workers,
+            "replicas": record.replicas,
+            "batch_size": record.batch_size,
+            "requested_mbit": record.link.requested_mbit if record.link else None,
+            # Records from before links were limited keep their key.
+            **({"links": record.link.asked} if record.link and record.link.workers else {}),
+            "method": method,
+            "machine": machine,
+        }
+    )[:16]

@@ -1,0 +1,64 @@
+"""Removal of old run folders, when a person asks for it."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import StoreError, UsageError
+from harness.records.run_documents import read_head
+from harness.records.run_layout import LOCK_FILE, RUN_FILE
+from harness.records.run_lock import hold
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedRuns:
+    """What became of old run folders.
+
+    Attributes:
+        folders: those that were removed, oldest first.
+        undated: why others stay that do not say how old they are, a line each.
+    """
+
+    folders: tuple[Path, ...] = ()
+    undated: tuple[str, ...] = ()
+
+
+def remove_old_runs(parent: Path, keep: int) -> RemovedRuns:
+    """Remove run folders directly below a folder, except the newest and those of runs that go on.
+
+    Args:
+        keep: how many of the newest stay.
+    """
+    dated: list[tuple[str, Path]] = []
+    undated: list[str] = []
+    for each in sorted(parent.glob("*")):
+        # A link to a run is not another run.
+        if (each / RUN_FILE).is_file() and not each.is_symlink():
+            try:
+                dated.append((str(read_head(each)["created_utc"]), each))
+            except StoreError as error:
+                undated.append(f"{error}; the folder stays")
+    dated.sort()
+    old = [folder for _, folder in (dated[:-keep] if keep else dated)]
+    return RemovedRuns(folders=tuple(filter(_remove, old)), undated=tuple(undated))
+
+
+def _remove(folder: Path) -> bool:
+    try:
+        held = hold(folder)
+    except UsageError:
+        return False  # its run goes on, or it is somebody else's
+    try:
+        # What makes it a run folder goes last, so that one half removed is found again; the lock too.
+        for item in folder.iterdir():
+            if item.name in (RUN_FILE, LOCK_FILE):
+                continue
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item, ignore_errors=True)
+            else:
+                item.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(held)
+    return not folder.exists()

@@ -1,0 +1,136 @@
+"""What a run folder holds beside its results: which run it is, of which experiment, and on what machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.atomic_files import write_json, write_text
+from harness.canonical import JsonValue, canonical_hash, json_value
+from harness.errors import StoreError, first_line
+from harness.records.checksums import require_sealed, sealed, unsealed
+from harness.records.run_layout import ENVIRONMENT, EXPERIMENT, RUN_FILE
+
+RUN_SCHEMA = 2
+"""Since 2 each document has its checksum."""
+_SEALED_SINCE = 2
+
+
+def describe(
+    path: Path,
+    *,
+    head: Mapping[str, str],
+    experiment: Mapping[str, JsonValue],
+    environment: Mapping[str, JsonValue],
+) -> None:
+    """Make a folder a run folder."""
+    import yaml
+
+    write_text(path / EXPERIMENT, yaml.safe_dump(json_value(experiment), sort_keys=False, allow_unicode=True))
+    write_json(path / ENVIRONMENT, sealed(environment))
+    # Last: a folder with this file is complete.
+    write_json(path / RUN_FILE, sealed({"schema": RUN_SCHEMA, **head}))
+
+
+def read_head(path: Path) -> dict[str, JsonValue]:
+    """Read what a run folder is: its run, the hash of its experiment, and when it was made.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    file = path / RUN_FILE
+    stored = _read_json(file)
+    head = _unsealed(file, stored)
+    schema = head.get("schema")
+    if not isinstance(schema, int) or schema > RUN_SCHEMA:
+        raise StoreError(
+            f"{file} must have a schema up to {RUN_SCHEMA}, got {schema!r}; read the folder with a newer "
+            "stratbench"
+        )
+    if _has_checksums(head):
+        _require_sealed(file, stored)
+    for key in ("run", "spec_hash", "created_utc"):
+        if not isinstance(head.get(key), str):
+            raise StoreError(f"{file} must have {key!r} as stratbench wrote it, got {head.get(key)!r}")
+    return head
+
+
+def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Read the resolved experiment of a run folder.
+
+    Args:
+        head: of the folder, which holds the hash of its experiment; empty where it is lost.
+    Raises:
+        StoreError: it cannot be read, or is not the one that was written.
+    """
+    import yaml
+
+    file = path / EXPERIMENT
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise StoreError(
+            f"{file} must be a YAML file written by stratbench: {first_line(str(error))}"
+        ) from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{file} must hold a mapping, got {type(document).__name__}")
+    if _has_checksums(head) and _hash(document) != head["spec_hash"]:
+        raise StoreError(
+            f"{file} must hold the experiment that {RUN_FILE} names, {str(head['spec_hash'])[:12]}…, got "
+            f"{_hash(document)[:12]}…; it was damaged or edited after it was written"
+        )
+    return document
+
+
+def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Read the facts of the machine that a run was made on; none where they were not kept.
+
+    Args:
+        head: of the folder, which tells whether its documents have checksums; empty where it is lost.
+    Raises:
+        StoreError: they cannot be read, or are not those that were written.
+    """
+    file = path / ENVIRONMENT
+    if not file.is_file():
+        return {}
+    document = _read_json(file)
+    if _has_checksums(head):
+        _require_sealed(file, document)
+    return _unsealed(file, document)
+
+
+def _has_checksums(head: Mapping[str, JsonValue]) -> bool:
+    schema = head.get("schema")
+    return isinstance(schema, int) and schema >= _SEALED_SINCE
+
+
+def _hash(document: Mapping[str, JsonValue]) -> str:
+    try:
+        return canonical_hash(document)
+    except TypeError:
+        return "no experiment"  # YAML says more than JSON: dates, sets and bytes
+
+
+def _unsealed(file: Path, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    try:
+        return unsealed(document)
+    except StoreError as error:
+        raise StoreError(f"{file}: {error}") from None
+
+
+def _require_sealed(file: Path, document: Mapping[str, JsonValue]) -> None:
+    try:
+        require_sealed(document)
+    except StoreError as error:
+        raise StoreError(f"{file}: {error}") from None
+
+
+def _read_json(file: Path) -> dict[str, JsonValue]:
+    try:
+        document = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{file} must be a JSON file written by stratbench: {error}") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{file} must hold a JSON object, got {type(document).__name__}")
+    return document

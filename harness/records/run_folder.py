@@ -1,0 +1,238 @@
+"""The run folder of a run that goes on: created or taken up again, and appended to."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
+from harness.canonical import JsonValue, canonical_hash, slug
+from harness.errors import StoreError, UsageError
+from harness.records.checksums import file_checksum
+from harness.records.record import Record
+from harness.records.record_json import to_json
+from harness.records.results_file import DamagedLine, newest_of_each, read_results, repair
+from harness.records.run_documents import describe, read_head
+from harness.records.run_layout import (
+    CASES,
+    CHECKPOINT,
+    ENVIRONMENT,
+    EXPERIMENT,
+    LOCK_FILE,
+    PLAN,
+    REPORT,
+    RESULTS,
+    RUN_FILE,
+    STEPS,
+    TRACE,
+)
+from harness.records.run_lock import hold, unwritable
+from harness.records.steps_file import Steps, write_steps
+
+# Only these count as results; a case that failed or never started is tried again on resume.
+_DONE = ("ok", "implausible")
+
+
+class RunFolder:
+    """A run folder held by this process alone, open for appending. Use as a context manager."""
+
+    def __init__(self, path: Path, *, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+        self._results = -1
+        self.run = ""
+        self.records: tuple[Record, ...] = ()
+        self.put_aside: tuple[DamagedLine, ...] = ()
+        self._checksums: dict[Path, dict[str, str]] = {}
+
+    @property
+    def done(self) -> frozenset[tuple[str, int]]:
+        """Case ids and repeats that have a result and need no further run."""
+        return frozenset((record.case, record.repeat) for record in self.records if record.status in _DONE)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the run's own HTML report goes."""
+        return self.path / REPORT
+
+    @property
+    def cases(self) -> Path:
+        """The folder of what each case leaves, made if need be."""
+        path = self.path / CASES
+        path.mkdir(exist_ok=True)
+        return path
+
+    def repeat_dir(self, case: str, repeat: int) -> Path:
+        """Make and name the folder of one case and repeat."""
+        path = self.cases / case / str(repeat)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def worker_log(self, case: str, repeat: int, rank: int) -> Path:
+        """Name the log file of one worker in one case and repeat."""
+        return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
+
+    def checkpoint(self, case: str, repeat: int) -> Path:
+        """Name the folder of the checkpoint of one case and repeat."""
+        return self.repeat_dir(case, repeat) / CHECKPOINT
+
+    def append(self, record: Record) -> None:
+        """Add one line to `results.jsonl`, with the checksums of the repeat's files; it is on disk on return.
+
+        Raises:
+            StoreError: the line could not be written; the lines before it are as they were.
+        """
+        folder = self.path / CASES / record.case / str(record.repeat)
+        record = replace(record, file_checksums=self._checksums.pop(folder, {}))
+        line = to_json(record).encode() + b"\n"
+        size = os.fstat(self._results).st_size
+        try:
+            while line:
+                line = line[os.write(self._results, line) :]
+            os.fsync(self._results)
+        except OSError as error:
+            # Half a line on a full disk must not be what the next record is appended to.
+            os.ftruncate(self._results, size)
+            raise StoreError(
+                f"{self.path / RESULTS} must take another line, got {error.strerror}; make room and go on "
+                "with --resume",
+                field="out",
+            ) from None
+        if not (self.path / RESULTS).exists():
+            # What is written to a file that is in no folder any more can be written for hours, and is lost.
+            raise StoreError(
+                f"{self.path / RESULTS} must stay where it is while its run goes on, got it removed; "
+                "begin again",
+                field="out",
+            )
+        self.records = newest_of_each((*self.records, record))
+
+    def write_plan(self, case: str, repeat: int, plan: object) -> Path:
+        """Store the plan that a case ran by."""
+        return self._remember(write_json(self.repeat_dir(case, repeat) / PLAN, plan))
+
+    def write_steps(self, case: str, repeat: int, steps: Steps) -> Path:
+        """Store the steps of one case and repeat."""
+        return self._remember(write_steps(self.repeat_dir(case, repeat) / STEPS, steps))
+
+    def write_trace(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
+        """Store the traced step of one case and repeat."""
+        return self._remember(write_text(self.repeat_dir(case, repeat) / TRACE, json.dumps(document) + "\n"))
+
+    def write_report(self, html: str) -> Path:
+        """Store the run's HTML report."""
+        return write_text(self.report_path, html)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._results >= 0:
+            os.close(self._results)
+            self._results = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _remember(self, file: Path) -> Path:
+        """Note the checksum of a file for the record that it belongs to."""
+        self._checksums.setdefault(file.parent, {})[file.name] = file_checksum(file.read_bytes())
+        return file
+
+    def _open_results(self) -> None:
+        path = self.path / RESULTS
+        self.put_aside = repair(path)
+        self._results = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        sync_directory(self.path)
+
+
+def open_run(
+    out: Path | None,
+    *,
+    experiment: Mapping[str, JsonValue],
+    environment: Mapping[str, JsonValue],
+    resume: bool = False,
+    runs: Path = Path("runs"),
+) -> RunFolder:
+    """Create a run folder, or take up an earlier one.
+
+    Args:
+        out: the folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        experiment: the resolved experiment, with its `name`; a run with results must have the same.
+        environment: facts for `environment.json`.
+        resume: take up the run that lies in `out`; a folder without results starts a new one.
+        runs: parent of folders that are named here.
+    Returns:
+        The folder, locked; close it.
+    Raises:
+        UsageError: not empty without `resume`, another spec, in use, or not writable.
+        StoreError: `run.json` is damaged, or a later version wrote one of the results.
+    """
+    now = datetime.now(UTC)
+    name = slug(str(experiment["name"]))
+    run = f"{name}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+    path = out if out is not None else runs / run
+    spec_hash = canonical_hash(experiment)
+    folder = RunFolder(path, lock=hold(path))
+    try:
+        if not _is_empty(path):
+            _check_resumable(path, spec_hash=spec_hash, resume=resume)
+            remove_unfinished(path)
+        if (path / RUN_FILE).is_file() and read_head(path)["spec_hash"] == spec_hash:
+            folder.run = str(read_head(path)["run"])
+        else:
+            folder.run = run
+            head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
+            describe(path, head=head, experiment=experiment, environment=environment)
+        folder._open_results()  # noqa: SLF001 - the other half of this constructor
+        folder.records = read_results(path / RESULTS).records
+    except OSError as error:
+        folder.close()
+        raise unwritable(path, error) from None
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _is_empty(path: Path) -> bool:
+    return all(item.name == LOCK_FILE for item in path.iterdir())
+
+
+def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
+    if not resume:
+        raise UsageError(
+            f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
+        )
+    if not (path / RUN_FILE).is_file():
+        if _started_only(path):
+            return
+        raise UsageError(
+            f"{path} is not a run folder (no {RUN_FILE}); name another folder with --out", field="out"
+        )
+    stored = read_head(path)["spec_hash"]
+    # A run that was refused before it measured anything leaves nothing that another experiment could harm.
+    if stored != spec_hash and read_results(path / RESULTS).records:
+        raise UsageError(
+            f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
+            f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",
+            field="out",
+        )
+
+
+def _started_only(path: Path) -> bool:
+    # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
+    ours = {LOCK_FILE, EXPERIMENT, ENVIRONMENT}
+    return all(item.name in ours or is_unfinished(item) for item in path.iterdir())

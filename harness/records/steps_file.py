@@ -1,0 +1,84 @@
+"""`steps.parquet`: every step of every worker in one repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.atomic_files import write_bytes
+from harness.errors import StoreError, first_line
+from harness.records.checksums import read_checked
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """Every step of every worker in one repeat; arrays of one length, one entry per worker and step.
+
+    Args:
+        worker: rank of the worker.
+        step: index from 0, warm-up included.
+        start_s: monotonic seconds, comparable within a worker only.
+        end_s: monotonic seconds.
+        loss: the worker's mean loss; NaN where it was not read.
+        warmup: whether the step lies before the timed window.
+    """
+
+    worker: npt.NDArray[np.int32]
+    step: npt.NDArray[np.int32]
+    start_s: npt.NDArray[np.float64]
+    end_s: npt.NDArray[np.float64]
+    loss: npt.NDArray[np.float64]
+    warmup: npt.NDArray[np.bool_]
+
+
+def write_steps(path: Path, steps: Steps) -> Path:
+    """Write `steps.parquet`, atomically."""
+    # pyarrow is slow to import and only a run's end needs it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "worker": pa.array(steps.worker, type=pa.int32()),
+        "step": pa.array(steps.step, type=pa.int32()),
+        "start_s": pa.array(steps.start_s, type=pa.float64()),
+        "end_s": pa.array(steps.end_s, type=pa.float64()),
+        "loss": pa.array(steps.loss, type=pa.float64(), from_pandas=True),
+        "warmup": pa.array(steps.warmup, type=pa.bool_()),
+    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def read_steps(path: Path, checksum: str | None = None) -> Steps:
+    """Read `steps.parquet`.
+
+    Args:
+        checksum: as the file's record has it; None in records older than checksums.
+    Raises:
+        StoreError: not a file of steps, or not the one that was written.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(pa.BufferReader(read_checked(path, checksum))).read(use_threads=False)
+        columns = {
+            name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
+        }
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        raise StoreError(f"{path} must hold steps written by stratbench: {first_line(str(error))}") from None
+    return Steps(
+        worker=np.asarray(columns["worker"], dtype=np.int32),
+        step=np.asarray(columns["step"], dtype=np.int32),
+        start_s=np.asarray(columns["start_s"], dtype=np.float64),
+        end_s=np.asarray(columns["end_s"], dtype=np.float64),
+        loss=np.asarray(columns["loss"], dtype=np.float64),
+        warmup=np.asarray(columns["warmup"], dtype=np.bool_),
+    )

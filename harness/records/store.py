@@ -1,0 +1,139 @@
+"""A run folder as read back, also while its run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.canonical import JsonValue
+from harness.errors import StoreError
+from harness.records.checksums import read_checked
+from harness.records.record import Record
+from harness.records.record_json import from_json
+from harness.records.results_file import DamagedLine, read_results
+from harness.records.run_documents import read_environment, read_experiment, read_head
+from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
+from harness.records.steps_file import Steps, read_steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRun:
+    """A run folder as read back.
+
+    Args:
+        experiment: the resolved experiment.
+        records: the newest record of each case and repeat, in the order they were first written.
+        n_superseded: older records of the same case and repeat, left out of `records`.
+        torn: whether the last line was incomplete (a run killed while writing) and left out.
+        damaged: other lines that were left out.
+    """
+
+    path: Path
+    run: str
+    spec_hash: str
+    created_utc: str
+    experiment: Mapping[str, JsonValue]
+    environment: Mapping[str, JsonValue]
+    records: tuple[Record, ...]
+    n_superseded: int
+    torn: bool
+    damaged: tuple[DamagedLine, ...]
+
+    def repeat_dir(self, record: Record) -> Path:
+        """Folder of one record's plan, steps and logs."""
+        return self.path / CASES / record.case / str(record.repeat)
+
+    def steps(self, record: Record) -> Steps | None:
+        """Steps of one record, or None where none were stored."""
+        path = self.repeat_dir(record) / STEPS
+        return read_steps(path, record.file_checksums.get(STEPS)) if path.is_file() else None
+
+    def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
+        """Name and reason of each file of one record that is not as it was written."""
+        for name in (PLAN, STEPS, TRACE):
+            if name in record.file_checksums:
+                try:
+                    read_checked(self.repeat_dir(record) / name, record.file_checksums[name])
+                except StoreError as error:
+                    yield name, str(error)
+                except OSError as error:
+                    yield name, f"cannot be read ({error.strerror})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Documents:
+    """What a run folder holds beside its results, as far as it can be read; the rest is empty.
+
+    Attributes:
+        damaged: name and reason of each that cannot be read, or is not what was written.
+    """
+
+    head: Mapping[str, JsonValue]
+    experiment: Mapping[str, JsonValue]
+    environment: Mapping[str, JsonValue]
+    damaged: tuple[tuple[str, str], ...]
+
+
+def read_documents(path: Path) -> Documents:
+    """Read the documents of a run folder, each by itself."""
+    damaged: list[tuple[str, str]] = []
+
+    def read(name: str, reader: Callable[[], dict[str, JsonValue]]) -> dict[str, JsonValue]:
+        try:
+            return reader()
+        except StoreError as error:
+            damaged.append((name, str(error)))
+            return {}
+
+    head = read(RUN_FILE, lambda: read_head(path))
+    experiment = read(EXPERIMENT, lambda: read_experiment(path, head))
+    environment = read(ENVIRONMENT, lambda: read_environment(path, head))
+    return Documents(head=head, experiment=experiment, environment=environment, damaged=tuple(damaged))
+
+
+def load_run(path: Path) -> StoredRun:
+    """Read a run folder without changing it; also while its run goes on.
+
+    Raises:
+        StoreError: not a run folder, of a later version, or with a damaged document.
+    """
+    require_run(path)
+    head = read_head(path)
+    results = read_results(path / RESULTS)
+    return StoredRun(
+        path=path,
+        run=str(head.get("run")),
+        spec_hash=str(head.get("spec_hash")),
+        created_utc=str(head.get("created_utc")),
+        experiment=read_experiment(path, head),
+        environment=read_environment(path, head),
+        records=results.records,
+        n_superseded=results.n_superseded,
+        torn=results.torn,
+        damaged=results.damaged,
+    )
+
+
+def require_run(path: Path) -> None:
+    """Look whether a folder is one of a run.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if not (path / RUN_FILE).is_file():
+        why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"
+        raise StoreError(
+            f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
+        )
+
+
+def read_record(line: bytes, *, without: Collection[str] = ()) -> Record:
+    """Read one line of `results.jsonl`, for a reader that goes on where another line is damaged.
+
+    Args:
+        without: fields that are taken for missing, whatever they hold.
+    Raises:
+        StoreError: for anything that is not a record this version understands; it names the field.
+    """
+    return from_json(line, without=without)

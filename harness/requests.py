@@ -1,0 +1,157 @@
+"""What the command line asks of the pipeline, and what the pipeline answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, Literal
+
+from harness.canonical import JsonValue
+from harness.errors import EXIT_OK
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision.network_namespace import NOT_ASKED
+
+if TYPE_CHECKING:
+    from harness.experiment.cases import Case
+
+Dtype = Literal["model", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """How to carry out a run; nothing here changes what is measured.
+
+    Args:
+        out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        timeouts: how long to wait for workers.
+        time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
+        quiet: no progress and no table on stdout (`--json`).
+        live: redraw progress in place; False prints plain lines.
+        metrics: listening socket to serve `/metrics` on while the run goes on; None serves nothing.
+        exposure: why strangers on the network can reach what this process starts; None where they cannot.
+        environ: the allow-listed part of the process environment, for `environment.json`.
+    """
+
+    out: Path | None = None
+    resume: bool = False
+    dry_run: bool = False
+    fail_fast: bool = False
+    time_budget_s: float | None = None
+    timeouts: Timeouts = USUAL
+    debug: bool = False
+    quiet: bool = False
+    live: bool = False
+    metrics: socket | None = None
+    exposure: str | None = NOT_ASKED
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOutcome:
+    """Where a run's results lie and how its cases ended.
+
+    Args:
+        run_dir: None for a dry run, which makes no folder.
+        cases: those that a dry run would have run, in matrix order; else empty.
+        n_repeats: of each of these cases.
+        notes: one line each, for the person.
+    """
+
+    run_dir: Path | None
+    report: Path | None = None
+    n_ok: int = 0
+    n_failed: int = 0
+    n_skipped: int = 0
+    n_implausible: int = 0
+    exit_status: int = EXIT_OK
+    cases: tuple[Case, ...] = ()
+    n_repeats: int = 0
+    notes: tuple[str, ...] = ()
+
+    def to_document(self) -> dict[str, JsonValue]:
+        """The JSON of `run`."""
+        document: dict[str, JsonValue] = {
+            "run_dir": str(self.run_dir) if self.run_dir else None,
+            "report": str(self.report) if self.report else None,
+            "cases": {
+                "ok": self.n_ok,
+                "failed": self.n_failed,
+                "skipped": self.n_skipped,
+                "implausible": self.n_implausible,
+            },
+            "exit_status": self.exit_status,
+        }
+        if self.cases:
+            document["planned"] = [case.id for case in self.cases]
+        if self.notes:
+            document["notes"] = list(self.notes)
+        return document
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One strategy for one workload on a shape of workers and replicas per worker."""
+
+    workload: WorkloadRef
+    strategy: StrategyRef
+    workers: int = 2
+    replicas: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyRequest:
+    """Compare a strategy with the single-device reference over `steps` steps.
+
+    Args:
+        last_batch: examples in the last of the batches; None for as many as in the others.
+        dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
+        restore: checkpoint that both begin with.
+        live: show on a terminal what is going on.
+    """
+
+    target: Target
+    steps: int = 4
+    last_batch: int | None = None
+    restore: Path | None = None
+    dtype: Dtype | None = None
+    shrink: bool = False
+    live: bool = False
+    debug: bool = False
+    timeouts: Timeouts = USUAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest:
+    """Show where a strategy puts each variable and what it will send.
+
+    Args:
+        live: show on a terminal what is going on.
+    """
+
+    target: Target
+    live: bool = False
+    debug: bool = False
+    timeouts: Timeouts = USUAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformRequest:
+    """Apply a strategy's passes for one worker.
+
+    Args:
+        rank: the worker whose graph is made, from 0.
+        graphdef: write the rewritten GraphDef here.
+        text: put the rewritten graph's text form under `text` in the answer.
+        live: show on a terminal what is going on.
+    """
+
+    target: Target
+    rank: int = 0
+    graphdef: Path | None = None
+    text: bool = False
+    live: bool = False
+    debug: bool = False
+    timeouts: Timeouts = USUAL

@@ -1,0 +1,279 @@
+"""Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.separability import Separability
+from harness.equivalence.verdict import BoundVerdict
+from harness.errors import UNSUPPORTED, CaseError, UsageError
+from harness.experiment.cases import Case, global_batch
+from harness.experiment.chosen_strategy import choose
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision.failures import USER_ERROR
+from harness.run.checkpoints import Restored
+from harness.worker.jobs.study import CapturedWorkload
+from strategies.builders.micro_batches import n_micro_batches
+from strategies.builders.waiting import has_global_statistics
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan import Plan, StepSummary
+from strategies.topology import Topology
+
+STUDY = "harness.worker.jobs.study"
+
+Value = TypeVar("Value")
+
+
+class Job(Protocol):
+    """Runs a job in a fresh process, or in one that only such jobs share."""
+
+    def __call__(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
+        """Run `package.module:function(state, *args)` and return what it returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """A captured workload on disk, where workers see it.
+
+    Attributes:
+        restored: the checkpoint whose values it begins with, None for its own.
+    """
+
+    folder: Path
+    facts: CapturedWorkload
+    restored: Restored | None = None
+
+    @property
+    def summary(self) -> StepSummary:
+        """What builders plan from."""
+        return self.facts.summary
+
+
+class Captures:
+    """Captures, batches and references under one folder, each made when it is first asked for.
+
+    What cannot be made because of a user's mistake is not tried again: the same error is raised.
+
+    Args:
+        job: where they are made.
+        seed: of models and data.
+        n_batches: how many different batches a case can use. n_least: how many it must have.
+        restore: checkpoint that captures begin with.
+        seen: where jobs see a path of this process's.
+        timeouts: for what is made.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job: Job,
+        *,
+        seed: int,
+        n_batches: int,
+        n_least: int,
+        restore: Path | None = None,
+        seen: Callable[[Path], Path] = Path.absolute,
+        timeouts: Timeouts = USUAL,
+    ) -> None:
+        self._folder = folder
+        self._timeouts = timeouts
+        self._seen = seen
+        self._restore = None if restore is None else restore.absolute()
+        self._job = job
+        self._seed = seed
+        self._n_batches, self._n_least = n_batches, n_least
+        self._captures = _Memory[Capture]()
+        self._batches = _Memory[Path]()
+        self._references = _Memory[Reference]()
+        self._separabilities = _Memory[Separability]()
+        self._bounds = _Memory[BoundVerdict]()
+
+    def of(self, case: Case) -> Capture:
+        """The capture of a case's workload.
+
+        Raises:
+            CaseError: it cannot be captured.
+        """
+        key: tuple[object, ...] = _workload_key(case)
+        capture = self._captures.get(key, lambda: self._capture(case))
+        if _fits(capture, case):
+            return capture
+        shape = (_n_shards(case), case.batch_size, case.batch_rule)
+        return self._captures.get((*key, *shape), lambda: self._capture(case))
+
+    def batches(self, case: Case, capture: Capture) -> Path:
+        """Folder of the first global batches of a case.
+
+        Raises:
+            CaseError: the dataset cannot be used.
+        """
+        size = global_batch(case, capture.facts.batch_size)
+        return self._batches.get((_workload_key(case), size), lambda: self._lay_batches(case))
+
+    def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
+        """The reference of a case's step on its topology.
+
+        Raises:
+            CaseError: it cannot be made.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> Reference:
+            args = (str(capture.folder), str(batches), topology, n_steps)
+            made = self._study("reference", args, capture, topology.n_replicas)
+            assert isinstance(made, Reference)
+            return made
+
+        separability = self.separability(case, capture, topology)
+        made = self._references.get((capture.folder, batches, topology, n_steps), make)
+        return replace(made, separability=separability)
+
+    def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
+        """Whether the shards of a case's batch mean what its step means on the whole of it.
+
+        Raises:
+            CaseError: that cannot be found out, or the loss is a sum and not said to be one.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> Separability:
+            args = (str(capture.folder), str(batches), topology)
+            made = self._study("separability", args, capture, topology.n_replicas)
+            assert isinstance(made, Separability)
+            return made
+
+        return self._separabilities.get((capture.folder, batches, topology), make)
+
+    def bounds(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> BoundVerdict:
+        """Whether a compressed strategy stays within its bounds.
+
+        Raises:
+            CaseError: that cannot be found out.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> BoundVerdict:
+            args = (str(capture.folder), str(batches), plan, n_steps)
+            # All workers share the process.
+            made = self._study("bounds", args, capture, case.n_replicas)
+            assert isinstance(made, BoundVerdict)
+            return made
+
+        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+
+    def _study(self, job: str, args: tuple[object, ...], capture: Capture, n_replicas: int) -> object:
+        """Run a job that checks something of a capture."""
+        limits = self._timeouts.for_model(capture.summary, n_replicas)
+        return self._job(f"{STUDY}:{job}", args, timeout_s=limits.study_s, stage="check")
+
+    def _capture(self, case: Case) -> Capture:
+        folder = self._folder / f"capture-{self._captures.n_made}"
+        facts = self._job(
+            f"{STUDY}:capture",
+            (case, self._seed, str(folder), _n_shards(case)),
+            timeout_s=self._timeouts.capture_s,
+            stage="capture",
+        )
+        assert isinstance(facts, CapturedWorkload)
+        return Capture(folder=folder, facts=facts, restored=self._restored(folder))
+
+    def _restored(self, folder: Path) -> Restored | None:
+        if self._restore is None:
+            return None
+        args = (str(folder), str(self._seen(self._restore)))
+        step = self._job(f"{STUDY}:restore", args, timeout_s=self._timeouts.capture_s, stage="restore")
+        assert step is None or isinstance(step, int)
+        return Restored(path=self._restore, step=step)
+
+    def _lay_batches(self, case: Case) -> Path:
+        folder = self._folder / f"batches-{self._batches.n_made}"
+        args = (case, self._seed, str(folder), self._n_batches, self._n_least)
+        self._job(f"{STUDY}:lay_batches", args, timeout_s=self._timeouts.capture_s, stage="capture")
+        return folder
+
+
+def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
+    """Capture a case's workload and plan its strategy.
+
+    Raises:
+        CaseError: either cannot be done.
+    """
+    try:
+        capture = captures.of(case)
+        topology = topology_of_case(case, capture)
+        return capture, choose(case.strategy).plan(capture.summary, topology)
+    except UsageError as error:
+        raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, str(error), stage="plan") from error
+    except StrategyError as error:
+        raise CaseError(USER_ERROR, str(error), stage="plan") from error
+
+
+def topology_of_case(case: Case, capture: Capture) -> Topology:
+    """Workers, replicas and the global batch of a case.
+
+    Raises:
+        CaseError: its workers have TPUs, and a graph that names CPUs would leave these idle unseen.
+    """
+    if case.device == "tpu":
+        raise CaseError(
+            UNSUPPORTED,
+            "strategies must be able to run on cluster.device, got tpu, for which workers are placed and no "
+            "strategy writes a graph yet; take cpu or gpu",
+            stage="plan",
+        )
+    return Topology(
+        replicas_per_task=(case.replicas,) * case.workers,
+        batch_size=global_batch(case, capture.facts.batch_size),
+        device="gpu" if case.device == "gpu" else "cpu",
+        micro_batches=_micro_batches(case),
+        global_statistics=case.n_replicas > 1 and has_global_statistics(choose(case.strategy).params),
+    )
+
+
+class _Memory(Generic[Value]):
+    """Makes each value once and remembers a user's mistake as well; anything else may go better next time.
+
+    Attributes:
+        n_made: how often making was tried.
+    """
+
+    def __init__(self) -> None:
+        self.n_made = 0
+        self._known: dict[object, Value] = {}
+        self._mistakes: dict[object, CaseError] = {}
+
+    def get(self, key: object, make: Callable[[], Value]) -> Value:
+        if key in self._mistakes:
+            raise self._mistakes[key]
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except CaseError as error:
+                if error.kind == USER_ERROR:
+                    self._mistakes[key] = error
+                raise
+            finally:
+                self.n_made += 1
+        return self._known[key]
+
+
+def _fits(capture: Capture, case: Case) -> bool:
+    fixed = capture.facts.replica_batch
+    return fixed is None or fixed * _n_shards(case) == global_batch(case, capture.facts.batch_size)
+
+
+def _n_shards(case: Case) -> int:
+    return case.n_replicas * _micro_batches(case)
+
+
+def _micro_batches(case: Case) -> int:
+    return n_micro_batches(choose(case.strategy).params)
+
+
+def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:
+    params = case.workload.params
+    return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))

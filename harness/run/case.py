@@ -1,0 +1,275 @@
+"""One repeat of one case: fresh processes, the transformed step, the check, the timed window."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.verdict import Verdict
+from harness.experiment.cases import Case
+from harness.experiment.chosen_strategy import choose
+from harness.measure.collector import Measurement, measure
+from harness.measure.link import measured_links
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.traced_repeat import Traced, traced
+from harness.measure.windows import WarmUp
+from harness.provision.protocols import Cluster, Forks, ProcessSet
+from harness.provision.servers import join_ring, serving_processes
+from harness.records.record import Equivalence, WorkerLink
+from harness.run import checkpoints
+from harness.run.captures import Capture
+from harness.worker.jobs.training import Opened, TimedSteps
+from harness.worker.session.variable_parts import Held, values_of
+from strategies.plan import Plan, period_of
+from strategies.plan_owners import is_owned
+
+JOBS = "harness.worker.jobs.training"
+BASELINE = "harness.worker.jobs.tf_strategy"
+COORDINATED = "harness.worker.jobs.tf_parameter_server"
+STUDY = "harness.worker.jobs.study"
+CHECK_STEPS = 4
+_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRun:
+    """What running a case once has shown.
+
+    Attributes:
+        opened: what each worker's program cost.
+        notes: what updates took and dropped, where not all wait for all; why the case was run again.
+        variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
+        codec_s: see `harness.worker.jobs.codec_time`, of the slowest worker; None without a compressor.
+        saved_step: number of steps before the checkpoint that was written; None if none was.
+        traced: a step after all of that; None where none was asked for.
+        links: what the workers' links carried before all of it; None where none is limited.
+    """
+
+    measurement: Measurement
+    opened: tuple[Opened, ...]
+    equivalence: Equivalence | None
+    variable_bytes: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
+    codec_s: float | None = None
+    saved_step: int | None = None
+    traced: Traced | None = None
+    links: tuple[WorkerLink, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a capture came from, for strategies that build the workload anew.
+
+    Attributes:
+        seed: that the capture was made with.
+    """
+
+    case: Case
+    seed: int
+
+
+def run_case(
+    cluster: Cluster,
+    origin: Origin,
+    capture: Capture,
+    plan: Plan,
+    batches: Path,
+    logs: Sequence[Path],
+    *,
+    n_steps: int,
+    warmup: WarmUp,
+    reference: Reference | None,
+    repeat: int,
+    checkpoint: Path | None = None,
+    trace: bool = False,
+    timeouts: Timeouts = USUAL,
+) -> CaseRun:
+    """Run a plan on the first workers of a cluster.
+
+    Args:
+        origin: of the capture.
+        batches: folder of global batches; used in turn.
+        logs: one for each worker.
+        reference: what to check the real workers' state against first; None checks nothing.
+        repeat: number to note with the check.
+        checkpoint: folder for the state after the last step; None saves none.
+        trace: make another step and trace it.
+        timeouts: for a model of no size.
+    Raises:
+        CaseError: it failed; nothing of it runs on.
+    """
+    limits = timeouts.for_model(capture.summary, max(plan.replicas_per_task))
+    with ready_processes(cluster, origin, capture, plan, batches, logs, limits) as (processes, opened):
+        links = measured_links(processes, origin.case.links)
+        equivalence = None if reference is None else _checked(processes, reference, repeat, limits)
+        measurement = measure(
+            processes,
+            n_steps=n_steps,
+            warmup=warmup,
+            batch_size=plan.batch_size,
+            period=period_of(plan.strategy_params),
+            isolated=cluster.isolated,
+            timeouts=limits,
+        )
+        held = variable_bytes(processes, limits)
+        notes = _update_notes(processes, plan, limits)
+        saved_step = None
+        if checkpoint is not None:
+            before = 0 if capture.restored is None else capture.restored.step or 0
+            saved_step = before + measurement.warmup_steps + n_steps
+            checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step, limits)
+        codec_s = _codec_s(processes, plan, limits)
+        last = _traced(processes, origin.case, plan, measurement, limits) if trace else None
+    if checkpoint is not None:
+        checkpoints.require_saved(checkpoint)
+    return CaseRun(
+        measurement=measurement,
+        opened=opened,
+        equivalence=equivalence,
+        variable_bytes=held,
+        codec_s=codec_s,
+        notes=notes,
+        saved_step=saved_step,
+        traced=last,
+        links=links,
+    )
+
+
+def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: Timeouts) -> Equivalence:
+    """Compare the real workers' state with the reference's, and have them begin again."""
+    verdict = check(processes, reference, timeouts).verdict
+    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
+    processes.call(f"{JOBS}:load", no_args, timeout_s=timeouts.setup_s, stage="load")
+    nearest = verdict.nearest
+    return Equivalence(
+        checked=True,
+        equivalent=verdict.equivalent,
+        reason=verdict.reason,
+        max_update_error=None if nearest is None else nearest.update_error,
+        noise_floor=None if nearest is None else nearest.limits.floor,
+        tolerance=None if nearest is None else nearest.limits.tolerance,
+        undecidable=verdict.undecidable,
+        separable=None if reference.separability is None else reference.separability.separable,
+        separability=None if reference.separability is None else reference.separability.explanation,
+        checked_in_repeat=repeat,
+    )
+
+
+def _traced(
+    processes: ProcessSet, case: Case, plan: Plan, measured: Measurement, timeouts: Timeouts
+) -> Traced:
+    if choose(case.strategy).strategy.runner != "graph":
+        return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
+    period = period_of(plan.strategy_params)
+    title = f"{case.workload_name} {case.strategy}"
+    return traced(processes, measured, title=title, period=period, timeouts=timeouts)
+
+
+def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
+    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
+    n_workers = len(processes.pids)
+    held: dict[tuple[int, str], int] = {}
+    job = f"{JOBS}:held_bytes"
+    for told in processes.call(job, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"):
+        assert isinstance(told, Mapping)
+        held |= told  # several workers know of what one serves
+    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
+
+
+def _codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
+    if not any(node.compressor for node in plan.nodes):
+        return None
+    args = [(plan.model_dump_json(),)] * len(processes.pids)
+    job = "harness.worker.jobs.codec_time:codec_seconds"
+    spent_s = processes.call(job, args, timeout_s=timeouts.setup_s, stage="run")
+    return max(seconds for seconds in spent_s if isinstance(seconds, float))
+
+
+def _update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
+    if plan.strategy_class != "statistical":
+        return ()
+    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
+    told = processes.call(f"{JOBS}:update_notes", no_args, timeout_s=timeouts.setup_s, stage="collect")
+    return tuple(str(note) for notes in told if isinstance(notes, tuple) for note in notes)
+
+
+def n_waiting(plan: Plan) -> int:
+    """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
+    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
+    return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
+
+
+@contextmanager
+def ready_processes(
+    cluster: Forks,
+    origin: Origin,
+    capture: Capture,
+    plan: Plan,
+    batches: Path,
+    logs: Sequence[Path],
+    timeouts: Timeouts,
+) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
+    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
+    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
+    document = plan.model_dump_json()
+    runner = choose(origin.case.strategy).strategy.runner
+    server: dict[str, Any] = {
+        "settings": (n_waiting(plan),) if runner == "graph" else (document,),
+        "timeout_s": timeouts.server_s,
+    }
+    before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
+    job = f"{JOBS}:open_program"
+    if runner == "baseline":
+        server["server"] = f"{BASELINE}:start_distribution"
+        job = f"{BASELINE}:open_baseline"
+    elif runner == "coordinator":
+        server |= {"server": f"{COORDINATED}:start_cluster", "n_ports": _COORDINATED_PORTS}
+        job = f"{COORDINATED}:open_coordinated"
+    with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
+        if n_waiting(plan):
+            join_ring(processes, timeout_s=timeouts.setup_s)
+        args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
+        answers = processes.call(job, args, timeout_s=timeouts.setup_s, stage="transform")
+        yield processes, _loaded(processes, answers, batches, timeouts)
+
+
+def _loaded(
+    processes: ProcessSet, answers: Sequence[object], batches: Path, timeouts: Timeouts
+) -> tuple[Opened, ...]:
+    opened = tuple(answer for answer in answers if isinstance(answer, Opened))
+    for job in ("load", "setup"):
+        processes.call(f"{JOBS}:{job}", [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
+    shares: list[tuple[object, ...]] = [(str(batches), o.start, o.stop) for o in opened]
+    processes.call(f"{STUDY}:stage_batches", shares, timeout_s=timeouts.setup_s, stage="load")
+    return opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedSteps:
+    """What workers' own first steps came to: the verdict, and the global mean loss of each."""
+
+    verdict: Verdict
+    losses: tuple[float, ...]
+
+
+def check(processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL) -> CheckedSteps:
+    """Make the reference's steps on ready processes and compare all copies of all variables."""
+    yardstick = reference.yardstick
+    n_workers = len(processes.pids)
+    known_s: list[float] = []
+    losses: list[float] = []
+    for first in range(yardstick.n_steps):
+        started_s = time.monotonic()
+        args: list[tuple[object, ...]] = [(1, first)] * n_workers
+        ran = processes.call(f"{JOBS}:run_steps", args, timeout_s=timeouts.steps_s(1, known_s), stage="check")
+        known_s.append(time.monotonic() - started_s)
+        losses.append(sum(float(r.times.losses[0] @ r.weights) for r in ran if isinstance(r, TimedSteps)))
+    held: list[Held] = []
+    read = f"{JOBS}:read_variables"
+    for values in processes.call(read, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"):
+        assert isinstance(values, Mapping)
+        held.append(values)
+    return CheckedSteps(verdict=yardstick.judge(values_of(held), losses), losses=tuple(losses))

@@ -1,0 +1,92 @@
+"""Checkpoints as the driver has them made and restored; `harness.worker.session.checkpoint` has the files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import CaseError, UsageError
+from harness.measure.timeouts import Timeouts
+from harness.provision.protocols import ProcessSet
+from strategies.plan import StepSummary
+
+JOBS = "harness.worker.jobs.training"
+WRITER = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A checkpoint that a capture begins with.
+
+    Attributes:
+        path: as it was asked for, absolute. step: number of steps made before it, None if it does not say.
+    """
+
+    path: Path
+    step: int | None
+
+    @property
+    def note(self) -> str:
+        """What figures that come of it should say."""
+        when = "" if self.step is None else f", made after {self.step} steps"
+        return f"began with the checkpoint {self.path}{when}"
+
+
+def require(path: Path) -> None:
+    """Look whether there is a checkpoint, before anything is started for it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if (path / "checkpoint").is_file() or path.with_name(f"{path.name}.index").is_file():
+        return
+    why = "no file `checkpoint` in it" if path.is_dir() else "no such folder or prefix"
+    raise UsageError(
+        f"must be a checkpoint, got {path} ({why}); name a folder that `run --checkpoint` wrote, or the "
+        "prefix of a checkpoint's files",
+        field="restore",
+    )
+
+
+def require_saved(folder: Path) -> None:
+    """Look whether a checkpoint that a worker has written is where the driver finds it.
+
+    Raises:
+        CaseError: `checkpoint-lost`.
+    """
+    if not (folder / "checkpoint").is_file():
+        raise CaseError(
+            "checkpoint-lost",
+            f"{folder} must hold what worker {WRITER} saved, got nothing from it; see whether its node is "
+            "still there, then repeat the case with --resume",
+            stage="checkpoint",
+        )
+
+
+def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, timeouts: Timeouts) -> None:
+    """Write what real workers have come to into a folder; no step may be in flight.
+
+    Every worker brings what only it has; the first brings what all have alike, and writes.
+
+    Args:
+        n_steps: made until now, those before a restored checkpoint included.
+    Raises:
+        CaseError: `checkpoint-unwritable`, or as `ProcessSet.call`.
+    """
+    shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
+    n_workers = len(processes.pids)
+    processes.call(
+        f"{JOBS}:settle", [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
+    args = [(shared, task == WRITER) for task in range(n_workers)]
+    gathered = processes.call(
+        f"{JOBS}:gather_checkpoint", args, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
+    others = [values for values in gathered if isinstance(values, Mapping)]
+    model = frozenset(v.name for v in step.variables)
+    processes.call_one(
+        WRITER,
+        f"{JOBS}:write_checkpoint",
+        (str(folder.absolute()), model, others, n_steps),
+        timeout_s=timeouts.save_s,
+        stage="checkpoint",
+    )

@@ -1,0 +1,75 @@
+"""Gates that a measurement must pass before anybody is told of it."""
+
+from collections.abc import Sequence
+
+from harness.records.record import Link
+from strategies.plan import Plan
+
+# Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
+FLOPS_PER_CYCLE = 64
+_SHORTFALL = 0.97
+_SHARE_OF_WIRE = 0.9  # as far as a link may be off
+
+
+def implausible_speed(
+    *,
+    p50_s: float,
+    batch_size: int,
+    flops_per_example: float | None,
+    n_workers: int,
+    cores_per_worker: int,
+    clock_hz: float,
+) -> str | None:
+    """Why a step is faster than its arithmetic allows, or None.
+
+    Args:
+        p50_s: median step time.
+        flops_per_example: of forward and backward; None checks nothing.
+        clock_hz: the most that workers' cores run at.
+    """
+    if flops_per_example is None:
+        return None
+    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * FLOPS_PER_CYCLE * clock_hz)
+    if p50_s >= least_s:
+        return None
+    return f"a step of {p50_s:.2e} s is faster than its arithmetic at the cores' peak, {least_s:.2e} s"
+
+
+def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
+    """Why fewer bytes moved than the plan must send, or None where it states a bound."""
+    if tcp_bytes_per_step is None or payload_is_bound(plan):
+        return None
+    if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
+        return None
+    return (
+        f"{tcp_bytes_per_step:.0f} bytes moved in a step, less than the payload of "
+        f"{plan.payload_bytes_per_step} that the plan must send"
+    )
+
+
+def implausible_rate(
+    link: Link, tcp_matrix: Sequence[Sequence[float | None]] | None, *, mean_s: float | None
+) -> str | None:
+    """Why more bytes moved than the busiest link can carry, or None.
+
+    Args:
+        tcp_matrix: bytes per step from task i to task j; None checks nothing.
+        mean_s: mean step time: a step may send little and another much.
+    """
+    least_s = None if tcp_matrix is None else link.wire_s(tcp_matrix)
+    if least_s is None or mean_s is None or mean_s >= least_s * _SHARE_OF_WIRE:
+        return None
+    return (
+        f"a step of {mean_s:.2e} s is faster than its bytes at the measured rate of the busiest link, "
+        f"{least_s:.2e} s"
+    )
+
+
+def payload_is_bound(plan: Plan) -> bool:
+    """Whether the predicted payload is the most that can move.
+
+    How many rows do is known only in the step, and so is how often a backup worker is left out of one.
+    """
+    if plan.strategy_params.get("backup"):
+        return True
+    return any(node.sparse and node.synchronizer not in ("none", "average") for node in plan.nodes)

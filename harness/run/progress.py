@@ -1,0 +1,87 @@
+"""What a person sees while a run goes on: a line per ended repeat, on a terminal also what runs now."""
+
+import sys
+import time
+from contextlib import AbstractContextManager, suppress
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.experiment.cases import Slot
+from harness.records.record import Record
+from harness.run.status_line import StatusLine
+from harness.terminal_text import plain, shortened
+
+
+class Progress:
+    """Prints to standard error, so that standard output holds results only.
+
+    Args:
+        n_slots: repeats of all cases.
+        live: redraw a status line in place; False prints whole lines only.
+        quiet: print notes alone.
+    """
+
+    def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
+        self._n_slots = n_slots
+        self._status = StatusLine(live=live and not quiet)
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._quiet = quiet
+        self._started_s = time.monotonic()
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Say what is going on until the context ends."""
+        return self._status.doing(what)
+
+    def ended(self, slot: Slot, record: Record) -> None:
+        """Say how a repeat ended."""
+        if self._quiet:
+            return
+        place = f"[{slot.order + 1}/{self._n_slots}]"
+        self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}")
+
+    def note(self, text: str) -> None:
+        """Say one line about the run, whether it is watched or not."""
+        # The run goes on though its reader has left or the disk of its log is full.
+        with suppress(OSError):
+            if sys.stderr.isatty():
+                # Text, not str: brackets and colons in a name would be read as markup.
+                self._console.print(Text(plain(text)))
+            else:
+                # A line is a line, however long.
+                print(plain(text), file=sys.stderr)  # noqa: T201 - what a run says meanwhile
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self._started_s)
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def _outcome(record: Record) -> str:
+    if record.error is not None:
+        return f"{record.status}: {shortened(record.error.message)}"
+    rate = record.median_examples_per_s
+    if rate is None or record.step_s is None or record.step_s.p50 is None:
+        return record.status
+    # The same figures as in the tables that follow.
+    text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
+    if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
+        text += f", {_word(record)}"
+        if record.control:
+            text += " (control)"
+        elif record.equivalence.reason is not None:
+            text += f" ({shortened(record.equivalence.reason)})"
+    return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"
+
+
+def _word(record: Record) -> str:
+    check = record.equivalence
+    assert check is not None
+    if record.strategy_class == "bounded":
+        words = {True: "within its bound", False: "beyond its bound", None: "undecidable"}
+        return words[check.within_bound]
+    return {True: "equivalent", False: "not equivalent", None: "undecidable"}[check.equivalent]
+
+
+def _digits(value: float) -> str:
+    """Three digits, or all before the point, as in reports."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"

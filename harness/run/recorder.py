@@ -1,0 +1,275 @@
+"""Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from harness.errors import CaseError
+from harness.experiment.cases import Case, Slot
+from harness.experiment.chosen_strategy import choose, source_hash
+from harness.experiment.document import spec_hash
+from harness.experiment.spec import ExperimentSpec
+from harness.host_facts import clock_hz, machine, provenance
+from harness.measure.collector import Measurement, tcp_fields
+from harness.measure.link import link_of_record
+from harness.records.comparison_key import comparison_key
+from harness.records.record import (
+    Checkpoint,
+    Equivalence,
+    Failure,
+    Link,
+    Machine,
+    Method,
+    Provenance,
+    Record,
+    StrategyClass,
+)
+from harness.records.run_layout import CHECKPOINT
+from harness.run.captures import Capture
+from harness.run.case import CaseRun
+from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
+from strategies.plan import Plan
+
+CONTROL = "none"
+_MANY_SENT_AGAIN = 0.01
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFacts:
+    """What records say of the workers that their repeats ran on; None where there were none.
+
+    Attributes:
+        notes: what every record should say about them.
+        pinned: whether they have cores of their own.
+        exposed: whether strangers on the network can reach their servers.
+        provision_s: seconds from their start until all were ready.
+        image_digest: id of the image of their containers.
+        machine: their host, and `clock_hz` the most that its cores run at; None takes this host.
+    """
+
+    notes: tuple[str, ...] = ()
+    pinned: bool | None = None
+    exposed: bool | None = None
+    provision_s: float | None = None
+    image_digest: str | None = None
+    machine: Machine | None = None
+    clock_hz: float | None = None
+
+
+NOWHERE = SiteFacts()
+"""Of repeats that no workers were started for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecorder:
+    """Makes the records of one run, and remembers what later ones need of earlier ones."""
+
+    spec: ExperimentSpec
+    run: str
+    _verdicts: dict[str, Equivalence] = field(default_factory=dict)
+    _control_p50_s: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _machine: Machine = field(default_factory=machine)
+    _provenance: Provenance = field(default_factory=provenance)
+
+    def take_up(self, records: tuple[Record, ...]) -> None:
+        """Remember the records of the run that is being resumed."""
+        for record in records:
+            if record.equivalence is not None and record.equivalence.checked:
+                self._verdicts[record.case] = record.equivalence
+            self._remember_control(record)
+
+    def verdict(self, case: Case) -> Equivalence | None:
+        """The verdict of a case that was checked already."""
+        return self._verdicts.get(case.id)
+
+    def ended(
+        self, slot: Slot, site: SiteFacts, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
+    ) -> Record:
+        """The record of a repeat that was measured."""
+        case, measured = slot.case, run.measurement
+        if run.equivalence is not None and run.equivalence.checked:
+            self._verdicts[case.id] = run.equivalence
+        tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
+        p50_s = measured.step_s.p50
+        # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
+        in_turn = choose(case.strategy).strategy.runner != "coordinator"
+        doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
+        if doubt is None and p50_s is not None and case.device == "cpu":
+            doubt = implausible_speed(
+                p50_s=p50_s,
+                batch_size=plan.batch_size,
+                flops_per_example=capture.facts.flops_per_example,
+                n_workers=case.workers,
+                cores_per_worker=case.cores_per_worker,
+                clock_hz=site.clock_hz or clock_hz(),
+            )
+        link = link_of_record(case.rate_mbit, run.links)
+        if doubt is None:
+            doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
+        record = replace(
+            self._identity(slot, site, wall_s),
+            link=link,
+            status="ok" if doubt is None else "implausible",
+            plausibility=doubt,
+            batch_size=plan.batch_size,
+            examples_per_s=measured.examples_per_s,
+            step_s=measured.step_s,
+            warmup_steps=measured.warmup_steps,
+            payload_bytes_per_step=float(plan.payload_bytes_per_step),
+            payload_is_bound=payload_is_bound(plan),
+            tcp_bytes_per_step=tcp_bytes,
+            interface_bytes_per_step=measured.interface_bytes_per_step,
+            tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
+            traced_step=None if run.traced is None else run.traced.step,
+            codec_s=run.codec_s,
+            transform_s=_largest(o.transform_s for o in run.opened),
+            import_s=_largest(o.import_s for o in run.opened),
+            nodes_before=run.opened[0].nodes_before,
+            nodes_after=_largest(o.nodes_after for o in run.opened),
+            peak_rss_bytes=measured.peak_rss_bytes,
+            variable_bytes=run.variable_bytes,
+            loss=measured.loss,
+            checkpoint=_checkpoint(slot, capture, run),
+            equivalence=self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
+            warnings=plan.warnings,
+            notes=(
+                *site.notes,
+                *plan.notes,
+                *(() if capture.restored is None else (capture.restored.note,)),
+                *run.opened[0].notes,
+                *run.notes,
+                *(() if run.traced is None or run.traced.note is None else (run.traced.note,)),
+                *_notes(measured),
+            ),
+        )
+        self._remember_control(record)
+        record = replace(record, exposed_comm_s=self._exposed_s(record))
+        return replace(record, comparison_key=comparison_key(record))
+
+    def failed(
+        self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float, plan: Plan | None
+    ) -> Record:
+        """The record of a repeat that has no result."""
+        return replace(
+            self._identity(slot, site, wall_s),
+            status="failed",
+            batch_size=None if plan is None else plan.batch_size,
+            error=Failure(type=error.kind, message=str(error), stage=error.stage),
+        )
+
+    def skipped(
+        self, slot: Slot, kind: str, message: str, stage: str = "run", site: SiteFacts = NOWHERE
+    ) -> Record:
+        """The record of a repeat that was not tried."""
+        return replace(
+            self._identity(slot, site, None),
+            status="skipped",
+            error=Failure(type=kind, message=message, stage=stage),
+        )
+
+    def _identity(self, slot: Slot, site: SiteFacts, wall_s: float | None) -> Record:
+        case, measure = slot.case, self.spec.measure
+        strategy = choose(case.strategy).strategy
+        strategy_class: StrategyClass = strategy.strategy_class
+        return Record(
+            run=self.run,
+            case=case.id,
+            repeat=slot.repeat,
+            order=slot.order,
+            experiment=self.spec.name,
+            spec_hash=spec_hash(self.spec),
+            workload=case.workload_name,
+            workload_params=dict(case.workload.params),
+            strategy=strategy.name,
+            strategy_params=dict(case.strategy.params),
+            strategy_class=strategy_class,
+            control=strategy_class == "control",
+            provider=case.provider,
+            device=case.device,
+            workers=case.workers,
+            replicas=case.replicas,
+            status="ok",
+            exposed=site.exposed,
+            provision_s=site.provision_s,
+            link=Link(requested_mbit=case.rate_mbit),
+            wall_s=wall_s,
+            started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            method=Method(
+                seed=measure.seed,
+                steps=measure.steps,
+                warmup_rule="auto" if measure.warmup_steps is None else str(measure.warmup_steps),
+                interleave=measure.interleave,
+                batch_rule=measure.batch,
+                cores_per_worker=case.cores_per_worker,
+                memory_per_worker_bytes=case.memory_bytes,
+                pinned=site.pinned,
+            ),
+            machine=site.machine or self._machine,
+            provenance=replace(self._provenance, image_digest=site.image_digest, files=_files(case)),
+        )
+
+    def _remember_control(self, record: Record) -> None:
+        if record.strategy == CONTROL and record.step_s is not None and record.step_s.p50 is not None:
+            self._control_p50_s[_alike(record)] = record.step_s.p50
+
+    def _exposed_s(self, record: Record) -> float | None:
+        """Step time above that of the same round's control, which computes as much and sends nothing."""
+        control_s = self._control_p50_s.get(_alike(record))
+        alone = record.workers * record.replicas == 1
+        if record.control or alone or control_s is None or record.step_s is None or record.step_s.p50 is None:
+            return None
+        return record.step_s.p50 - control_s
+
+
+def _files(case: Case) -> dict[str, str | None]:
+    refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
+    return {name: source_hash(name) for is_file, name in refs if is_file}
+
+
+def _largest(values: Iterable[Number | None]) -> Number | None:
+    """The largest value that is there."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> Checkpoint | None:
+    restored, saved = capture.restored, run.saved_step is not None
+    if restored is None and not saved:
+        return None
+    return Checkpoint(
+        saved=f"cases/{slot.case.id}/{slot.repeat}/{CHECKPOINT}" if saved else None,
+        saved_step=run.saved_step,
+        restored=None if restored is None else str(restored.path),
+        restored_step=None if restored is None else restored.step,
+    )
+
+
+def _notes(measured: Measurement) -> Iterator[str]:
+    if not measured.settled:
+        yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
+    tcp = measured.tcp
+    if tcp is None:
+        return
+    if tcp.n_closed:
+        yield "workers closed connections to each other while bytes were counted: what these moved is missing"
+    share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
+    if share > _MANY_SENT_AGAIN:
+        yield f"{share:.1%} of the bytes between workers were sent again: the network lost or delayed them"
+
+
+def _alike(record: Record) -> tuple[object, ...]:
+    """What a case and its control have in common."""
+    method, link = record.method, record.link
+    return (
+        record.workload,
+        tuple(sorted(record.workload_params.items())),
+        record.provider,
+        record.device,
+        record.workers,
+        record.replicas,
+        record.batch_size,
+        record.repeat,
+        method and (method.cores_per_worker, method.memory_per_worker_bytes),
+        link and link.asked,
+    )

@@ -1,0 +1,182 @@
+"""The repeats of a run, site after site: workers come up, serve all cases of their kind, and are ended."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.experiment.cases import Slot
+from harness.experiment.spec import ExperimentSpec
+from harness.measure.windows import MAX_WARMUP_STEPS
+from harness.provision.protocols import Cluster, ClusterShape, Provider
+from harness.provision.registry import provider_of
+from harness.records.run_folder import RunFolder
+from harness.requests import RunOptions
+from harness.run.captures import Captures, Job
+from harness.run.case import CHECK_STEPS
+from harness.run.progress import Progress
+from harness.run.recorder import RunRecorder
+from harness.run.repeats import Ended, SlotRunner
+
+
+def run_slots(
+    slots: Sequence[Slot],
+    spec: ExperimentSpec,
+    options: RunOptions,
+    folder: RunFolder,
+    progress: Progress,
+    observe: Callable[[Ended], None],
+) -> None:
+    """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
+
+    Args:
+        slots: those of one site in a row.
+        observe: told of each that has ended.
+    Raises:
+        HarnessError: the run cannot go on.
+    """
+    deadline_s = math.inf if options.time_budget_s is None else time.monotonic() + options.time_budget_s
+    recorder = RunRecorder(spec=spec, run=folder.run)
+    recorder.take_up(folder.records)
+    sites = _Sites(
+        spec=spec,
+        options=options,
+        folder=folder,
+        progress=progress,
+        observe=observe,
+        recorder=recorder,
+        deadline_s=deadline_s,
+    )
+    groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.site)]
+    # Whether the first site's workers can be had, their start tells at once.
+    for later in groups[1:]:
+        sites.require(later)
+    n_done = 0
+    for of_site in groups:
+        n_done += sites.run(of_site)
+        reason = sites.reason_to_stop()
+        if reason is not None and n_done < len(slots):
+            for slot in slots[n_done:]:
+                folder.append(recorder.skipped(slot, *reason))
+            progress.note(f"{len(slots) - n_done} repeats skipped: {reason[1]}")
+            return
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sites:
+    """Runs the repeats of one site after the other, with what all of them share."""
+
+    spec: ExperimentSpec
+    options: RunOptions
+    folder: RunFolder
+    progress: Progress
+    observe: Callable[[Ended], None]
+    recorder: RunRecorder
+    deadline_s: float
+    has_failed: bool = False
+
+    def require(self, slots: Sequence[Slot]) -> None:
+        """Look whether workers for these repeats, of one site, can be had, as far as that shows beforehand.
+
+        Raises:
+            ProvisionError: they cannot.
+        """
+        self._provider(slots).require(self._shape(slots))
+
+    def run(self, slots: Sequence[Slot]) -> int:
+        """Run the repeats of one site until there is a reason to stop; return how many were run."""
+        with ExitStack() as stack:
+            cluster = stack.enter_context(self._workers(slots))
+            for note in cluster.notes:
+                self.progress.note(note)
+            with self.progress.doing("starting workers"):
+                cluster.wait_ready(1)
+            runner = self._runner(cluster)
+            runner.prepare(slots, deadline_s=self.deadline_s)
+            for n_done, slot in enumerate(slots):
+                if self.reason_to_stop() is not None:
+                    return n_done
+                ended = runner.run(slot)
+                self.folder.append(ended.record)
+                self.observe(ended)
+                self.progress.ended(slot, ended.record)
+                self.has_failed |= ended.record.status == "failed"
+        return len(slots)
+
+    def reason_to_stop(self) -> tuple[str, str] | None:
+        """Why no other repeat is begun: kind and message; None while there is no reason."""
+        if time.monotonic() >= self.deadline_s:
+            budget_s = self.options.time_budget_s
+            return "time-budget", f"the time budget of {budget_s:g} s was used up; go on with --resume"
+        if self.options.fail_fast and self.has_failed:
+            return "fail-fast", "an earlier case failed; mend it and go on with --resume"
+        return None
+
+    def _provider(self, slots: Sequence[Slot]) -> Provider:
+        return provider_of(slots[0].case.site.provider, self.options.exposure)
+
+    def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
+        return self._provider(slots).start(
+            self._shape(slots),
+            self.folder.run,
+            self.folder.path / "logs",
+            reads=_folders_of_users(slots, self.spec),
+            writes=(self.folder.cases,),
+        )
+
+    def _shape(self, slots: Sequence[Slot]) -> ClusterShape:
+        site = slots[0].case.site
+        return ClusterShape(
+            workers=max(slot.case.workers for slot in slots),
+            replicas_per_worker=max(slot.case.replicas for slot in slots),
+            device=site.device,
+            cores_per_worker=site.cores_per_worker,
+            memory_bytes=site.memory_bytes,
+            image=site.image,
+            connection=self.spec.connection,
+        )
+
+    def _runner(self, cluster: Cluster) -> SlotRunner:
+        captures = Captures(
+            cluster.scratch,
+            self._job_in(cluster),
+            seed=self.spec.measure.seed,
+            n_batches=MAX_WARMUP_STEPS + self.spec.measure.steps,
+            n_least=CHECK_STEPS,
+            restore=self.spec.checkpoint.restore,
+            seen=cluster.seen,
+            timeouts=self.options.timeouts,
+        )
+        return SlotRunner(
+            spec=self.spec,
+            folder=self.folder,
+            cluster=cluster,
+            recorder=self.recorder,
+            captures=captures,
+            progress=self.progress,
+            timeouts=self.options.timeouts,
+        )
+
+    def _job_in(self, cluster: Cluster) -> Job:
+        """Jobs in fresh processes of the first worker."""
+
+        def job(function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
+            log = self.folder.path / "logs" / f"{function.rpartition(':')[2]}.log"
+            with cluster.open_session(1, [log]) as processes:
+                return processes.call_one(0, function, args, timeout_s=timeout_s, stage=stage)
+
+        return job
+
+
+def _folders_of_users(slots: Sequence[Slot], spec: ExperimentSpec) -> tuple[Path, ...]:
+    """Folders of the files that a user's references name, which workers read."""
+    named = [slot.case.workload.reference.partition(":")[0] for slot in slots if slot.case.workload.is_path]
+    named += [slot.case.strategy.name.partition(":")[0] for slot in slots if slot.case.strategy.is_file]
+    folders = {Path(name).resolve().parent for name in named}
+    restore = spec.checkpoint.restore
+    if restore is not None:
+        folders.add(restore if restore.is_dir() else restore.parent)
+    return tuple(sorted(folders))

@@ -1,0 +1,127 @@
+"""One workload under one strategy, outside a run: captured and planned in a process of its own."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.equivalence.reference_outcome import Reference
+from harness.errors import UNSUPPORTED, CaseError, UsageError
+from harness.experiment.cases import Case
+from harness.measure.timeouts import Timeouts
+from harness.provision.failures import USER_ERROR
+from harness.provision.local.child_process import SoloProcess, solo_process
+from harness.provision.runfolder.reaper import reap, run_folder
+from harness.requests import Target
+from harness.run.captures import STUDY, Capture, Captures, planned, topology_of_case
+from harness.run.status_line import UNWATCHED, StatusLine
+from strategies.plan import Plan
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetStudy:
+    """A captured and planned target.
+
+    Attributes:
+        batches: folder of its first global batches.
+        folder: private one of this command.
+        timeouts: for this model.
+    """
+
+    case: Case
+    capture: Capture
+    plan: Plan
+    batches: Path
+    folder: Path
+    timeouts: Timeouts
+    _process: SoloProcess
+    _captures: Captures
+
+    def call(self, job: str, args: tuple[object, ...]) -> dict[str, Any]:
+        """Run a job of `harness.worker.jobs.study` that answers with a part of a command's JSON.
+
+        Raises:
+            CaseError: it failed.
+        """
+        answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=self.timeouts.study_s, stage=job)
+        assert isinstance(answer, dict)
+        return answer
+
+    def reference(self, n_steps: int) -> Reference:
+        """What the target must compute.
+
+        Raises:
+            CaseError: it could not be made.
+        """
+        return self._captures.reference(
+            self.case, self.capture, topology_of_case(self.case, self.capture), n_steps
+        )
+
+
+@contextmanager
+def study(
+    target: Target,
+    *,
+    n_batches: int,
+    timeouts: Timeouts,
+    restore: Path | None = None,
+    status: StatusLine = UNWATCHED,
+) -> Iterator[TargetStudy]:
+    """Capture and plan a target; nothing of it is left when the context ends.
+
+    Args:
+        restore: checkpoint to begin with.
+        status: where to say what is going on.
+    Raises:
+        UsageError: the target cannot be used. CaseError: anything else went wrong.
+    """
+    asked = target.workload.params.get("batch_size")
+    case = Case(
+        id="",
+        workload=target.workload,
+        strategy=target.strategy,
+        provider="local",
+        device="cpu",
+        workers=target.workers,
+        replicas=target.replicas,
+        cores_per_worker=1,
+        memory_bytes=0,
+        rate_mbit=None,
+        batch_rule="global",
+        batch_size=asked if isinstance(asked, int) else None,
+    )
+    reap()
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder())
+        process = stack.enter_context(solo_process(folder))
+        captures = Captures(
+            folder,
+            process.call,
+            seed=SEED,
+            n_batches=n_batches,
+            n_least=n_batches,
+            restore=restore,
+            timeouts=timeouts,
+        )
+        try:
+            with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
+                capture, plan = planned(captures, case)
+                batches = captures.batches(case, capture)
+            yield TargetStudy(
+                case=case,
+                capture=capture,
+                plan=plan,
+                batches=batches,
+                folder=folder,
+                # Workers share the process.
+                timeouts=timeouts.for_model(capture.summary, case.n_replicas),
+                _process=process,
+                _captures=captures,
+            )
+        except CaseError as error:
+            if error.kind in (USER_ERROR, UNSUPPORTED):
+                raise UsageError(error.message, field=error.field) from error
+            raise

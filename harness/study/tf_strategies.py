@@ -1,0 +1,62 @@
+"""Verifying one of TensorFlow's own strategies: it rewrites no graph, so its real workers are checked."""
+
+from typing import Any
+
+from harness.equivalence.separability import separability_document
+from harness.equivalence.verdict_document import verdict_document
+from harness.errors import UsageError
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import StrategyRef
+from harness.provision.local.child_processes import SoloWorkers
+from harness.requests import VerifyRequest
+from harness.run.case import Origin, check, ready_processes
+from harness.study.target import SEED, TargetStudy
+
+
+def is_baseline(strategy: StrategyRef) -> bool:
+    """Whether a strategy is TensorFlow's own."""
+    return choose(strategy).strategy.runner != "graph"
+
+
+def refuse_what_needs_a_graph(request: VerifyRequest) -> None:
+    """Say what cannot be asked of a strategy that rewrites no graph.
+
+    Raises:
+        UsageError: float64, a smaller last batch, or the first pass that diverges is asked for.
+    """
+    name = request.target.strategy.name
+    if request.dtype == "float64":
+        raise UsageError(
+            f"float64 is a rewrite of the captured graph, and {name} runs the workload's own code; use "
+            "--dtype model",
+            field="dtype",
+        )
+    if request.last_batch is not None:
+        raise UsageError(f"is for strategies that rewrite the graph, got {name}; drop it", field="last_batch")
+    if request.shrink:
+        raise UsageError(f"names a pass, and {name} has none; drop it", field="shrink")
+
+
+def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
+    """Check a strategy of TensorFlow's own against the reference, each worker in a process of its own.
+
+    Returns:
+        the part of `verify`'s JSON that comes of running.
+    Raises:
+        CaseError: the check could not be made.
+    """
+    reference = opened.reference(n_steps)
+    origin = Origin(case=opened.case, seed=SEED)
+    logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
+    workers = SoloWorkers(folder=opened.folder)
+    with ready_processes(
+        workers, origin, opened.capture, opened.plan, opened.batches, logs, opened.timeouts
+    ) as (processes, programs):
+        checked = check(processes, reference, opened.timeouts)
+    answer = verdict_document(checked.verdict, checked.losses, reference.yardstick.losses)
+    if reference.separability is not None:
+        answer |= separability_document(reference.separability)
+    if opened.plan.strategy_class != "exact":
+        # What differs by what it is has no verdict, and so no reason for one.
+        answer |= {"equivalent": None, "reason": None}
+    return {**answer, "notes": list(programs[0].notes)}

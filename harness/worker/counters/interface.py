@@ -1,0 +1,82 @@
+"""Bytes that a network interface has sent, found by an address and not by a name.
+
+A worker reads the interface through which it sends to the others, with `read_interface`, while no step is in
+flight; the driver turns two such readings of all workers into bytes per step with `sent_per_step`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from harness.worker.process.os_process import boot_id
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interface:
+    """A network interface, and what it has sent since it is there.
+
+    Attributes:
+        kernel: id of the boot of the kernel that it belongs to. namespace: of that kernel. index: in the
+            namespace. Workers for which all three are equal share the interface.
+        name: which anybody may change.
+    """
+
+    kernel: str
+    namespace: str
+    index: int
+    sent_bytes: int
+    name: str = ""
+
+
+def read_interface(address: str) -> Interface | None:
+    """Read the counter of this process's interface that has an address; None where there is none to read."""
+    try:
+        with IPRoute() as route:
+            (index,) = {
+                found["index"]
+                for found in route.get_addr()
+                if address == (found.get_attr("IFA_LOCAL") or found.get_attr("IFA_ADDRESS"))
+            }
+            (link,) = route.get_links(index)
+            sent_bytes = int(link.get_attr("IFLA_STATS64")["tx_bytes"])
+        kernel = boot_id()
+        namespace = str(Path("/proc/self/ns/net").readlink())
+    except Exception:  # noqa: BLE001  whatever pyroute2 or a sandboxed kernel answer, the result is the same: unknown
+        return None
+    return Interface(
+        kernel=kernel,
+        namespace=namespace,
+        index=index,
+        sent_bytes=sent_bytes,
+        name=str(link.get_attr("IFLA_IFNAME")),
+    )
+
+
+def sent_per_step(
+    before: Sequence[Interface | None], after: Sequence[Interface | None], *, n_steps: int
+) -> float | None:
+    """Find the bytes that all workers' interfaces sent between two readings, each interface counted once.
+
+    Args:
+        before, after: one reading for each worker.
+        n_steps: made in between.
+    Returns:
+        None if any reading is missing, or is of another interface than the first one.
+    """
+    first, last = _totals(before), _totals(after)
+    if first is None or last is None or first.keys() != last.keys() or n_steps < 1:
+        return None
+    return (sum(last.values()) - sum(first.values())) / n_steps
+
+
+def _totals(readings: Sequence[Interface | None]) -> dict[tuple[str, str, int], int] | None:
+    totals: dict[tuple[str, str, int], int] = {}
+    for found in readings:
+        if found is None:
+            return None
+        place = (found.kernel, found.namespace, found.index)
+        # Of workers that share it, the one that reads last sees what all have sent.
+        totals[place] = max(totals.get(place, 0), found.sent_bytes)
+    return totals

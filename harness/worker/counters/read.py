@@ -1,0 +1,27 @@
+"""What the kernel has counted for a worker: all of it read at one moment, in one job."""
+
+from dataclasses import dataclass
+
+from harness.worker.counters.interface import Interface, read_interface
+from harness.worker.counters.tcp import Reading, read_connections
+from harness.worker.process.job_process import JobState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counters:
+    """Counters of one worker; None where the kernel does not offer them, or nobody asked."""
+
+    tcp: Reading | None
+    interface: Interface | None
+
+
+def read_counters(state: JobState, address: str | None) -> Counters:
+    """Read this process's counters; no step may be in flight.
+
+    Args:
+        address: of the interface to read; None for none.
+    """
+    del state
+    # Connections first: their reader waits until the last bytes have arrived.
+    tcp = read_connections()
+    return Counters(tcp=tcp, interface=None if address is None else read_interface(address))

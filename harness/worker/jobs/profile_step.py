@@ -1,0 +1,53 @@
+"""One step of a worker under TensorFlow's tracing, after all that is measured."""
+
+import heapq
+import itertools
+from collections.abc import Sequence
+
+from harness.equivalence.yardstick import Array
+from harness.worker.jobs.training import Training
+from harness.worker.process.job_process import JobState
+from harness.worker.process.os_process import boot_id
+from harness.worker.session import trace_events
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.step_trace import WorkerTrace
+
+MAX_EVENTS = 20_000
+
+
+def trace_step(state: JobState, n_before: int) -> WorkerTrace | None:
+    """Trace a step of this worker after some others, while all workers do so; see `trace`."""
+    training = state.get(Training)
+    assert isinstance(training.session, WorkerSession)
+    feeds = itertools.islice(itertools.cycle(training.feeds), n_before + 1)
+    return trace(training.session, list(feeds))
+
+
+def trace(session: WorkerSession, feeds: Sequence[Sequence[Array]]) -> WorkerTrace | None:
+    """Make steps and trace the last.
+
+    The first of them builds its graphs, since TensorFlow does not trace those of the prepared step.
+
+    Args:
+        feeds: of two steps or more.
+    Returns:
+        the longest events; None where the step passed without this worker.
+    """
+    *before, last = feeds
+    with session.traced() as tracer:
+        for feed in before:
+            session.step(feed)
+        tracer.begin()
+        session.step(last)
+    events = [*trace_events.transfers(tracer.moved), *trace_events.operations(tracer.seen, session.waits)]
+    if not tracer.seen or not events:
+        return None
+    kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)
+    # Tracing itself begins before the first operation and ends after the last.
+    return WorkerTrace(
+        clock=boot_id(),
+        start_s=min(event.start_s for event in events),
+        end_s=max(event.end_s for event in events),
+        events=tuple(kept),
+        n_left_out=len(events) - len(kept),
+    )

@@ -1,0 +1,267 @@
+"""Jobs of training processes under TensorFlow's ParameterServerStrategy; all others are those of a session.
+
+Each process serves a worker and, the first ones, a parameter server. That of task 0 is the coordinator as
+well: it builds the workload, and hands out and counts the steps of all.
+"""
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.experiment.cases import Case
+from harness.worker.jobs.rendezvous import on_reserved_port
+from harness.worker.jobs.tf_strategy import Array, built, refuse_seeded_operations
+from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.process.job_process import JobState
+from harness.worker.session.timed_loop import StepTimes
+from harness.worker.session.variable_parts import Held
+from strategies.builders.baselines import servers_of
+from strategies.errors import UnsupportedError
+from strategies.ir.train_graph import TrainGraph
+from strategies.plan import Plan
+from strategies.planning import topology_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from harness.worker.session.capture_store import InitialValues
+    from harness.worker.session.variable_memory import Holdings
+    from strategies.baselines.coordinated import CoordinatedStep
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Cluster:
+    spec: "tf.train.ClusterSpec"
+    addresses: Sequence[str]
+    servers: tuple[object, ...]  # kept alive by this reference
+
+
+def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_devices: int, plan: str) -> None:
+    """Start the servers of one task on the ports reserved for them.
+
+    Args:
+        addresses: of all workers, of the parameter servers beside them, of coordinators beside them.
+    Raises:
+        CaseError: `port-in-use`, as `jobs.start_server`.
+    """
+    import tensorflow as tf
+
+    from strategies.baselines.coordinated import COORDINATOR, SERVER, WORKER, serve
+
+    del n_devices  # TensorFlow makes one replica of all
+    made = Plan.model_validate_json(plan)
+    topology = topology_of(made)
+    n = topology.n_tasks
+    workers, beside, coordinators = addresses[:n], addresses[n : 2 * n], addresses[2 * n :]
+    servers = beside[: servers_of(topology, made.strategy_params)]
+    spec = tf.train.ClusterSpec({WORKER: workers, SERVER: servers, COORDINATOR: coordinators[:1]})
+    with on_reserved_port(state, task, workers):
+        started = [serve(spec, WORKER, task)]
+    if task < len(servers):
+        with on_reserved_port(state, task, servers, port=1):
+            started.append(serve(spec, SERVER, task))
+    state.put(_Cluster(spec=spec, addresses=coordinators, servers=tuple(started)))
+
+
+def open_coordinated(state: JobState, case: Case, seed: int, capture: str, plan: str, task: int) -> Opened:
+    """Build and trace the workload's step in the coordinator; other processes wait for what it sends them.
+
+    Args:
+        capture: folder of the capture, whose initial values and names are taken.
+        plan: JSON of the plan.
+    Raises:
+        CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
+    """
+    from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.restored_state import left_out
+
+    made = Plan.model_validate_json(plan)
+    if task > 0:
+        state.put(Training(session=_Waiting(), task=task, weights=(), loop=_no_steps))
+        return Opened(start=0, stop=0)
+    captured, initial = load_step(Path(capture)), InitialValues(Path(capture))
+    try:
+        session = _session(state, case, seed, captured, initial, made)
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
+    state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
+    dropped = left_out((), initial, {v.name for v in captured.variables})
+    return Opened(start=0, stop=made.batch_size, notes=(*_settings(made), *dropped))
+
+
+class CoordinatorSession:
+    """The steps of all workers, as their coordinator sees them; see `jobs.StepSession`.
+
+    Args:
+        variables: captured variable's name → where TensorFlow has it.
+        initial: what `load` gives to them.
+    """
+
+    def __init__(
+        self,
+        step: "CoordinatedStep",
+        captured: TrainGraph,
+        variables: Mapping[str, "tf.Variable"],
+        initial: "InitialValues",
+        n_workers: int,
+    ) -> None:
+        self._step = step
+        self._names = [v.name for v in captured.variables]
+        self._variables = dict(variables)
+        self._initial = initial
+        self._n_workers = n_workers
+        self._is_sum = captured.losses[0].reduction == "sum"
+        self._made: Counter[int] = Counter()
+
+    def load(self) -> None:
+        """Give every variable its initial value."""
+        for name, variable in self._variables.items():
+            variable.assign(self._initial.value(name, None))
+
+    def setup(self) -> None:
+        """Lookup tables are filled when their model is built: nothing is left to do."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Batches are sent to their workers before the first step, all at once."""
+        return batch
+
+    def step(self, feeds: Batch) -> Sequence[Array]:
+        """Make one step; see `steps`."""
+        return [self.steps([feeds], 1, 0).losses[0]]
+
+    def steps(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
+        """Have closures made, one for each worker and step; a step's loss is that of all of its own."""
+        if first == 0:
+            self._step.feed(feeds)
+        was_enabled = gc.isenabled()
+        gc.collect()
+        gc.disable()
+        try:
+            began_s = time.time()
+            losses, ended_s, workers = self._step.run(n_steps * self._n_workers)
+        finally:
+            if was_enabled:
+                gc.enable()
+        self._made.update(workers.tolist())
+        start_s, end_s = rounds(ended_s, began_s=began_s, n_workers=self._n_workers)
+        combined = np.sum if self._is_sum else np.mean
+        of_steps = combined(losses.reshape(n_steps, self._n_workers), axis=1, keepdims=True)
+        return StepTimes(start_s=start_s, end_s=end_s, losses=of_steps)
+
+    def read(self) -> Held:
+        """Every variable, of which there is one for all."""
+        return {(name, None): [(None, self._value(name))] for name in self._names}
+
+    def _value(self, name: str) -> Array:
+        own = self._variables.get(name)
+        return self._initial.value(name, None) if own is None else own.numpy()
+
+    def held_bytes(self) -> "Holdings":
+        """What each server has; server k is in the process of worker k."""
+        from harness.worker.session.variable_memory import held_eagerly
+
+        return held_eagerly(self._variables.items())
+
+    def settle(self, n_workers: int) -> None:
+        """Steps end when all of their closures have."""
+
+    def update_notes(self) -> tuple[str, ...]:
+        """Which worker made how many closures so far."""
+        made = ", ".join(f"worker {worker} made {self._made[worker]}" for worker in range(self._n_workers))
+        return (f"closures of one worker's share: {made}; a step is over when {self._n_workers} more are",)
+
+    def close(self) -> None:
+        """Nothing to give up: the strategy ends with its process."""
+
+
+def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Array]:
+    """Start and end of each step: it is over when another closure for each worker is, whoever made them.
+
+    Args:
+        ended_s: of all closures, in order, on the clock of `time.time`. began_s: on the same clock.
+    Returns:
+        seconds on the monotonic clock of this process.
+    """
+    stamps = np.concatenate([[began_s], ended_s[n_workers - 1 :: n_workers]])
+    stamps = np.maximum.accumulate(stamps) - (time.time() - time.monotonic())
+    return stamps[:-1], stamps[1:]
+
+
+class _Waiting:
+    """A worker whose steps the coordinator makes, counts and reads; see `jobs.StepSession`."""
+
+    def load(self) -> None:
+        """The coordinator loads."""
+
+    def setup(self) -> None:
+        """Nothing is to be done."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The coordinator sends batches."""
+        return batch
+
+    def step(self, feeds: Batch) -> Sequence[Array]:  # noqa: ARG002 - a StepSession
+        """No step is this worker's own."""
+        return ()
+
+    def read(self) -> Held:
+        """The coordinator reads."""
+        return {}
+
+    def held_bytes(self) -> "Holdings":
+        """The coordinator tells."""
+        return {}
+
+    def settle(self, n_workers: int) -> None:
+        """The coordinator waits."""
+
+    def update_notes(self) -> tuple[str, ...]:
+        """The coordinator tells."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+def _no_steps(feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
+    del feeds, first
+    nothing = np.zeros(n_steps)
+    return StepTimes(start_s=nothing, end_s=nothing, losses=np.zeros((n_steps, 0)))
+
+
+def _settings(plan: Plan) -> tuple[str, ...]:
+    from strategies.baselines.coordinated import n_threads
+
+    topology = topology_of(plan)
+    n_servers = servers_of(topology, plan.strategy_params)
+    told = (
+        f"parameter servers on {n_servers} of {topology.n_tasks} workers, in their processes, and the "
+        f"coordinator in that of worker 0; {n_threads(topology.n_tasks)} threads between operations in each, "
+        "or it may stand still; no variable_partitioner: Keras 3 trains no variable in parts"
+    )
+    return (told,)
+
+
+def _session(
+    state: JobState, case: Case, seed: int, captured: TrainGraph, initial: "InitialValues", plan: Plan
+) -> CoordinatorSession:
+    from strategies.baselines.coordinated import CoordinatedStep, connected
+
+    n_workers = topology_of(plan).n_tasks
+    refuse_seeded_operations(captured, n_workers)
+    cluster = state.get(_Cluster)
+    with on_reserved_port(state, 0, cluster.addresses, port=2):
+        distribution = connected(cluster.spec)
+    made = built(distribution, case, seed, captured)
+    share = plan.batch_size // n_workers
+    step = CoordinatedStep(made.body, made.boundary, distribution, made.structure, share, n_workers)
+    step.trace()
+    variables = made.variables(captured.variables)
+    return CoordinatorSession(step, captured, variables, initial, n_workers)

@@ -1,0 +1,307 @@
+"""Jobs of a training process under one of TensorFlow's own strategies; all others are those of a session.
+
+Such a process serves the strategy's cluster instead of a server for sessions, and builds the workload anew in
+the strategy's scope instead of reading a captured graph. Initial values, batches and checks are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.experiment.cases import Case
+from harness.worker.jobs.rendezvous import on_reserved_port
+from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.process.job_process import JobState
+from harness.worker.session.variable_parts import Held
+from strategies.errors import UnsupportedError
+from strategies.ir.random import reseed
+from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.plan import Plan
+from strategies.planning import topology_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from harness.worker.session.capture_store import InitialValues
+    from harness.worker.session.variable_memory import Holdings
+    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.step import DistributedStep
+    from strategies.tf_bridge.tracing import AnyVariable, Body
+    from strategies.topology import Replica
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+_MERGED = ("mean", "sum")
+_UNMERGED_STATE = (
+    "TensorFlow leaves forward state to each replica and merges nothing while it trains; the check compares "
+    "what the rule of each makes of all copies"
+)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Distributed:
+    distribution: "tf.distribute.Strategy"
+
+
+def start_distribution(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, plan: str
+) -> None:
+    """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
+
+    Raises:
+        CaseError: `port-in-use`, as `jobs.start_server`.
+    """
+    from strategies.baselines.distribution import distribution_of
+
+    with on_reserved_port(state, task, addresses):
+        made = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+    state.put(_Distributed(distribution=made))
+
+
+def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: str, task: int) -> Opened:
+    """Build the workload's step in the scope of this process's strategy and trace it.
+
+    Args:
+        capture: folder of the capture, whose initial values and names are taken.
+        plan: JSON of the plan.
+    Raises:
+        CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
+    """
+    from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.restored_state import left_out
+
+    folder, made = Path(capture), Plan.model_validate_json(plan)
+    captured, topology, initial = load_step(folder), topology_of(made), InitialValues(folder)
+    local = topology.local_replicas(task)
+    try:
+        refuse_seeded_operations(captured, topology.n_replicas)
+        session = _session(state, case, seed, captured, initial, local, made.batch_size)
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
+    is_sum = captured.losses[0].reduction == "sum"
+    weights = tuple(1.0 if is_sum else replica.examples / made.batch_size for replica in local)
+    state.put(Training(session=session, task=task, weights=weights))
+    merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
+    return Opened(
+        start=local[0].start,
+        stop=local[-1].stop,
+        notes=(
+            *((_UNMERGED_STATE,) if merges else ()),
+            *left_out((), initial, {v.name for v in captured.variables}),
+        ),
+    )
+
+
+class BaselineSession:
+    """One worker's part of a step under TensorFlow's own strategy; see `jobs.StepSession`.
+
+    Args:
+        variables: captured variable's name → the distributed one.
+        initial: what `load` gives to them.
+        replicas: this worker's.
+    """
+
+    def __init__(
+        self,
+        step: "DistributedStep",
+        distribution: "tf.distribute.Strategy",
+        captured: Sequence[Variable],
+        variables: Mapping[str, "tf.Variable"],
+        initial: "InitialValues",
+        replicas: Sequence["Replica"],
+    ) -> None:
+        self._step = step
+        self._distribution = distribution
+        self._captured = {v.name: v for v in captured}
+        self._variables = dict(variables)
+        self._initial = initial
+        self._ranks = [replica.rank for replica in replicas]
+        self._task = replicas[0].task
+
+    def load(self) -> None:
+        """Give every copy of every variable its initial value."""
+        for name in self._variables:
+            for rank, copy in self._copies(name):
+                copy.assign(self._value(self._captured[name], rank))
+
+    def setup(self) -> None:
+        """Lookup tables are filled when their model is built: nothing is left to do."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
+        return self._step.placed(batch)  # type: ignore[no-any-return]
+
+    def step(self, feeds: Batch) -> Sequence[Array]:
+        """Run one step on a prepared batch and return the loss of each local replica."""
+        return self._step(feeds)
+
+    def read(self) -> Held:
+        """Every copy that this worker holds; forward state as its rule merges it, on all workers together."""
+        from strategies.baselines.variables import merged
+
+        values: dict[Copy, Array] = {}
+        states: dict[str, tf.Variable] = {}
+        for name, v in self._captured.items():
+            if name not in self._variables:
+                values |= {(name, rank): self._value(v, rank) for rank in self._ranks}
+            elif v.rule in _MERGED:
+                states[name] = self._variables[name]
+            else:
+                values |= {
+                    (name, rank): copy.numpy()
+                    for rank, copy in self._copies(name)
+                    if v.rule != "first-replica" or rank == 0
+                }
+        total = merged(
+            self._distribution,
+            states,
+            {name: str(self._captured[name].rule) for name in states},
+            {name: self._value(self._captured[name], 0) for name in states},
+            self._step.weight,
+        )
+        values |= {(name, None): value for name, value in total.items()}
+        return {copy: [(None, value)] for copy, value in values.items()}
+
+    def held_bytes(self) -> "Holdings":
+        """Every copy that this worker has."""
+        from harness.worker.session.variable_memory import held_eagerly
+
+        copies = ((f"{name}/{rank}", copy) for name in self._variables for rank, copy in self._copies(name))
+        return held_eagerly(copies, self._task)
+
+    def settle(self, n_workers: int) -> None:
+        """Steps make their updates themselves."""
+
+    def update_notes(self) -> tuple[str, ...]:
+        """All updates take all gradients."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to give up: the strategy ends with its process."""
+
+    def _copies(self, name: str) -> list[tuple[int, "tf.Variable"]]:
+        from strategies.baselines.variables import copies
+
+        return list(zip(self._ranks, copies(self._distribution, self._variables[name]), strict=True))
+
+    def _value(self, v: Variable, rank: int) -> Array:
+        mix = None if v.seed_word is None or rank == 0 else SeedMix(rank=rank, word=v.seed_word)
+        return self._initial.value(v.name, mix, rank=rank)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Built:
+    """A workload in the scope of TensorFlow's strategy.
+
+    Attributes:
+        body: its step.
+        boundary: where the step's gradients are weighed and summed.
+        structure: of one example of its dataset.
+        declared: variables that the step names itself. made: all that were made, in order.
+    """
+
+    body: "Body"
+    boundary: "ReplicaBoundary"
+    structure: object
+    declared: "Sequence[AnyVariable]"
+    made: "Sequence[tf.Variable]"
+
+    def variables(self, captured: Sequence[Variable]) -> Mapping[str, "tf.Variable"]:
+        """Captured variable's name → where TensorFlow has it, once the step was traced.
+
+        Raises:
+            UnsupportedError: the model made other variables than when it was captured, or an optimizer sums
+                gradients itself.
+        """
+        import keras
+
+        from strategies.baselines.variables import matched
+
+        recorder = self.boundary.recorder
+        for optimizer in recorder.optimizers:
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise UnsupportedError(
+                    "train step: its optimizers must be Keras's, whose sums over replicas can be left out, "
+                    f"got {type(optimizer).__name__} of tf.compat.v1; leave this strategy out for it"
+                )
+        owned = (v for optimizer in recorder.optimizers for v in optimizer.variables)
+        return matched(captured, self.made, [*recorder.created, *self.declared, *owned])
+
+
+def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
+    """Build a workload anew in the scope of a strategy.
+
+    Raises:
+        UnsupportedError: its step makes variables in a way that is none under a strategy.
+    """
+    import keras
+
+    from harness.worker.jobs.study import workload_of
+    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.variables import lacking, made_when_traced, recorded
+    from strategies.tf_bridge.capture import declared_variables
+    from strategies.tf_bridge.tracing import body_of
+    from workloads.keras_step import step_of
+
+    keras.backend.clear_session()
+    workload = workload_of(case)
+    structure = workload.dataset(seed).element_spec
+    keras.utils.set_random_seed(seed)
+    with distribution.scope(), recorded() as made:
+        step = step_of(workload, structure).step
+        body = body_of(step)
+    n_examples = (captured.batch[0].shape.dims or (-1,))[0]
+    boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
+    if lacking(captured.variables, made, declared_variables(step)):
+        with boundary.recorder.recording_optimizers():
+            made += made_when_traced(
+                lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
+            )
+    return Built(
+        body=body,
+        boundary=boundary,
+        structure=structure,
+        declared=declared_variables(step),
+        made=made,
+    )
+
+
+def _session(
+    state: JobState,
+    case: Case,
+    seed: int,
+    captured: TrainGraph,
+    initial: "InitialValues",
+    replicas: Sequence["Replica"],
+    batch_size: int,
+) -> BaselineSession:
+    from strategies.baselines.step import DistributedStep
+
+    distribution = state.get(_Distributed).distribution
+    made = built(distribution, case, seed, captured)
+    distributed = DistributedStep(
+        made.body, made.boundary, distribution, made.structure, replicas, batch_size
+    )
+    distributed.trace()
+    variables = made.variables(captured.variables)
+    session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
+    # Before the first load every replica has what its initializer drew.
+    session.load()
+    return session
+
+
+def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
+    """Refuse random numbers that all replicas would draw alike.
+
+    Raises:
+        UnsupportedError: there are any, and more than one replica.
+    """
+    if n_replicas > 1 and reseed(captured.graph, 1) is not captured.graph:
+        raise UnsupportedError(
+            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "operations with seeds of their own; use keras.random with a SeedGenerator"
+        )

@@ -1,0 +1,269 @@
+"""The jobs of a training process: server, session, batches, steps, counters. The driver calls them by name.
+
+`harness.worker.process.job_process` calls each with the state of its process first. TensorFlow is imported by
+the jobs that need it.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.errors import CaseError
+from harness.worker.jobs.rendezvous import InRing, Served
+from harness.worker.process.job_process import JobState
+from harness.worker.session.timed_loop import StepTimes
+from harness.worker.session.timed_loop import run_steps as timed_steps
+from harness.worker.session.variable_parts import Held, Pieces, values_of
+
+if TYPE_CHECKING:
+    from harness.worker.session.variable_memory import Holdings
+
+Batch = Sequence[npt.NDArray[np.generic]]
+Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
+"""Staged batches, a number of steps, the number of the first → when each step began and ended."""
+
+
+class StepSession(Protocol):
+    """What the jobs need of a session with a transformed step."""
+
+    def load(self) -> None:
+        """Give every variable its initial value."""
+
+    def setup(self) -> None:
+        """Run once what a program needs after loading and before its first step."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Turn this worker's part of a batch into what `step` takes, before any time is measured."""
+
+    def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
+        """Run one step on a prepared part of a batch and return the loss of each local replica."""
+
+    def read(self) -> Held:
+        """Read what this worker has of every copy of a variable."""
+
+    def held_bytes(self) -> "Holdings":
+        """What lies in memory of the variables that this worker knows of, its own or another's."""
+
+    def settle(self, n_workers: int) -> None:
+        """Wait until what all workers have contributed in as many steps is in the variables."""
+
+    def update_notes(self) -> tuple[str, ...]:
+        """What this worker's updates took and left out so far, one sentence each."""
+
+    def close(self) -> None:
+        """Give up what the session holds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """A session and what it is fed with.
+
+    Attributes:
+        weights: what the loss of each local replica counts in the global one: its share of the batch, or 1 in
+            a sum.
+        feeds: staged batches, this worker's part only, prepared.
+        loop: makes steps in a way of its own; None where the session makes one after the other.
+    """
+
+    session: StepSession
+    task: int
+    weights: tuple[float, ...]
+    feeds: list[Batch] = field(default_factory=list)
+    loop: Loop | None = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TimedSteps:
+    """Steps of one worker.
+
+    Attributes:
+        weights: what each column of `times.losses` counts in the global loss; none where another worker tells
+            of this one's steps.
+    """
+
+    times: StepTimes
+    weights: tuple[float, ...]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Opened:
+    """What a worker's program is and what it cost.
+
+    Attributes:
+        start, stop: this worker's examples of the global batch.
+        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step.
+        nodes_before: of the captured step. nodes_after: of this worker's program. All four are None where no
+            graph is rewritten.
+        notes: what a record should say about this program, one sentence each.
+    """
+
+    start: int
+    stop: int
+    transform_s: float | None = None
+    import_s: float | None = None
+    nodes_before: int | None = None
+    nodes_after: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Gathered:
+    values: Mapping[str, Pieces]
+
+
+def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
+    """Transform a captured step for one task and import it into a session on this process's server.
+
+    Args:
+        capture: folder of the capture.
+        plan: JSON of the plan.
+        float64: rewrite the step in float64 first.
+    """
+    from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.restored_state import left_out
+    from harness.worker.session.session import WorkerSession
+    from strategies.passes.of_plan import passes_of
+    from strategies.passes.pipeline import run_passes
+    from strategies.plan import Plan
+    from strategies.planning import topology_of
+    from strategies.tf_bridge.program import build_program
+
+    folder, made = Path(capture), Plan.model_validate_json(plan)
+    step, topology = load_step(folder), topology_of(made)
+    if float64:
+        from strategies.tf_bridge.float64_step import step_in_float64
+
+        step = step_in_float64(step)
+    transformed = run_passes(passes_of(made, task), step, topology, check=False)
+    program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
+    started_s = time.monotonic()
+    initial = InitialValues(folder, float64=float64)
+    transport = state.get(InRing).ring if program.transfers else None
+    session = WorkerSession(program, state.get(Served).target, initial, transport)
+    import_s = time.monotonic() - started_s
+    weights = tuple(loss.weight for loss in program.losses)
+    state.put(Training(session=session, task=task, weights=weights))
+    return Opened(
+        transform_s=transformed.seconds,
+        import_s=import_s,
+        nodes_before=program.nodes_before,
+        nodes_after=program.nodes_after,
+        start=program.start,
+        stop=program.stop,
+        notes=left_out(program.variables, initial, {v.name for v in step.variables}),
+    )
+
+
+def load(state: JobState) -> None:
+    """Give every variable of this worker its initial value."""
+    state.get(Training).session.load()
+
+
+def setup(state: JobState) -> None:
+    """Run once what the program needs before its first step; every worker must have loaded."""
+    state.get(Training).session.setup()
+
+
+def stage(state: JobState, feeds: Sequence[Batch]) -> None:
+    """Lay batches ready; they replace those staged before."""
+    training = state.get(Training)
+    training.feeds = [training.session.prepare(batch) for batch in feeds]
+
+
+def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
+    """Run steps `first`, `first + 1`, … on the staged batches.
+
+    Raises:
+        CaseError: `non-finite-loss`, after the last step.
+    """
+    training = state.get(Training)
+    if training.loop is None:
+        times = timed_steps(
+            training.session.step,
+            training.feeds,
+            n_steps=n_steps,
+            first=first,
+            n_losses=len(training.weights),
+        )
+    else:
+        times = training.loop(training.feeds, n_steps, first)
+    finite = np.isfinite(times.losses)
+    if not finite.all():
+        index, column = (int(place[0]) for place in np.nonzero(~finite))
+        raise CaseError(
+            "non-finite-loss",
+            f"worker {training.task}, step {first + index} (the first is 0): the loss must be finite, got "
+            f"{times.losses[index, column]}; lower the learning rate or check the data",
+            stage="run",
+        )
+    return TimedSteps(times=times, weights=training.weights)
+
+
+def read_variables(state: JobState) -> Held:
+    """Read what this worker has of every copy of a variable."""
+    return state.get(Training).session.read()
+
+
+def held_bytes(state: JobState) -> "Holdings":
+    """What lies in memory of the variables that this worker knows of, its own or another's."""
+    return state.get(Training).session.held_bytes()
+
+
+def settle(state: JobState, n_workers: int) -> None:
+    """Wait until what all workers have contributed is in the variables; no step may be in flight."""
+    state.get(Training).session.settle(n_workers)
+
+
+def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
+    """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
+
+    All workers do this together, since reading may need them all.
+
+    Args:
+        shared: variables of which all replicas have equal copies.
+    """
+    from harness.worker.session.checkpoint import contribution
+
+    values = contribution(state.get(Training).session.read(), shared)
+    if not writer:
+        return values
+    state.put(_Gathered(values=values))
+    return {}
+
+
+def write_checkpoint(
+    state: JobState,
+    folder: str,
+    model: Collection[str],
+    others: Sequence[Mapping[str, Pieces]],
+    step: int,
+) -> None:
+    """Write what this worker has gathered, and what the others have, into a folder.
+
+    Args:
+        model: names of the model's own variables.
+    Raises:
+        CaseError: `checkpoint-unwritable`.
+    """
+    from harness.worker.session.checkpoint import write_checkpoint as write
+
+    write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)
+
+
+def update_notes(state: JobState) -> tuple[str, ...]:
+    """What this worker's updates took and dropped so far, one sentence each, for the record."""
+    return state.get(Training).session.update_notes()
+
+
+def peak_rss_bytes(state: JobState) -> int | None:
+    """Largest resident memory of this process so far, pages shared with the zygote included."""
+    del state
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,117 @@
+"""A fresh worker process: serves jobs one after the other until its channel closes or somebody kills it."""
+
+import faulthandler
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from contextlib import ExitStack, suppress
+from typing import TypeVar
+
+from harness.worker.process import channel, os_process
+from harness.worker.process.messages import JobError, pack_answer, unpack_job
+
+Value = TypeVar("Value")
+
+
+class JobState:
+    """What jobs of one process leave for the jobs after them, one value of each type.
+
+    Attributes:
+        stack: closed when the process ends in order; a killed process does not get there.
+    """
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self._values: dict[type, object] = {}
+
+    def put(self, value: object) -> None:
+        """Keep a value; it replaces one of the same type."""
+        self._values[type(value)] = value
+
+    def has(self, kind: type) -> bool:
+        """Whether a value of a type is there."""
+        return kind in self._values
+
+    def get(self, kind: type[Value]) -> Value:
+        """Return the value of a type that an earlier job has put.
+
+        Raises:
+            LookupError: no job has left one.
+        """
+        value = self._values.get(kind)
+        if not isinstance(value, kind):
+            raise LookupError(f"{kind.__name__}: a job before this one must make it, got none")
+        return value
+
+
+def serve(jobs: socket.socket) -> None:
+    """Run jobs until the other end closes; a job is `module:function`, called with state and arguments."""
+    state = JobState()
+    with state.stack:
+        while True:
+            try:
+                message = channel.receive_message(jobs)
+            except channel.ChannelClosedError:
+                return
+            answer = pack_answer(_run(state, message))
+            del message
+            _flush()
+            try:
+                channel.send_message(jobs, answer)
+            except channel.ChannelClosedError:
+                return
+
+
+def _run(state: JobState, message: bytearray) -> object:
+    try:
+        path, args = unpack_job(message)
+        module, _, name = path.partition(":")
+        return getattr(importlib.import_module(module), name)(state, *args)
+    except BaseException as error:  # noqa: BLE001  a job runs the code of workloads; Ctrl-C does not come here
+        described = JobError.of(error)
+        # A workload can have closed standard error, which is this process's log, and its disk can be full.
+        with suppress(ValueError, OSError):
+            print(described.traceback, file=sys.stderr)  # noqa: T201 - into the log
+        return described
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # As above; None stands for one that is not there.
+        with suppress(ValueError, OSError, AttributeError):
+            stream.flush()
+
+
+def start_in_child(jobs: socket.socket, log_path: str, parent_pid: int) -> None:
+    """Turn a just forked process into a worker process; does not return.
+
+    Args:
+        jobs: its channel, the only descriptor it keeps.
+        log_path: where its standard output and error go, appended.
+        parent_pid: the process that forked it and that it dies with.
+    """
+    status = 1
+    try:
+        os_process.die_with_parent(parent_pid)
+        # A terminal sends Ctrl-C to everybody; only the driver should hear it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os_process.close_other_descriptors({jobs.fileno()})
+        # Native crashes, and the stacks of a process that is about to be killed for its silence.
+        faulthandler.enable(file=2, all_threads=True)
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        gc.enable()
+        serve(jobs)
+        status = 0
+    except BaseException:  # noqa: BLE001  whatever it is, the zygote's stack must not unwind in here
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        # Not sys.exit: the stack below belongs to the zygote.
+        os._exit(status)

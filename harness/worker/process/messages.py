@@ -1,0 +1,130 @@
+"""What crosses between driver, actor and worker process: jobs, and every way in which one can end."""
+
+import errno
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from harness.errors import CaseError, HarnessError, UsageError
+from harness.worker.process.network_errors import way_out_offline
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobError:
+    """An exception of a job as plain text, so that its reader needs none of the job's packages.
+
+    Attributes:
+        type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
+        usage: whether it says that a user's file or option cannot be used; `field` names which.
+    """
+
+    type: str
+    message: str
+    traceback: str
+    kind: str | None = None
+    stage: str | None = None
+    usage: bool = False
+    field: str | None = None
+
+    @staticmethod
+    def of(error: BaseException) -> "JobError":
+        """Describe an exception."""
+        text = "".join(traceback.format_exception(error))
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            error = _disk_full(error)
+        kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
+        usage = isinstance(error, UsageError)
+        message = error.message if isinstance(error, HarnessError) else str(error)
+        return JobError(
+            type=type(error).__name__,
+            message=message + way_out_offline(error) if usage else message,
+            traceback=text,
+            kind=kind,
+            stage=stage,
+            usage=usage,
+            field=error.field if isinstance(error, HarnessError) else None,
+        )
+
+
+def _disk_full(error: OSError) -> CaseError:
+    """The same error as one of the case: it tells of the worker's disk, not of what the job did."""
+    what = error.filename or "a file that it writes"
+    return CaseError(
+        "disk-full",
+        f"a worker must have room for {what}, got {error.strerror}; make room, or give workers less to write",
+        stage="run",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The process answered: a pickled `JobError` or result, see `unpack_answer`."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Died:
+    """The process ended before it answered.
+
+    Attributes:
+        exit_code: -n for signal n, as in `subprocess`; None when nobody could learn it.
+        is_out_of_memory: the kernel killed it, since the worker took more memory than it may.
+    """
+
+    what: str
+    exit_code: int | None
+    is_out_of_memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Silent:
+    """The process lives and did not answer in time.
+
+    Attributes:
+        is_stopped: a signal has halted it, so that its peers wait for it.
+    """
+
+    waited_s: float
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutOff:
+    """The worker lives, and a network of its own carries nothing.
+
+    Attributes:
+        peer: the other worker that is not reached from it where they exchange what strategies send; None
+            where the driver does not reach it. waited_s: for an answer from there.
+    """
+
+    peer: int | None
+    waited_s: float
+
+
+Reply: TypeAlias = Answer | Died | Silent
+
+
+def pack_job(function: str, args: tuple[object, ...]) -> bytes:
+    """Make the message that asks a worker process to run `package.module:function` with `args`."""
+    return pickle.dumps((function, args), protocol=5)
+
+
+def unpack_job(message: bytes | bytearray) -> tuple[str, tuple[object, ...]]:
+    """Read a job; both ends run the same trusted code."""
+    function, args = pickle.loads(message)  # noqa: S301
+    return function, args
+
+
+def pack_answer(value: object) -> bytes:
+    """Make the message that carries a result or a `JobError`; one that cannot travel becomes an error."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception as error:  # noqa: BLE001  pickling runs the code of any class
+        return pickle.dumps(JobError.of(error), protocol=5)
+
+
+def unpack_answer(payload: bytes) -> object:
+    """Read a result or a `JobError`."""
+    return pickle.loads(payload)  # noqa: S301

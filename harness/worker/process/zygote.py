@@ -1,0 +1,95 @@
+"""The zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
+
+Its only thread waits on the control socket and on its children. It has no eager context, server or session,
+which is what makes a fork of it a fresh process. Run:
+`python -m harness.worker.process.zygote CONTROL_FD PARENT_PID IMPORT…`.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+
+from harness.worker.process import job_process, os_process
+
+_MESSAGE_LIMIT = 65536
+
+
+def main(argv: Sequence[str]) -> None:
+    """Import what was asked for, say so, and serve forks until the actor is gone."""
+    os_process.die_with_parent(int(argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(argv[0]))
+    control.set_inheritable(False)
+    started_s = time.monotonic()
+    for module in argv[2:]:
+        importlib.import_module(module)
+    # Children share these pages; a collection in one of them must not copy them by touching every object.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    _send(
+        control,
+        {"event": "ready", "import_s": time.monotonic() - started_s, "n_threads": os_process.n_threads()},
+    )
+    _Zygote(control).serve()
+
+
+class _Zygote:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: dict[int, int] = {}  # pidfd → pid
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+
+    def serve(self) -> None:
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor != self._control.fileno():
+                    self._report_exit(descriptor)
+                elif not self._answer_request():
+                    return
+
+    def _answer_request(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_LIMIT, 1)
+        if not message:
+            return False
+        request = json.loads(message)
+        jobs = socket.socket(fileno=descriptors[0])
+        parent_pid = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            job_process.start_in_child(jobs, request["log_path"], parent_pid)
+        jobs.close()
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = pid
+        self._poll.register(pidfd, select.POLLIN)
+        _send(self._control, {"event": "forked", "token": request["token"], "pid": pid})
+        return True
+
+    def _report_exit(self, pidfd: int) -> None:
+        pid = self._children.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        _send(self._control, {"event": "exited", "pid": pid, "exit_code": os.waitstatus_to_exitcode(status)})
+
+
+def _send(control: socket.socket, message: dict[str, object]) -> None:
+    try:
+        control.send(json.dumps(message).encode())
+    except (BrokenPipeError, ConnectionResetError):
+        # The actor is gone: nothing is left to serve, and the children die with this process.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,188 @@
+"""Checkpoints: one model in TensorFlow's format, under the names and in the shapes that its author knows.
+
+A folder holds the files of one checkpoint and the file `checkpoint`, which names them. What a strategy or a
+replica adds to the model has a name of its own: `stratbench/…` and `…@rank<k>`.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from harness.atomic_files import sync_directory, write_text
+from harness.equivalence.yardstick import Array
+from harness.errors import CaseError, UsageError, first_line
+from harness.worker.session.capture_store import stored_name, variable_and_rank
+from harness.worker.session.variable_parts import Held, Pieces
+
+v1 = tf.compat.v1
+OURS = "stratbench/"
+STEP = f"{OURS}step"
+FIELD = "restore"
+_FILES = re.compile(r"step-\d+-[0-9a-f]{8}\..+")
+_OF_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# TensorFlow's reader raises its own errors and, for some of them, Python's.
+_READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, OSError, IndexError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    Attributes:
+        values: as `harness.worker.session.capture_store` names them, what strategies added included.
+        step: number of steps made until then, None where whoever wrote it did not say.
+    """
+
+    values: Mapping[str, Array]
+    step: int | None
+
+
+def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
+    """What a worker's copies of variables, or parts of them, add to a checkpoint, by name in the artefact.
+
+    Args:
+        shared: variables of which replicas have equal copies; the first replica's is stored.
+    """
+    return {
+        stored_name(name, rank): pieces
+        for (name, rank), pieces in held.items()
+        if name not in shared or rank is None or rank == 0
+    }
+
+
+def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collection[str], step: int) -> None:
+    """Write a checkpoint in place of the one that a folder may hold.
+
+    Whoever opens the folder meanwhile, or after a kill, finds the old one whole.
+
+    Args:
+        values: by name in the artefact. model: names of the model's own variables.
+    Raises:
+        CaseError: `checkpoint-unwritable`; the old one is as it was.
+    """
+    named = {_file_name(name, model): np.asarray(value) for name, value in values.items()}
+    prefix = f"step-{step}-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _save(folder / prefix, {**named, STEP: np.asarray(step, np.int64)})
+        for file in folder.glob(f"{prefix}*"):
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        sync_directory(folder)
+        # From here on readers find the new one.
+        write_text(folder / "checkpoint", _pointer(folder, prefix))
+    except (OSError, tf.errors.OpError) as error:
+        _remove(folder, lambda name: name.startswith(prefix))
+        raise CaseError(
+            "checkpoint-unwritable",
+            f"checkpoint {folder}: must be a folder that takes files, got {_in_a_line(error)}; make room or "
+            "name another run folder with --out",
+            stage="checkpoint",
+        ) from error
+    _remove(folder, lambda name: not name.startswith(prefix) and _FILES.fullmatch(name) is not None)
+
+
+def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
+    """Read a checkpoint of a model.
+
+    Args:
+        path: a folder, or the prefix of the checkpoint's files.
+        model: name → a value of the shape and type that the checkpoint must have.
+    Raises:
+        UsageError: there is none, it is another model's, or it cannot be read whole.
+    """
+    with _told(path, "must be a TensorFlow checkpoint"):
+        reader = tf.train.load_checkpoint(str(path))
+        found = {
+            name: (tuple(shape), reader.get_variable_to_dtype_map()[name].as_numpy_dtype)
+            for name, shape in reader.get_variable_to_shape_map().items()
+        }
+    _check_names(path, found, model)
+    for name, (shape, dtype) in sorted(found.items()):
+        own = model.get(variable_and_rank(name)[0])
+        if own is not None and (shape, np.dtype(dtype)) != (own.shape, own.dtype):
+            expected, got = _kind(own.shape, own.dtype), _kind(shape, np.dtype(dtype))
+            raise _another_model(path, f"variable {name!r} must be {expected}, got {got}")
+    with _told(path, "must be whole"):
+        values = {name.removeprefix(OURS): np.asarray(reader.get_tensor(name)) for name in sorted(found)}
+    step = values.pop(STEP.removeprefix(OURS), None)
+    return Checkpoint(values=values, step=None if step is None else int(step))
+
+
+def _check_names(path: Path, found: Collection[str], model: Collection[str]) -> None:
+    if _OF_OBJECTS in found:
+        raise UsageError(
+            f"checkpoint {path}: must hold variables by name, got one of tf.train.Checkpoint, which holds "
+            "objects; write it by name as docs/checkpoints.md shows",
+            field=FIELD,
+        )
+    missing = next((name for name in sorted(model) if name not in found), None)
+    if missing is not None:
+        raise _another_model(path, f"variable {missing!r} of the workload must be there, got none")
+    foreign = next(
+        (n for n in sorted(found) if not n.startswith(OURS) and variable_and_rank(n)[0] not in model), None
+    )
+    if foreign is not None:
+        raise _another_model(path, f"its variables must be the workload's, got {foreign!r}")
+
+
+def _another_model(path: Path, wrong: str) -> UsageError:
+    way_out = "restore it with the workload, its parameters and the optimizer that it was saved with"
+    return UsageError(f"checkpoint {path}: is another model's: {wrong}; {way_out}", field=FIELD)
+
+
+def _kind(shape: Sequence[int], dtype: "np.dtype[np.generic]") -> str:
+    return f"{dtype.name}{list(shape)}"
+
+
+@contextmanager
+def _told(path: Path, rule: str) -> Iterator[None]:
+    try:
+        yield
+    except _READ_ERRORS as error:
+        raise UsageError(
+            f"checkpoint {path}: {rule}, got {_in_a_line(error)}; name a folder that `run --checkpoint` "
+            "wrote, or the prefix of a checkpoint's files",
+            field=FIELD,
+        ) from error
+
+
+def _file_name(name: str, model: Collection[str]) -> str:
+    return name if variable_and_rank(name)[0] in model else f"{OURS}{name}"
+
+
+def _save(prefix: Path, values: Mapping[str, Array]) -> None:
+    # Values are fed: constants of a graph have a limit of 2 GB.
+    with tf.Graph().as_default():
+        fed = {name: v1.placeholder(value.dtype, value.shape) for name, value in values.items()}
+        saved = tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(fed),
+            shape_and_slices=[""] * len(fed),
+            tensors=list(fed.values()),
+        )
+        with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
+            session.run(saved, {fed[name]: value for name, value in values.items()})
+
+
+def _remove(folder: Path, which: Callable[[str], bool]) -> None:
+    if folder.is_dir():
+        for file in folder.iterdir():
+            if which(file.name):
+                file.unlink(missing_ok=True)
+
+
+def _pointer(folder: Path, prefix: str) -> str:
+    state = v1.train.generate_checkpoint_state_proto(str(folder), prefix)
+    return str(state)
+
+
+def _in_a_line(error: BaseException) -> str:
+    return first_line(getattr(error, "strerror", None) or str(error), type(error).__name__)

@@ -1,0 +1,322 @@
+"""Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TypeAlias
+
+import tensorflow as tf
+
+# CallableOptions is a public proto that tf.compat.v1 does not export.
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+from harness.equivalence.yardstick import Array, Copy
+from harness.worker.session.background_step import BesideStep
+from harness.worker.session.byte_groups import RUN_BYTES, byte_groups
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.profiled_steps import StepTracer
+from harness.worker.session.python_calls import PythonCalls
+from harness.worker.session.restored_state import first_value, lasts
+from harness.worker.session.update_loop import Pace, UpdateLoop
+from harness.worker.session.variable_memory import Holdings, held_by_servers
+from harness.worker.session.variable_parts import Held, of_part
+from harness.worker.transport.exchange import Exchange, Transport
+from strategies.ir.train_graph import Part
+from strategies.program import Program, VariableAccess, ref
+from strategies.topology import task_device
+
+v1 = tf.compat.v1
+_Step: TypeAlias = Callable[..., Sequence[Array]]
+
+
+def start_server(
+    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
+) -> tf.distribute.Server:
+    """A TensorFlow server of the job `worker`; it ends with its process.
+
+    Args:
+        addresses: `host:port` of every task.
+        n_devices: logical CPU devices.
+        n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
+            per core that the process may use.
+    """
+    config = v1.ConfigProto(
+        device_count={"CPU": n_devices},
+        inter_op_parallelism_threads=n_inter_op,
+    )
+    config.gpu_options.allow_growth = True
+    # The server resolves collectives with its own setting; with the session's alone every member waits.
+    config.experimental.collective_group_leader = task_device(0)
+    cluster = tf.train.ClusterSpec({"worker": list(addresses)})
+    return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
+
+
+class Use(Enum):
+    """What a session is for: TensorFlow prepares its graph accordingly."""
+
+    MANY_STEPS = "many steps"
+    FEW_STEPS = "few steps"
+    PARTS_OF_STEPS = "parts of steps"
+    """By `run` alone."""
+
+
+class WorkerSession:
+    """One worker's session on its server.
+
+    Attributes:
+        updates: runs beside the steps; None where steps make their updates themselves.
+        pace: of steps that updates do not wait for; None where they wait.
+        waits: nodes that wait for what the transport moves.
+        results: what the last step returned beside its losses, as the program lists it, if asked for.
+    Args:
+        target: of the worker's server.
+        initial: what `load` gives to variables.
+        transport: makes the program's transfers and belongs to the session from now on; None where there are
+            none.
+        with_results: fetch results in every step.
+        use: what it is for; preparing steps takes as long as a few.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        target: str,
+        initial: InitialValues,
+        transport: Transport | None = None,
+        *,
+        with_results: bool = False,
+        use: Use = Use.MANY_STEPS,
+    ) -> None:
+        self.program = program
+        self.results: Sequence[Array] = ()
+        self._target = target
+        self._initial = initial
+        self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
+        # What counts from the start of a session is nobody's to read or save.
+        self._passing = [access for access in program.variables if not lasts(access)]
+        # A variable in parts has an access for each.
+        self._accesses: dict[Copy, list[VariableAccess]] = {}
+        for access in filter(lasts, program.variables):
+            self._accesses.setdefault((access.variable, access.rank), []).append(access)
+        graph_def = v1.GraphDef.FromString(program.graph_def)
+        self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
+        bound = self._calls.bind(graph_def)
+        taken = {transfer.taken_token for transfer in program.transfers}
+        self.waits = frozenset(node for node, name in bound.items() if name in taken)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+        self._session = v1.Session(target, graph=self._graph, config=_session_config(program, use))
+        self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
+        self.pace = None if program.progress is None else Pace()
+        self.updates: UpdateLoop | None = None
+        self._n_contributed = 0
+        self._beside: BesideStep | None = None
+        if program.background:
+            number = [] if program.taken is None else [ref(program.taken)]
+            options = config_pb2.CallableOptions(fetch=number, target=list(program.background))
+            run = self._session._make_callable_from_options(options)  # noqa: SLF001
+            if program.taken is None:
+                self._beside = BesideStep(run, self._session.close)
+            else:
+                self.updates = UpdateLoop(run, self._session.close)
+
+    def load(self) -> None:
+        """Give every variable that this worker holds its initial value."""
+        self._put(self._initial_values())
+
+    def assign(self, values: Mapping[Copy, Array]) -> None:
+        """Give copies of variables values."""
+        self._put(
+            (access, of_part(value, access.part))
+            for copy, value in values.items()
+            for access in self._accesses[copy]
+        )
+
+    def _initial_values(self) -> Iterator[tuple[VariableAccess, Array]]:
+        for accesses in self._accesses.values():
+            first = accesses[0]
+            if first.fresh is None:
+                value = self._initial.value(first.variable, first.seed_mix, rank=first.rank)
+                yield from ((access, of_part(value, access.part)) for access in accesses)
+            else:
+                saved = self._initial.of_ranks(first.variable)
+                yield from ((access, first_value(access, saved)) for access in accesses)
+        yield from ((access, first_value(access, {})) for access in self._passing)
+
+    def _put(self, values: Iterable[tuple[VariableAccess, Array]]) -> None:
+        # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
+        for group in byte_groups(values, lambda item: item[1].nbytes):
+            self._session.run(
+                [self._graph.get_operation_by_name(access.load) for access, _ in group],
+                {self._graph.get_tensor_by_name(ref(access.placeholder)): value for access, value in group},
+            )
+
+    def setup(self) -> None:
+        """Run what comes once, before the first step, and start what runs beside the steps."""
+        if self.program.setup:
+            self._session.run([self._graph.get_operation_by_name(name) for name in self.program.setup])
+        if self.updates is not None:
+            self.updates.start()
+
+    def prepare(self, batch: Sequence[Array]) -> Sequence[Array]:
+        """A batch is fed as it is."""
+        return batch
+
+    def step(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        """Run one step.
+
+        Args:
+            feeds: this worker's examples of the global batch, a component after the other.
+        Returns:
+            the loss of each local shard, scalars.
+        """
+        if self._beside is not None:
+            return self._beside.during(lambda: self._step(*feeds))
+        if self.updates is None and self.pace is None:
+            return self._step(*feeds)
+        return self._step_beside_updates(feeds)
+
+    def _prepared(self, *, with_results: bool) -> _Step:
+        results = [ref(each.tensor) for each in self.program.results] if with_results else []
+        # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
+        step: _Step = self._session._make_callable_from_options(  # noqa: SLF001
+            _step_options(self.program, results)
+        )
+        return self._keeping_results(step, len(results)) if results else step
+
+    def _keeping_results(self, step: _Step, n_results: int) -> _Step:
+        def keeping(*feeds: Array) -> Sequence[Array]:
+            made = step(*feeds)
+            self.results = made[-n_results:]
+            return made[:-n_results]
+
+        return keeping
+
+    def _step_beside_updates(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        if self.pace is not None and (losses := self.pace.skipped()) is not None:
+            return losses
+        try:
+            fetched = self._step(*feeds)
+        except Exception:
+            if self.updates is not None:
+                self.updates.check()
+            raise
+        if self.updates is not None:
+            self.updates.check()
+        self._n_contributed += 1
+        return fetched if self.pace is None else self.pace.made(fetched[:-1], fetched[-1])
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[StepTracer]:
+        """Make steps meanwhile in a way that can be traced; none may be in flight at either end.
+
+        Updates that are made over and over beside the steps are not traced.
+        """
+        tracer = StepTracer(self._session, self._graph, self.program)
+        with contextlib.ExitStack() as restored:
+            restored.callback(setattr, self, "_step", self._step)
+            self._step = tracer.step
+            if self._beside is not None:
+                restored.callback(setattr, self._beside, "run", self._beside.run)
+                self._beside.run = tracer.beside
+            if self._exchange is not None:
+                restored.callback(setattr, self._exchange, "seen", None)
+                self._exchange.seen = tracer.moved
+            yield tracer
+
+    def settle(self, n_workers: int) -> None:
+        """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
+        # Where contributions may come too late, a step ends with its update.
+        if self.updates is not None and self.pace is None:
+            self.updates.wait_for(n_workers * self._n_contributed)
+
+    def read(self) -> Held:
+        """What this worker has of every copy of a variable."""
+        held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._accesses}
+        reads = (
+            (copy, access, self._graph.get_tensor_by_name(ref(access.read)))
+            for copy, accesses in self._accesses.items()
+            for access in accesses
+        )
+        for group in byte_groups(reads, lambda item: _static_bytes(item[2])):
+            values = self._session.run([tensor for _, _, tensor in group])
+            for (copy, access, _), value in zip(group, values, strict=True):
+                held[copy].append((access.part, value))
+        return held
+
+    def held_bytes(self) -> Holdings:
+        """What servers hold of the variables that this worker's program knows of."""
+        graph_def = v1.GraphDef.FromString(self.program.graph_def)
+        return held_by_servers(
+            graph_def, self._target, _session_config(self.program, Use.MANY_STEPS), self.program.task
+        )
+
+    def run(
+        self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
+    ) -> list[Array]:
+        """Fetch tensors of the graph, by reference; with the targets of a step, what runs beside it too."""
+        tensors = [self._graph.get_tensor_by_name(ref(f)) for f in fetches]
+        operations = [self._graph.get_operation_by_name(t) for t in targets]
+        named = {self._graph.get_tensor_by_name(ref(name)): value for name, value in feed.items()}
+
+        def run() -> Sequence[Array]:
+            return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
+
+        return list(run() if self._beside is None or not targets else self._beside.during(run))
+
+    def update_notes(self) -> tuple[str, ...]:
+        """What updates took and left out so far, one sentence each; nothing where all wait for all."""
+        told = [] if self.updates is None else [self.updates.note()]
+        if self.pace is not None and self.pace.dropped:
+            told.append(f"worker {self.program.task}: {self.pace.note()}")
+        return tuple(told)
+
+    def close(self) -> None:
+        """End the session."""
+        if self.updates is not None:
+            self.updates.end()
+        if self._exchange is not None:
+            self._exchange.close()
+        self._session.close()
+        if self._beside is not None:
+            self._beside.end()
+        if self.updates is not None:
+            self.updates.join()
+
+
+def _no_step(*_: Array) -> Sequence[Array]:
+    raise AssertionError("a session that prepared no steps makes none")
+
+
+def _session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
+    config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
+    rewrites = config.graph_options.rewrite_options
+    if use is not Use.MANY_STEPS:
+        # A second pass and searches for memory and layout cost more than a few steps.
+        rewrites.meta_optimizer_iterations = RewriterConfig.ONE
+        rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
+        rewrites.layout_optimizer = RewriterConfig.OFF
+    if use is Use.PARTS_OF_STEPS:
+        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
+        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
+        rewrites.dependency_optimization = RewriterConfig.OFF
+    if program.group_leader is not None:
+        config.experimental.collective_group_leader = program.group_leader
+    return config
+
+
+def _step_options(program: Program, further: Sequence[str]) -> config_pb2.CallableOptions:
+    losses = [loss.tensor for loss in program.losses]
+    return config_pb2.CallableOptions(
+        feed=[ref(b.node) for b in program.batch],
+        fetch=[*map(ref, [*losses, *filter(None, [program.progress])]), *further],
+        target=list(program.targets),
+    )
+
+
+def _static_bytes(tensor: tf.Tensor) -> int:
+    """Bytes of a tensor by its static shape; as many as a run may carry where that is not known."""
+    n_elements = tensor.shape.num_elements()
+    return RUN_BYTES if n_elements is None else int(n_elements) * tensor.dtype.size

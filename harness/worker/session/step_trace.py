@@ -1,0 +1,132 @@
+"""Where the time of one traced step went: what each worker saw, put together and split."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.records.record import TracedStep
+
+Kind = Literal["compute", "transfer", "wait", "part"]
+_ORDER: tuple[Kind, ...] = ("compute", "transfer", "wait")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceEvent:
+    """What took some of a traced step's time.
+
+    Attributes:
+        row: where it ran, such as a device of a task.
+        kind: `compute`; `transfer` from another worker; `wait` for another worker; `part` of another event.
+        start_s, end_s: wall clock.
+        ready_s: of a transfer, when what it fetches was there to be sent, so that the time before is a wait;
+            None if that cannot be told.
+        group: of a collective, what its members' events have in common; it begins when the last one has come.
+        receiver: task that received `n_bytes`; None where it is not told.
+    """
+
+    row: str
+    name: str
+    op: str
+    kind: Kind
+    start_s: float
+    end_s: float
+    ready_s: float | None = None
+    group: str | None = None
+    receiver: int | None = None
+    n_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerTrace:
+    """One worker's traced step.
+
+    Attributes:
+        clock: whose times these are; those of one machine can be compared.
+        start_s, end_s: of its first and last event, wall clock.
+        n_left_out: events shorter than those kept.
+    """
+
+    clock: str
+    start_s: float
+    end_s: float
+    events: tuple[TraceEvent, ...]
+    n_left_out: int = 0
+
+
+def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
+    """Tell a collective's waiting from its transfer, which begins when the last worker has come to it.
+
+    Workers' clocks must agree, as those of one host do.
+    """
+    begun_s: dict[str, float] = {}
+    for event in (event for trace in traces for event in trace.events):
+        if event.group is not None:
+            begun_s[event.group] = max(event.start_s, begun_s.get(event.group, event.start_s))
+    return [
+        replace(
+            trace,
+            events=tuple(
+                e if e.group is None else replace(e, ready_s=begun_s[e.group]) for e in trace.events
+            ),
+        )
+        for trace in traces
+    ]
+
+
+def doubts(traces: Sequence[WorkerTrace]) -> str | None:
+    """What to say of a step's trace that may not be as it was, in a sentence; None where there is nothing."""
+    told = []
+    n_clocks = len({trace.clock for trace in traces})
+    if n_clocks > 1:
+        told.append(f"waits are told from transfers by the clocks of {n_clocks} machines, which may differ")
+    n_left_out = sum(trace.n_left_out for trace in traces)
+    if n_left_out:
+        told.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
+    return f"traced step: {', and '.join(told)}" if told else None
+
+
+def in_pieces(event: TraceEvent) -> list[TraceEvent]:
+    """A transfer as its waiting and its moving; any other event as it is."""
+    if event.kind != "transfer" or event.ready_s is None or event.ready_s <= event.start_s:
+        return [event]
+    ready_s = min(event.ready_s, event.end_s)
+    waiting = replace(event, kind="wait", end_s=ready_s, n_bytes=None, receiver=None)
+    return [waiting, replace(event, start_s=ready_s)]
+
+
+def summary(traces: Sequence[WorkerTrace]) -> TracedStep:
+    """Split each worker's step.
+
+    Args:
+        traces: by task, as `together` leaves them.
+    """
+    shares = [_shares(trace) for trace in traces]
+    received: dict[int, int] = {}
+    for event in (event for trace in traces for event in trace.events):
+        if event.receiver is not None and event.n_bytes is not None:
+            received[event.receiver] = received.get(event.receiver, 0) + event.n_bytes
+    return TracedStep(
+        step_s=tuple(trace.end_s - trace.start_s for trace in traces),
+        compute_s=tuple(share["compute"] for share in shares),
+        transfer_s=tuple(share["transfer"] for share in shares),
+        wait_s=tuple(share["wait"] for share in shares),
+        receiving_s=tuple(_covered_s(trace, ("transfer",)) for trace in traces),
+        received_bytes=tuple(received.get(task, 0) for task in range(len(traces))) if received else None,
+    )
+
+
+def _shares(trace: WorkerTrace) -> dict[Kind, float]:
+    """Seconds of each kind in which there was nothing of a kind before it."""
+    until_s = [0.0, *(_covered_s(trace, _ORDER[: k + 1]) for k in range(len(_ORDER)))]
+    return {kind: until_s[k + 1] - until_s[k] for k, kind in enumerate(_ORDER)}
+
+
+def _covered_s(trace: WorkerTrace, kinds: Iterable[Kind]) -> float:
+    """Seconds of the step in which there was anything of some kinds."""
+    wanted = frozenset(kinds)
+    pieces = [piece for event in trace.events for piece in in_pieces(event) if piece.kind in wanted]
+    covered_s, reached_s = 0.0, trace.start_s
+    for start_s, end_s in sorted((piece.start_s, min(piece.end_s, trace.end_s)) for piece in pieces):
+        covered_s += max(0.0, end_s - max(start_s, reached_s))
+        reached_s = max(reached_s, end_s)
+    return covered_s

@@ -1,0 +1,39 @@
+"""Values of variables in parts: what a part holds of the whole, and the whole of what parts hold."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from harness.equivalence.yardstick import Array, Copy
+from strategies.ir.train_graph import Part
+
+Pieces: TypeAlias = Sequence[tuple[Part | None, Array]]
+"""What a worker has of a value: all of it, or some of its parts."""
+Held: TypeAlias = Mapping[Copy, Pieces]
+_Key = TypeVar("_Key")
+
+
+def of_part(whole: Array, part: Part | None) -> Array:
+    """The range of a value that a part holds; all of it where there is no part."""
+    if part is None:
+        return whole
+    return whole[(slice(None),) * part.axis + (slice(part.start, part.stop),)]
+
+
+def joined(parts: Pieces) -> Array:
+    """The value of which these are all parts, in any order; or the only one, which is whole."""
+    first, value = parts[0]
+    if first is None:
+        return value
+    ordered = sorted(((part.index, v) for part, v in parts if part is not None), key=lambda item: item[0])
+    return np.concatenate([v for _, v in ordered], axis=first.axis)
+
+
+def values_of(held: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
+    """Every value, the parts of which may be with several workers; of whole ones the first worker's."""
+    pieces: dict[_Key, list[tuple[Part | None, Array]]] = {}
+    for own in held:
+        for key, values in own.items():
+            pieces.setdefault(key, []).extend(values)
+    return {key: joined(values) for key, values in pieces.items()}

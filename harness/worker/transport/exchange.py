@@ -1,0 +1,183 @@
+"""The worker's end of what all workers move together: vectors come and go while a thread moves them."""
+
+import queue
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.worker.transport.ring import RingError, Vector
+from strategies.ir.transfer import Transfer
+
+_ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
+_END_S = 10.0
+
+
+class Transport(Protocol):
+    """Moves vectors between all workers, which do the same in the same order."""
+
+    def sum(self, values: Vector, total: Vector) -> float:
+        """Sum vectors of one length and type into `total`.
+
+        Returns:
+            when the first came from another worker, `time.time()`; so do the others.
+        """
+
+    def scatter(self, shares: Sequence[Vector], total: Vector) -> float:
+        """Sum what all workers have for this one into `total`; `shares` are for each, by rank."""
+
+    def gather(self, share: Vector, others: Sequence[Vector]) -> float:
+        """Take the shares of all workers into `others`, by rank; this worker's place stays as it is."""
+
+    def close(self) -> None:
+        """Give up; what is under way fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """When a transfer began, when the first of others came, and when it was made; wall clock.
+
+    Attributes:
+        kind: as `Transfer`. n_bytes: of all that is summed or gathered.
+    """
+
+    name: str
+    kind: str
+    start_s: float
+    came_s: float
+    end_s: float
+    n_bytes: int
+
+
+class Exchange:
+    """Transfers between all workers, made by a thread one after the other in one order that never changes.
+
+    Attributes:
+        seen: takes what is seen of each transfer; None where nobody looks.
+    Args:
+        transport: belongs to the exchange from now on.
+        transfers: in their order on every worker.
+        rank: of this worker.
+    """
+
+    def __init__(self, transport: Transport, transfers: Sequence[Transfer], rank: int) -> None:
+        self.seen: list[Moved] | None = None
+        self._transport = transport
+        self._rank = rank
+        self._given: dict[Transfer, queue.SimpleQueue[Sequence[Vector] | None]] = {
+            t: queue.SimpleQueue() for t in transfers
+        }
+        self._taken: dict[Transfer, queue.SimpleQueue[list[Vector] | None]] = {
+            t: queue.SimpleQueue() for t in transfers
+        }
+        self._pools: defaultdict[tuple[Transfer, int], _Pool] = defaultdict(_Pool)
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+        self._thread.start()
+
+    def calls(self) -> dict[str, Callable[..., list[Vector] | None]]:
+        """What a step calls, by token: to give vectors, which returns at once, and to wait for what comes.
+
+        A wait raises `RingError` when a worker has gone.
+        """
+        calls: dict[str, Callable[..., list[Vector] | None]] = {}
+        for transfer, given in self._given.items():
+            calls[transfer.given_token] = _giver(given)
+            calls[transfer.taken_token] = self._taker(self._taken[transfer])
+        return calls
+
+    def close(self) -> None:
+        """End the transfers; who waits for one is told so."""
+        self._transport.close()
+        for given in self._given.values():
+            given.put(None)
+        self._thread.join(_END_S)
+
+    def _taker(self, taken: "queue.SimpleQueue[list[Vector] | None]") -> Callable[[], list[Vector]]:
+
+        def take() -> list[Vector]:
+            came = taken.get()
+            if came is None:
+                taken.put(None)
+                raise RingError(str(self._failure or "exchange: the session has ended"))
+            return came
+
+        return take
+
+    def _run(self) -> None:
+        try:
+            while True:
+                for transfer, given in self._given.items():
+                    vectors = given.get()
+                    if vectors is None:
+                        return
+                    came = self._moved(transfer, vectors)
+                    if came:
+                        self._taken[transfer].put(came)
+                    del vectors, came
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
+            self._failure = error
+        finally:
+            for taken in self._taken.values():
+                taken.put(None)
+
+    def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
+        """What comes to this worker for what it gave; of shares, those with anything in them."""
+        room, dtype = transfer.comes(self._rank, len(vectors[0])), vectors[0].dtype
+        into = [self._pools[transfer, k].free(n, dtype) for k, n in enumerate(room)]
+        start_s = time.time()
+        if transfer.kind == "gather":
+            came_s = self._transport.gather(vectors[0], into)
+        elif transfer.kind == "scatter":
+            came_s = self._transport.scatter(vectors, into[0])
+        else:
+            came_s = self._transport.sum(vectors[0], into[0])
+        if (seen := self.seen) is not None:
+            n_bytes = sum(v.nbytes for v in (*vectors, *(into if transfer.kind == "gather" else ())))
+            end_s = time.time()
+            name, kind = transfer.name, transfer.kind
+            seen.append(
+                Moved(name=name, kind=kind, start_s=start_s, came_s=came_s, end_s=end_s, n_bytes=n_bytes)
+            )
+        return into if transfer.kind == "sum" else [vector for vector in into if len(vector)]
+
+
+def _giver(given: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[..., None]:
+
+    def give(*vectors: Vector) -> None:
+        given.put(vectors)
+
+    return give
+
+
+class _Pool:
+    """Vectors of one length for what comes, used again when nobody else has them.
+
+    New memory costs page faults. TensorFlow takes a vector as it is, and a step may keep it as the value of a
+    variable.
+    """
+
+    def __init__(self) -> None:
+        self._vectors: list[Vector] = []
+
+    def free(self, length: int, dtype: np.dtype[Any]) -> Vector:
+        """A vector of the length and type of all of this pool."""
+        for i in range(len(self._vectors)):
+            # Held by the list and by the call's own argument.
+            if sys.getrefcount(self._vectors[i]) == 2:
+                return self._vectors[i]
+        made = _aligned(length, dtype)
+        self._vectors.append(made)
+        return made
+
+
+def _aligned(length: int, dtype: np.dtype[Any]) -> Vector:
+    n_bytes = length * dtype.itemsize
+    store: np.ndarray[Any, Any] = np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -store.ctypes.data % _ALIGNMENT_BYTES
+    return store[start : start + n_bytes].view(dtype)

@@ -1,0 +1,313 @@
+"""Whether a compressed strategy stays within the bounds that its compressors state, in one process.
+
+The strategy makes its steps first; what its boundaries passed on and what its compressors owe after each step
+is kept. The reference then makes the same steps: its shards' gradients are what the compressors met, and it
+updates with what the strategy's boundaries passed on. So what a step lost is held to the bound of that step,
+and everything else to the tolerance of rounding.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TypeAlias
+
+import numpy as np
+
+from harness.equivalence.verdict import (
+    DECIDABLE_SHARE,
+    DECIDABLE_TOLERANCE,
+    FLOAT64_EPS,
+    BoundVerdict,
+    Verdict,
+    named,
+)
+from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array, Copy
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.variable_parts import Pieces, joined, of_part
+from harness.worker.verify.boundary_values import passed_on
+from harness.worker.verify.in_process import InProcessCluster
+from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
+from strategies.ir.train_graph import Boundary, Part, TrainGraph
+from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.codec import Codec
+from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
+from strategies.numerics.compressors.table import codec_of
+from strategies.passes.of_plan import passes_of
+from strategies.passes.pipeline import run_passes
+from strategies.plan import Plan, PlanNode
+from strategies.planning import topology_of
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Shard, Topology
+
+_BEYOND_ROUNDING = 1e3
+
+Gradient: TypeAlias = tuple[str, int]
+"""A captured gradient: its variable, and its place among the gradients of that variable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedSteps:
+    """What a compressed strategy did.
+
+    Attributes:
+        passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
+            compressed.
+        owed: what compressors owe, by name and rank, before the first step and after each.
+        losses: global, of each step.
+        values: the state after the last step.
+    """
+
+    passed: Sequence[Mapping[Gradient, Pieces]]
+    owed: Sequence[Mapping[Copy, Array]]
+    losses: Sequence[float]
+    values: Mapping[Copy, Array]
+
+
+def compressed_steps(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
+) -> CompressedSteps:
+    """Make the steps of a compressed strategy, all workers in this process."""
+    topology = topology_of(plan)
+    steps = [run_passes(passes_of(plan, task), step, topology).step for task in range(topology.n_tasks)]
+    programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
+    compressed = {node.variable for node in plan.nodes if node.compressor is not None}
+    boundaries = [_of_variables(s, compressed) for s in steps]
+    passed, losses = [], []
+    with InProcessCluster(programs, initial) as cluster:
+        values = cluster.read()
+        owed = [_owed(values)]
+        for batch in batches:
+
+            def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
+                task = session.program.task
+                return passed_on(session, steps[task], batch, [b for b, _ in boundaries[task]])
+
+            by_task = cluster.each(one)
+            passed.append(_gathered(boundaries, [crossing for crossing, _ in by_task]))
+            losses.append(sum(loss for _, loss in by_task))
+            values = cluster.read()
+            owed.append(_owed(values))
+    return CompressedSteps(passed=passed, owed=owed, losses=losses, values=values)
+
+
+def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
+    return {copy: value for copy, value in values.items() if copy[0].endswith(f"/{RESIDUAL}")}
+
+
+def _of_variables(step: TrainGraph, names: Collection[str]) -> list[tuple[Boundary, Part | None]]:
+    """The gradients of captured variables in a rewritten step, each with the part that it is of, if any."""
+    parts = {v.name: v.part for v in step.variables if v.part is not None}
+    of_part = [(b, parts.get(b.variable)) for b in step.gradients()]
+    return [(b, part) for b, part in of_part if (b.variable if part is None else part.variable) in names]
+
+
+def _gathered(
+    boundaries: Sequence[Sequence[tuple[Boundary, Part | None]]], values: Sequence[Sequence[Array]]
+) -> dict[Gradient, Pieces]:
+    """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
+    pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
+    for of_task, own in zip(boundaries, values, strict=True):
+        n_seen: dict[tuple[str, int | None], int] = {}
+        for (b, part), value in zip(of_task, own, strict=True):
+            place = n_seen[b.variable, b.rank] = n_seen.get((b.variable, b.rank), -1) + 1
+            gradient = (b.variable if part is None else part.variable, place)
+            pieces.setdefault((gradient, b.rank), {}).setdefault(part.index if part else 0, (part, value))
+    first: dict[Gradient, Pieces] = {}
+    for (gradient, _), copies in pieces.items():
+        first.setdefault(gradient, list(copies.values()))
+    return first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loss:
+    """What a step lost of a gradient beside what it may lose, as ℓ2 norms; `scale` is that of all of it."""
+
+    what: str
+    error: float
+    bound: float
+    scale: float
+
+
+@dataclass(slots=True, kw_only=True)
+class BoundMeter:
+    """Measures in the reference's steps what a compressed strategy lost, and has them go on with its sums."""
+
+    step: TrainGraph
+    plan: Plan
+    made: CompressedSteps
+    eps: float
+    _losses: dict[Gradient, list[_Loss]] = field(default_factory=dict)
+    _totals: dict[tuple[Gradient, int], Array] = field(default_factory=dict)
+    _floors: dict[Gradient, float] = field(default_factory=dict)
+
+    def combine(
+        self, rounding: Rounding, n: int, shards: Sequence[Shard], crossed: Sequence[Mapping[str, Crossed]]
+    ) -> dict[str, Crossed]:
+        """What updates of step n take in place of exact sums, by boundary; see `run_references`."""
+        topology = topology_of(self.plan)
+        nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
+        taken: dict[str, Crossed] = {}
+        for gradient, b in _gradients(self.step).items():
+            node = nodes.get(b.variable)
+            if node is None or gradient not in self.made.passed[n]:
+                continue
+            brought = _brought(b, _members(node, topology), shards, crossed)
+            if rounding is PLAIN:
+                self._measure(gradient, n, node, brought)
+            else:
+                apart = _norm(sum(brought.values()) - self._totals[gradient, n])
+                self._floors[gradient] = max(self._floors.get(gradient, 0.0), apart)
+            kind = crossed[0][b.values][0].dtype
+            taken[b.values] = (joined(self.made.passed[n][gradient]).astype(kind), None)
+        return taken
+
+    def verdict(self, given_sums: Verdict) -> BoundVerdict:
+        """Whether all losses are within their bounds, and all else is as the reference has it.
+
+        Args:
+            given_sums: on the strategy's state, of references that updated with its sums.
+        """
+        hidden: dict[Gradient, None] = {}
+        beyond: list[_Loss] = []
+        for gradient, losses in self._losses.items():
+            n_steps = len(self.made.passed)
+            for loss in losses:
+                slack = (
+                    NOISE_FACTOR * self._floors.get(gradient, 0.0)
+                    + STEP_FACTOR * n_steps * self.eps * loss.scale
+                )
+                if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
+                    hidden[gradient] = None
+                    # Rounding may hide what was lost, but not what it cannot make.
+                    slack *= _BEYOND_ROUNDING
+                if isfinite(slack) and not loss.error <= loss.bound + slack:
+                    beyond.append(loss)
+        undecidable = tuple(dict.fromkeys([*(name for name, _ in hidden), *given_sums.undecidable]))
+        if beyond:
+            loss = beyond[0]
+            return BoundVerdict(
+                within=False,
+                reason=f"{loss.what} is off by {loss.error:.3g}, the bound is {loss.bound:.3g}",
+                undecidable=undecidable,
+            )
+        if given_sums.equivalent is not True:
+            return BoundVerdict(
+                within=given_sums.equivalent,
+                reason=f"beside what is compressed, {given_sums.reason}",
+                undecidable=undecidable,
+            )
+        return self._judged(hidden, undecidable)
+
+    def _judged(self, hidden: Collection[Gradient], undecidable: tuple[str, ...]) -> BoundVerdict:
+        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing."""
+        n_of = {gradient: self._totals[gradient, 0].size for gradient in self._losses}
+        share = 1 - sum(n_of[gradient] for gradient in hidden) / max(1, sum(n_of.values()))
+        if share >= DECIDABLE_SHARE:
+            return BoundVerdict(within=True, reason=None, undecidable=undecidable)
+        way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
+        return BoundVerdict(
+            within=None,
+            reason=f"only {100 * share:.3g} % of the elements of compressed gradients can be judged: "
+            f"rounding leaves nothing of {named(undecidable)}{way_out}",
+            undecidable=undecidable,
+        )
+
+    def _measure(self, gradient: Gradient, n: int, node: PlanNode, brought: Mapping[int, Array]) -> None:
+        """Note what step n lost of a gradient.
+
+        Args:
+            brought: by rank of the member, what it was to send.
+        """
+        assert node.compressor is not None
+        name, place = gradient
+        self._totals[gradient, n] = np.asarray(sum(brought.values()))
+        codec = codec_of(node.compressor, n_terms=1 if node.synchronizer == "ps" else len(brought))
+        memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
+        meant, kept = brought, {}
+        if isinstance(codec, Feedback):
+            before, after = self.made.owed[n], self.made.owed[n + 1]
+            meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
+            kept = {rank: after[memory, rank] for rank in brought}
+        scale = sum(map(_norm, meant.values()))
+        for part, passed in self.made.passed[n][gradient]:
+            where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
+            self._losses.setdefault(gradient, []).extend(
+                _losses(codec, where, passed, _of_part(meant, part), _of_part(kept, part), scale)
+            )
+
+
+def _losses(
+    codec: Codec,
+    where: str,
+    passed: Array,
+    meant: Mapping[int, Array],
+    kept: Mapping[int, Array],
+    scale: float,
+) -> Iterator[_Loss]:
+    """What was lost of a gradient or a part of it.
+
+    Args:
+        passed: what was made of all members' encodings.
+        meant: by rank, what was to be sent. kept: what is still owed of it, of codecs with error feedback.
+        scale: of the whole gradient, by which rounding is measured.
+    """
+    inner = codec.codec if isinstance(codec, Feedback) else codec
+    sent = list(meant.values())
+    bound = inner.sum_bound(sent) if isinstance(inner, Cast) else 0.0
+    for rank, own in meant.items():
+        if rank not in kept:
+            bound += codec.loss_bound(own)
+            continue
+        # What is kept is not lost: only additions on the wire may lose anything then.
+        yield _Loss(
+            what=f"{where}, of which replica {rank} keeps a part,",
+            error=_norm(kept[rank]),
+            bound=codec.loss_bound(own),
+            scale=scale,
+        )
+    yield _Loss(
+        what=f"{where}, summed,",
+        error=_norm(passed + sum(kept.values()) - sum(sent)),
+        bound=bound,
+        scale=scale,
+    )
+
+
+def _of_part(by_rank: Mapping[int, Array], part: Part | None) -> dict[int, Array]:
+    return {rank: of_part(value, part) for rank, value in by_rank.items()}
+
+
+def _norm(value: Array) -> float:
+    return float(np.linalg.norm(value))
+
+
+def _gradients(step: TrainGraph) -> dict[Gradient, Boundary]:
+    n_of: dict[str, int] = {}
+    found = {}
+    for b in step.gradients():
+        place = n_of[b.variable] = n_of.get(b.variable, -1) + 1
+        found[b.variable, place] = b
+    return found
+
+
+def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:
+    """Replica → rank of the member that encodes what it brings: itself, or the first of its worker."""
+    if node.synchronizer in ("ps", "hierarchical-all-reduce"):
+        return {r.rank: topology.local_replicas(r.task)[0].rank for r in topology.replicas()}
+    return {r.rank: r.rank for r in topology.replicas()}
+
+
+def _brought(
+    b: Boundary,
+    member_of: Mapping[int, int],
+    shards: Sequence[Shard],
+    crossed: Sequence[Mapping[str, Crossed]],
+) -> dict[int, Array]:
+    """By rank of the member, its part of the global mean or sum."""
+    brought: dict[int, Array] = {}
+    for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
+        member = member_of[shard.replica.rank]
+        value = own[b.values][0].astype(np.float64) * weight
+        brought[member] = brought[member] + value if member in brought else value
+    return brought

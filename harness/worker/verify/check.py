@@ -1,0 +1,133 @@
+"""Checks a strategy against the reference, in one process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.step_results import Returned
+from harness.equivalence.verdict import BoundVerdict, Verdict
+from harness.equivalence.yardstick import Array, Checked, Yardstick
+from harness.errors import UsageError
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.restored_state import left_out
+from harness.worker.verify.bounds import BoundMeter, compressed_steps
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.verify.reference import Combine, run_references
+from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
+from strategies.ir.train_graph import TrainGraph
+from strategies.plan import Plan
+from strategies.planning import topology_of
+from strategies.tf_bridge.computed_types import computed_types
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """A strategy's verdict, what it was compared with, and what was left out of a checkpoint.
+
+    Attributes:
+        reference: what it was compared with.
+        results: what the last step returned beside its loss.
+    """
+
+    verdict: Verdict
+    losses: tuple[float, ...]
+    reference: Reference
+    results: tuple[Returned, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def make_reference(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
+) -> Reference:
+    """Run the reference, and those that differ from it in rounding, a step for each global batch."""
+    yardstick, results = _measured(step, initial, topology, batches)
+    return Reference(yardstick=yardstick, results=results)
+
+
+def _measured(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    combine: Combine | None = None,
+) -> tuple[Yardstick, tuple[Returned, ...]]:
+    """A reference with its noise, and what its last step returned."""
+    eps = coarsest_eps(computed_types(step))
+    plain, *others = run_references(
+        step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
+    )
+    yardstick = Yardstick.of(
+        [Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables],
+        plain.initial,
+        plain.outcome,
+        [other.outcome for other in others],
+        with_gradient=plain.with_gradient,
+        loss_eps=EPS["double"] if eps == EPS["double"] else EPS["float"],
+    )
+    return yardstick, plain.results
+
+
+def check_bounds(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
+) -> BoundVerdict:
+    """Hold a compressed strategy to the bounds of its compressors, all workers in this process.
+
+    Args:
+        step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+    """
+    made = compressed_steps(step, initial, plan, batches)
+    meter = BoundMeter(step=step, plan=plan, made=made, eps=coarsest_eps(computed_types(step)))
+    yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
+    return meter.verdict(yardstick.judge(made.values, made.losses))
+
+
+def check(
+    step: TrainGraph,
+    initial: InitialValues,
+    plan: Plan,
+    batches: Sequence[Sequence[Array]],
+    refer: Callable[[], Reference] | None = None,
+) -> Checkup:
+    """Run a plan with all its workers in this process and compare the outcome with the reference.
+
+    Args:
+        step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+        batches: may be of other sizes than the plan's, where the step takes any number of examples.
+        refer: gives the reference of the same step, topology and batches; called in a thread of its own.
+    Raises:
+        UsageError: `refer` did, whatever became of the strategy's steps.
+    """
+    refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
+    programs = programs_of(step, plan)
+    # Preparing a session takes one core for longer than the steps in it take two.
+    with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
+        with InProcessCluster(programs, initial, with_results=True) as cluster:
+            for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
+                cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
+            losses = tuple(cluster.step(batch) for batch in batches)
+            results = cluster.results()
+            actual = cluster.read()
+        expected = compared.result()
+    return Checkup(
+        verdict=expected.yardstick.judge(actual, losses),
+        losses=losses,
+        reference=expected,
+        results=results,
+        notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
+    )
+
+
+@contextmanager
+def _mistakes_first(compared: Future[Reference]) -> Iterator[Future[Reference]]:
+    """Tell what a user has to mend even if the strategy fails: a sum taken for a mean makes steps diverge."""
+    try:
+        yield compared
+    except Exception as error:
+        mistake = compared.exception()
+        if isinstance(mistake, UsageError) and mistake is not error:
+            raise mistake  # noqa: B904 - it has causes of its own, and what failed as its context
+        raise

@@ -1,0 +1,185 @@
+"""All workers of a topology in one process: a server, a session and a thread for each."""
+
+import itertools
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Self, TypeVar
+
+import tensorflow as tf
+
+from harness.equivalence.step_results import Returned, returned
+from harness.equivalence.yardstick import Array, Copy
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import Use, WorkerSession, start_server
+from harness.worker.session.variable_parts import values_of
+from harness.worker.transport.ring import Ring, address_of, listen
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.of_plan import passes_of
+from strategies.passes.pipeline import run_passes
+from strategies.plan import Plan
+from strategies.planning import topology_of
+from strategies.program import Program
+from strategies.tf_bridge.program import build_program
+
+T = TypeVar("T")
+HOST = "127.0.0.1"
+# A worker that waits for a sum holds one; more workers than threads would wait for ever.
+_N_INTER_OP = 32
+
+
+def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
+    """The program of every task."""
+    topology = topology_of(plan)
+    return tuple(
+        build_program(
+            run_passes(passes_of(plan, task), step, topology).step,
+            topology,
+            task,
+            nodes_before=len(step.graph.nodes),
+        )
+        for task in range(topology.n_tasks)
+    )
+
+
+class InProcessCluster:
+    """Workers that step together; as a context manager it closes their sessions.
+
+    TensorFlow never stops a server, so that each keeps its ports and about 40 MB until the process ends.
+
+    Attributes:
+        sessions: one for each worker, by task.
+    Args:
+        servers: of an earlier cluster of the same shape, closed by now; fresh ones if None.
+        with_results: fetch what steps return beside their losses.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        initial: InitialValues,
+        servers: Sequence[tf.distribute.Server] | None = None,
+        *,
+        with_results: bool = False,
+    ) -> None:
+        self._with_results = with_results
+        self._servers = start_servers(programs) if servers is None else servers
+        self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
+        self._initial = initial
+        self.sessions = self._opened(programs)
+        self._of_size = {examples_of(programs): self.sessions}
+        self._stepped = self.sessions
+
+    def __enter__(self) -> Self:
+        self.each(WorkerSession.load)
+        self.each(WorkerSession.setup)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._close()
+
+    def take_up(self, programs: Sequence[Program]) -> None:
+        """Step with these programs on batches of their size from now on; they share all variables.
+
+        Args:
+            programs: of the same step and plan but for the number of examples.
+        """
+        self._of_size[examples_of(programs)] = self._opened(programs)
+
+    def step(self, batch: Sequence[Array]) -> float:
+        """Run one step of all workers on a global batch of a size that there are programs for.
+
+        Returns:
+            the example-weighted mean loss.
+        """
+
+        def one(session: WorkerSession) -> float:
+            program = session.program
+            losses = session.step([part[program.start : program.stop] for part in batch])
+            return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
+
+        self._stepped = self._of_size[len(batch[0])]
+        return sum(self.each(one, self._stepped))
+
+    def results(self) -> tuple[Returned, ...]:
+        """What the last step returned beside its loss, of all workers' shards."""
+        return returned(
+            pair
+            for session in self._stepped
+            for pair in zip(session.program.results, session.results, strict=True)
+        )
+
+    def read(self) -> Mapping[Copy, Array]:
+        """Every copy of every variable."""
+        return values_of(self.each(WorkerSession.read))
+
+    def each(
+        self, job: Callable[[WorkerSession], T], sessions: Sequence[WorkerSession] | None = None
+    ) -> list[T]:
+        """Do a job on all workers at a time.
+
+        Args:
+            sessions: one for each worker; None takes those that load and read.
+        Returns:
+            the results by task.
+        Raises:
+            Exception: what a worker raised, as soon as it does; the cluster is of no further use then.
+        """
+        futures = [self._threads.submit(job, session) for session in sessions or self.sessions]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        failed = next((future for future in futures if future in done and future.exception()), None)
+        if failed is not None:
+            # The others wait for the one that failed, for ever unless their sessions end.
+            self._close()
+            failed.result()
+        return [future.result() for future in futures]
+
+    def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
+        def opened(program: Program, server: tf.distribute.Server, ring: Ring | None) -> WorkerSession:
+            return WorkerSession(
+                program,
+                server.target,
+                self._initial,
+                ring,
+                with_results=self._with_results,
+                use=Use.FEW_STEPS,
+            )
+
+        return list(self._threads.map(opened, programs, self._servers, self._rings(programs)))
+
+    def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
+        if not any(p.transfers for p in programs):
+            return [None] * len(programs)
+        listeners = [listen(HOST) for _ in programs]
+        addresses = [address_of(listener) for listener in listeners]
+        return list(
+            self._threads.map(lambda task: Ring(task, addresses, listeners[task]), range(len(programs)))
+        )
+
+    def _close(self) -> None:
+        for session in itertools.chain.from_iterable(self._of_size.values()):
+            session.close()
+
+
+def examples_of(programs: Sequence[Program]) -> int:
+    """Examples of the global batch that all workers' programs share."""
+    return max(program.stop for program in programs)
+
+
+def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:
+    """A server for each program's task, on ports that are free."""
+    addresses = _free_addresses(len(programs))
+    return [start_server(p.task, addresses, p.n_devices, n_inter_op=_N_INTER_OP) for p in programs]
+
+
+def _free_addresses(n: int) -> list[str]:
+    """Addresses that were free a moment ago; all are held until all are known, so that they differ."""
+    holders = [socket.socket() for _ in range(n)]
+    try:
+        for holder in holders:
+            holder.bind((HOST, 0))
+        return [f"{HOST}:{holder.getsockname()[1]}" for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()

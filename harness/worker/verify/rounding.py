@@ -1,0 +1,175 @@
+"""Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from harness.equivalence.yardstick import Array, is_inexact
+from strategies.ir.graph import DType
+from strategies.ir.train_graph import Boundary, Reduction, Rule
+from strategies.topology import Shard
+
+Crossed: TypeAlias = tuple[Array, Array | None]
+"""What crosses a boundary: values, and row ids if they are sparse."""
+
+EPS: Mapping[str, float] = {
+    "double": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float": 2.0**-23,
+    "complex64": 2.0**-23,
+    "half": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""Type → the distance from 1 to the next number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """A way to compute the reference that differs from it by rounding only.
+
+    Attributes:
+        order: number of shards → their positions, as they are taken and added.
+        pairwise: add neighbours first, then neighbours of sums.
+        jitter: seed of factors (1 + eps·u), u uniform in [−1, 1], on what shards contribute and on what their
+            forward and backward pass reads; None for none.
+    """
+
+    name: str
+    order: Callable[[int], Sequence[int]] = range
+    pairwise: bool = False
+    jitter: int | None = None
+
+
+PLAIN = Rounding(name="in order")
+# Each is one more reference for the noise floor.
+VARIATIONS = (
+    Rounding(name="reversed", order=lambda n: range(n)[::-1], jitter=1),
+    Rounding(name="pairwise", pairwise=True, jitter=2),
+    Rounding(name="jittered", jitter=3),
+)
+
+
+def coarsest_eps(dtypes: Collection[DType]) -> float:
+    """The coarsest rounding among types."""
+    return max((EPS[dtype] for dtype in dtypes if dtype in EPS), default=EPS["float"])
+
+
+def shares(shards: Sequence[Shard]) -> list[float]:
+    """What part of a batch's examples each shard has; they are all its shards, in order."""
+    return [shard.examples / shards[-1].stop for shard in shards]
+
+
+def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
+    """What each shard counts in what all of them have together; they are all its shards, in order."""
+    return shares(shards) if rule == "mean" else [1.0] * len(shards)
+
+
+class RoundedSums:
+    """Sums over shards in float64, rounded in one way."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        self.rounding = rounding
+        self._random = np.random.default_rng(rounding.jitter)
+
+    def order(self, n_shards: int) -> Sequence[int]:
+        """Positions of shards, as they are taken and added."""
+        return self.rounding.order(n_shards)
+
+    def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
+        """What all shards together send across a boundary, in the type of what each sends.
+
+        Args:
+            crossed: what each shard sends, in the order of `shards`.
+        """
+        if b.rule == "first-replica":
+            return crossed[0]
+        order = self.order(len(shards))
+        weight = weights_of(shards, b.rule)
+        weights = [weight[i] for i in order]
+        values = [crossed[i][0] for i in order]
+        kind = values[0].dtype
+        if b.indices is not None:
+            rows = self._terms(values, weights)
+            ids = [crossed[i][1] for i in order]
+            return np.concatenate(rows).astype(kind), np.concatenate([i for i in ids if i is not None])
+        if np.issubdtype(kind, np.integer):
+            return sum(values[1:], start=values[0]), None
+        return self._total(values, weights), None
+
+    def of_losses(self, losses: Sequence[float], shards: Sequence[Shard], rule: Reduction) -> float:
+        """The loss of all shards together."""
+        weights = weights_of(shards, rule)
+        return sum(losses[i] * weights[i] for i in self.order(len(shards)))
+
+    def of_all(self, values: Sequence[Array], shards: Sequence[Shard], rule: Reduction) -> Array:
+        """What all shards have together, as the sum or the mean weighted by examples, in their type."""
+        order, weight = self.order(len(shards)), weights_of(shards, rule)
+        return self._total([values[i] for i in order], [weight[i] for i in order])
+
+    def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
+        terms = self._terms(values, weights)
+        total = _pairwise(terms) if self.rounding.pairwise else _in_order(terms)
+        return np.asarray(total).astype(values[0].dtype)
+
+    def _terms(self, values: Sequence[Array], weights: Sequence[float]) -> list[Array]:
+        return [
+            self._jittered(v.astype(np.float64) * w, v.dtype) for v, w in zip(values, weights, strict=True)
+        ]
+
+    def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
+        if self.rounding.jitter is None:
+            return value
+        return np.asarray(value * (1 + _eps(kind) * self._random.uniform(-1, 1, value.shape)))
+
+
+class RoundedReads:
+    """Variables and examples as forward and backward read them: off by as much as rounding makes of them.
+
+    Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
+    between references that compute it in the same order, and with no other correct computation.
+
+    Args:
+        eps: of the coarsest type that forward and backward compute in.
+    """
+
+    def __init__(self, rounding: Rounding, eps: float) -> None:
+        self.exact = rounding.jitter is None
+        # Not the draws that contributions get.
+        self._random = np.random.default_rng(None if rounding.jitter is None else [rounding.jitter, 1])
+        self._eps = eps
+
+    def of(self, value: Array) -> Array:
+        """The value × (1 + eps·u) in its type, fresh u for each element; what is not floating as it is."""
+        if self.exact or not is_inexact(value):
+            return value
+        factors = 1 + self._eps * self._random.uniform(-1, 1, value.shape)
+        wide = np.complex128 if np.iscomplexobj(value) else np.float64
+        return np.asarray(value.astype(wide) * factors).astype(value.dtype)
+
+
+def _eps(kind: np.dtype[Any]) -> float:
+    # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
+    return float(ml_dtypes.finfo(kind).eps)  # type: ignore[no-untyped-call]
+
+
+def _in_order(terms: Sequence[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _pairwise(terms: Sequence[Array]) -> Array:
+    while len(terms) > 1:
+        terms = list(_pairs(terms))
+    return terms[0]
+
+
+def _pairs(terms: Sequence[Array]) -> Iterator[Array]:
+    for i in range(0, len(terms) - 1, 2):
+        yield terms[i] + terms[i + 1]
+    if len(terms) % 2:
+        yield terms[-1]
