@@ -52,7 +52,7 @@ compose-files:  ## what compose.yaml needs beside images: a token, a folder for 
 	@harness/provision/compose/files
 
 docs: setup  ## write docs/strategies.md anew, from the registry
-	$(BIN)/python -m strategies.reference
+	$(BIN)/python -m strategies.planning.docs_page
 
 # A worker has what its driver has, in the same versions: Ray and what it pickles must agree.
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

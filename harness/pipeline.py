@@ -24,7 +24,7 @@ from harness.run.status_line import StatusLine
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study
 from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 
 def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:

@@ -12,7 +12,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.requests import Target
 
 if TYPE_CHECKING:
-    from strategies.plan_file import EditedPlan
+    from strategies.planning.edited import EditedPlan
 
 
 def check_experiment(spec: ExperimentSpec) -> None:
@@ -45,8 +45,8 @@ def check_target(target: Target) -> None:
 
 
 def _check_workload(ref: WorkloadRef, *, field: str) -> None:
-    from workloads import registry
     from workloads.errors import WorkloadError
+    from workloads.lookup import registry
 
     try:
         registry.check(ref.reference, ref.params)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.terminal import TerminalTable
+    from reports.pages.terminal import TerminalTable
 
 __all__ = ["FORMATS", "ReportError", "render", "summarize"]
 
@@ -45,9 +45,9 @@ def render(
         raise ReportError(
             "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
         )
-    from reports import exports, page
     from reports.compare import build
     from reports.load import load, read_steps
+    from reports.pages import exports, page
 
     runs = [load(Path(path), with_files=format == "html") for path in run_dirs]
     report = build(runs, read_steps=read_steps if format == "html" else None)
@@ -68,6 +68,6 @@ def summarize(run_dirs: Sequence[Path]) -> tuple[TerminalTable, ...]:
     """
     from reports.compare import build
     from reports.load import load
-    from reports.terminal import terminal_tables
+    from reports.pages.terminal import terminal_tables
 
     return terminal_tables(build([load(Path(path)) for path in run_dirs]))

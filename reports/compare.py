@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
+from reports.figures.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
 from reports.notes import (
@@ -20,7 +21,6 @@ from reports.notes import (
 )
 from reports.origins import origin_of
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
-from reports.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
 from reports.statistics import ratio
 from reports.verdict import ranks, verdict
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.records.record import Record
+from reports.figures.shapes import Shape
 from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
-from reports.shapes import Shape
 
 ALARM_APART = 0.10
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.

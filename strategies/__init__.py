@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from strategies.builders.base import Param, Params, node_of
     from strategies.builders.parameter_server import placed as on_servers
     from strategies.builders.partitioned import in_parts
-    from strategies.custom import Builder
     from strategies.errors import StrategyError
-    from strategies.plan import Compression, Partition, PlanNode, StepSummary, VariableSummary
+    from strategies.plan.schema import Compression, Partition, PlanNode, StepSummary, VariableSummary
+    from strategies.plan.strategy import Param, Params, node_of
+    from strategies.planning.user_strategy import Builder
     from strategies.topology import Topology
 
 __all__ = [
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Builder": "custom:Builder",
-    "Compression": "plan:Compression",
-    "Param": "builders.base:Param",
-    "Params": "builders.base:Params",
-    "Partition": "plan:Partition",
-    "PlanNode": "plan:PlanNode",
-    "StepSummary": "plan:StepSummary",
-    "StrategyError": "errors:StrategyError",
-    "Topology": "topology:Topology",
-    "VariableSummary": "plan:VariableSummary",
-    "in_parts": "builders.partitioned:in_parts",
-    "node_of": "builders.base:node_of",
-    "on_servers": "builders.parameter_server:placed",
+    "Builder": "strategies.planning.user_strategy:Builder",
+    "Compression": "strategies.plan.schema:Compression",
+    "Param": "strategies.plan.strategy:Param",
+    "Params": "strategies.plan.strategy:Params",
+    "Partition": "strategies.plan.schema:Partition",
+    "PlanNode": "strategies.plan.schema:PlanNode",
+    "StepSummary": "strategies.plan.schema:StepSummary",
+    "StrategyError": "strategies.errors:StrategyError",
+    "Topology": "strategies.topology:Topology",
+    "VariableSummary": "strategies.plan.schema:VariableSummary",
+    "in_parts": "strategies.builders.partitioned:in_parts",
+    "node_of": "strategies.plan.strategy:node_of",
+    "on_servers": "strategies.builders.parameter_server:placed",
 }
 
 
@@ -54,4 +54,4 @@ def __getattr__(name: str) -> object:
         message = f"module 'strategies' has no attribute {name!r}; it exports {', '.join(__all__)}"
         raise AttributeError(message)
     home, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(f"strategies.{home}"), attribute)
+    return getattr(import_module(home), attribute)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategies.ir.fresh import Fresh
+from strategies.ir.initial_value import Fresh
 from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, Result, SeedMix
 from strategies.ir.transfer import Transfer
 

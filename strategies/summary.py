@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from strategies.ir.effects import resource_uses
-from strategies.ir.late import passing
-from strategies.ir.levels import levels_of
-from strategies.ir.part_spread import axes_to_cut, spread_along
+from strategies.ir.assembly.levels import levels_of
+from strategies.ir.partitioning.propagate import axes_to_cut, spread_along
+from strategies.ir.partitioning.update_dependencies import update_reach
+from strategies.ir.replicas.after_update import passing
+from strategies.ir.resource_uses import resource_uses
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph, Variable
-from strategies.ir.update_reach import update_reach
-from strategies.passes.hoist_reads import HoistReads
-from strategies.plan import BatchSummary, StatisticSummary, StepSummary, VariableSummary
+from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.errors import WorkloadError
+from workloads.lookup.user_file import source_file
 from workloads.protocol import Workload
 from workloads.python_file import describe_failure
-from workloads.user_file import source_file
 
 if TYPE_CHECKING:
     import tensorflow as tf

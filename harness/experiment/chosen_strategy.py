@@ -15,9 +15,9 @@ from harness.errors import UsageError
 from harness.experiment.references import Scalar, StrategyRef
 
 if TYPE_CHECKING:
-    from strategies.builders.base import Layout, Strategy
-    from strategies.plan import Plan, PlanNode, StepSummary
-    from strategies.plan_file import EditedPlan
+    from strategies.plan.schema import Plan, PlanNode, StepSummary
+    from strategies.plan.strategy import Layout, Strategy
+    from strategies.planning.edited import EditedPlan
     from strategies.topology import Topology
 
 
@@ -39,7 +39,7 @@ class Chosen:
         Raises:
             StrategyError: it cannot lay this step out, or on this topology.
         """
-        from strategies.planning import plan_of
+        from strategies.planning.plan import plan_of
 
         if self.edited is not None:
             return self.edited.plan(step, topology)
@@ -54,9 +54,9 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
     Raises:
         UsageError: there is no such strategy, its file cannot be used, or a parameter is wrong.
     """
-    from strategies import registry
     from strategies.errors import StrategyError
-    from strategies.planning import settled
+    from strategies.planning import registry
+    from strategies.planning.plan import settled
     from workloads.errors import WorkloadError
 
     try:
@@ -92,7 +92,7 @@ def _hash(path: Path) -> str | None:
 @lru_cache(maxsize=64)
 def _built(path: Path, name: str, reference: str) -> Strategy:
     """A run keeps to the file that it began with, whatever becomes of it meanwhile."""
-    from strategies.custom import strategy_of
+    from strategies.planning.user_strategy import strategy_of
     from workloads.python_file import Kind, split
 
     del name  # Path and name tell files apart that have the same reference in different folders.
@@ -107,7 +107,7 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
 @lru_cache(maxsize=64)
 def _read(path: Path, reference: str) -> EditedPlan:
     """An edited plan, named after its file, so that records tell it from the strategy that made it."""
-    from strategies.plan_file import read_plan
+    from strategies.planning.edited import read_plan
 
     try:
         text = path.read_text(encoding="utf-8")

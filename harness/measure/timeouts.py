@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from strategies.plan import StepSummary
+    from strategies.plan.schema import StepSummary
 
 # The first step of a process traces, optimises and allocates, and nothing is known of it before.
 FIRST_STEP_S = 180.0

@@ -18,7 +18,7 @@ from harness.worker.jobs.study import CapturedWorkload
 from strategies.builders.micro_batches import n_micro_batches
 from strategies.builders.waiting import has_global_statistics
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.plan import Plan, StepSummary
+from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
 STUDY = "harness.worker.jobs.study"

@@ -23,8 +23,8 @@ from harness.run import checkpoints
 from harness.run.captures import Capture
 from harness.worker.jobs.training import Opened, TimedSteps
 from harness.worker.session.variable_parts import Held, values_of
-from strategies.plan import Plan, period_of
-from strategies.plan_owners import is_owned
+from strategies.plan.ownership import is_owned
+from strategies.plan.schema import Plan, period_of
 
 JOBS = "harness.worker.jobs.training"
 BASELINE = "harness.worker.jobs.tf_strategy"

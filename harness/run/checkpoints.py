@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.errors import CaseError, UsageError
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import ProcessSet
-from strategies.plan import StepSummary
+from strategies.plan.schema import StepSummary
 
 JOBS = "harness.worker.jobs.training"
 WRITER = 0

@@ -29,7 +29,7 @@ from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
 from harness.run.case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 CONTROL = "none"
 _MANY_SENT_AGAIN = 0.01

@@ -24,7 +24,7 @@ from harness.run.captures import Capture, Captures, planned, topology_of_case
 from harness.run.case import CHECK_STEPS, CaseRun, Origin, run_case
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder, SiteFacts
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 _CHECKED_CLASSES = ("exact", "control")
 

@@ -1,8 +1,8 @@
 """Whether a plan can be verified with a last batch of its own size."""
 
 from harness.errors import UsageError
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 
 FIELD = "last_batch"
 

@@ -16,7 +16,7 @@ from harness.provision.runfolder.reaper import reap, run_folder
 from harness.requests import Target
 from harness.run.captures import STUDY, Capture, Captures, planned, topology_of_case
 from harness.run.status_line import UNWATCHED, StatusLine
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 SEED = 0
 

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 
 class OneReplicaSeen:

@@ -10,17 +10,17 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from strategies.ir.train_graph import Loss
-from strategies.tf_bridge.boundary import (
+from strategies.capture.boundary import (
     BoundaryRecorder,
     boundary_slug,
     hooked_gradients,
     is_trainable,
     merge_duplicates,
 )
-from strategies.tf_bridge.gradient_target import PREFIX as TARGET_PREFIX
-from strategies.tf_bridge.hooks import replaced
-from strategies.tf_bridge.tracing import Body
+from strategies.capture.gradient_target import PREFIX as TARGET_PREFIX
+from strategies.capture.hooks import replaced
+from strategies.capture.tracing import Body
+from strategies.ir.train_graph import Loss
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
 Sums: TypeAlias = Callable[[Sequence[Gradient]], Sequence[Gradient]]

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
+from strategies.capture.tracing import Body, reason_of
 from strategies.errors import UnsupportedError
-from strategies.tf_bridge.tracing import Body, reason_of
 from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]

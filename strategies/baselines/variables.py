@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from strategies.capture.boundary import raw_variable, variable_name
+from strategies.capture.tracing import AnyVariable, reason_of
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import Variable
-from strategies.tf_bridge.boundary import raw_variable, variable_name
-from strategies.tf_bridge.tracing import AnyVariable, reason_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]

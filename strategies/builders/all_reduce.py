@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from strategies.builders.base import Param, Params, node_of
 from strategies.builders.waiting import KNOBS
-from strategies.plan import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
+from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1)

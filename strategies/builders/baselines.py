@@ -1,7 +1,7 @@
 """TensorFlow's own strategies: what they will send, and where they cannot run."""
 
-from strategies.builders.base import Param, Params, node_of
-from strategies.plan import PlanNode, StepSummary
+from strategies.plan.schema import PlanNode, StepSummary
+from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 SERVERS = Param(name="servers", type=int, default=None, minimum=1)

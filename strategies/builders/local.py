@@ -1,7 +1,7 @@
 """Strategies without communication."""
 
-from strategies.builders.base import Params, node_of
-from strategies.plan import PlanNode, StepSummary
+from strategies.plan.schema import PlanNode, StepSummary
+from strategies.plan.strategy import Params, node_of
 from strategies.topology import Topology
 
 

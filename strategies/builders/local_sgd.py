@@ -6,8 +6,8 @@ arXiv:1808.07217).
 """
 
 from strategies.builders import all_reduce
-from strategies.builders.base import Param, Params
-from strategies.plan import PlanNode, StepSummary
+from strategies.plan.schema import PlanNode, StepSummary
+from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
 PERIOD = Param(name="period", type=int, default=8, minimum=1)

@@ -1,6 +1,6 @@
 """Micro-batches: in how many parts a replica takes its examples before all synchronise once."""
 
-from strategies.builders.base import Param, Params
+from strategies.plan.strategy import Param, Params
 
 ACCUMULATE = Param(name="accumulate", type=int, default=1, minimum=1)
 

@@ -4,9 +4,9 @@ Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:
 """
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.base import Params
 from strategies.builders.waiting import KNOBS
-from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.strategy import Params
 from strategies.topology import Topology
 
 PARAMS = (all_reduce.CHUNK_SIZE, parameter_server.SYNC, parameter_server.STALENESS, *KNOBS)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from strategies.builders.base import Param, Params, node_of
 from strategies.builders.waiting import KNOBS, check_waiting
 from strategies.errors import StrategyError
-from strategies.plan import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 PROXY = Param(name="local_proxy_variable", type=bool, default=False)

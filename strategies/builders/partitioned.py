@@ -5,8 +5,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.base import Choice, Choices, Layout, Param, Params, node_of
-from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan.strategy import Choice, Choices, Layout, Param, Params, node_of
 from strategies.topology import Topology
 
 MAX_SHARDS = Param(name="max_shards", type=int, default=16, minimum=2)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from strategies.builders import all_reduce
-from strategies.builders.base import Param, Params
 from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
 from strategies.builders.waiting import KNOBS
-from strategies.plan import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)

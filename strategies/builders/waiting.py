@@ -1,8 +1,8 @@
 """Knobs of strategies whose updates wait for all workers: micro-batches, statistics of the whole batch."""
 
-from strategies.builders.base import Param, Params
 from strategies.builders.micro_batches import ACCUMULATE, n_micro_batches
 from strategies.errors import StrategyError
+from strategies.plan.strategy import Param, Params
 
 SYNC_BATCH_NORM = Param(name="sync_batch_norm", type=bool, default=False)
 KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)

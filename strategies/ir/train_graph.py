@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from strategies.ir.fresh import Fresh
 from strategies.ir.graph import DType, Graph, Shape, producer
+from strategies.ir.initial_value import Fresh
 from strategies.ir.transfer import Transfer
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from strategies.errors import GraphError
+from strategies.ir.functions import drop_unreachable_functions
 from strategies.ir.graph import Attr, Graph, Node, producer
-from strategies.ir.library import drop_unreachable_functions
 
 COLOCATION_ATTR = "_class"
 COLOCATION_PREFIX = b"loc:@"

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from strategies.errors import GraphError
+from strategies.ir.functions import called_functions
 from strategies.ir.graph import Attr, Function, Graph, Node, producer
-from strategies.ir.library import called_functions
 from strategies.ir.traversal import COLOCATION_ATTR, colocations, topological_order
 
 

@@ -1,1 +1,1 @@
-"""Between TensorFlow and the graph: conversion, capture, float64 and snippets."""
+"""Between TensorFlow and the graph, both ways: conversion, types, float64, snippets, programs."""

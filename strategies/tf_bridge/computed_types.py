@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from strategies.ir.functions import reachable_functions
 from strategies.ir.graph import DType, Function, Node
-from strategies.ir.library import reachable_functions
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.op_types import op_definition, tensors, with_type_defaults
 

@@ -7,9 +7,9 @@ step counter waits for the loss.
 
 from dataclasses import dataclass, field
 
-from strategies.ir.assemble import assemble
+from strategies.ir.assembly.assemble import assemble
+from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.graph import Attr, DType, Graph, Node, Shape, TensorValue
-from strategies.ir.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.train_graph import TrainGraph
 
 FLOAT, INT32, INT64, RESOURCE = DType("float"), DType("int32"), DType("int64"), DType("resource")

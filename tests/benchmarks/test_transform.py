@@ -18,12 +18,12 @@ from synthetic_step import synthetic_step
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune
 from strategies.ir.verify import verify
-from strategies.passes.of_plan import passes_of
-from strategies.passes.pipeline import Transformed, run_passes
-from strategies.plan import Plan
-from strategies.plan_parts import parts_of
-from strategies.planning import topology_of
-from strategies.registry import STRATEGIES, make_plan
+from strategies.passes.pass_order import passes_of
+from strategies.passes.run import Transformed, run_passes
+from strategies.plan.partitions import parts_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 
@@ -180,9 +180,9 @@ def test_capture_to_program(benchmark: BenchmarkFixture, capsys: pytest.CaptureF
     """All that a worker does for digits-cnn before TensorFlow sees its graph."""
     import keras
 
-    from strategies.tf_bridge.capture import capture
+    from strategies.capture.capture import capture
     from strategies.tf_bridge.program import build_program
-    from workloads import registry
+    from workloads.lookup import registry
 
     workload = registry.resolve("digits-cnn", {})
     parts: dict[str, float] = {}

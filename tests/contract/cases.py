@@ -15,13 +15,13 @@ from harness.equivalence.verdict import Verdict
 from harness.worker.session.capture_store import InitialValues, in_float64, save
 from harness.worker.verify.check import Reference, make_reference
 from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.capture.capture import capture
 from strategies.ir.train_graph import TrainGraph
-from strategies.plan import Plan, StepSummary
-from strategies.planning import topology_of
+from strategies.plan.schema import Plan, StepSummary
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import make_plan
 from strategies.program import Program
-from strategies.registry import make_plan
 from strategies.summary import summarise
-from strategies.tf_bridge.capture import capture
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology
 

@@ -12,7 +12,7 @@ from harness.worker.session.capture_store import InitialValues, save_values
 from harness.worker.session.checkpoint import contribution, read_checkpoint, write_checkpoint
 from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.in_process import InProcessCluster, programs_of
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 
 def save(case: Case, cluster: InProcessCluster, folder: Path, step: int) -> None:

@@ -9,7 +9,7 @@ from servers import running
 
 from harness.worker.session.session import WorkerSession
 from harness.worker.verify.in_process import programs_of
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 from strategies.program import ref
 
 FLOAT_BYTES = 4  # as plans count; the check itself runs in float64

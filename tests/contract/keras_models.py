@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from model import BATCH_SIZE, LABELLED, N_CLASSES, N_STEPS, Model
 
-from workloads.keras_step import step_of_model
+from workloads.steps.keras_step import step_of_model
 
 layers, losses, optimizers = keras.layers, keras.losses, keras.optimizers
 

@@ -13,8 +13,8 @@ import sequence_models
 import state_models
 from model import BATCH_SIZE, N_STEPS, Model
 
-from workloads import registry
 from workloads.data import examples_of
+from workloads.lookup import registry
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "digits-mlp": {"units": 12},

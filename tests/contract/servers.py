@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.verify.in_process import InProcessCluster, start_servers
-from strategies.passes.collective_keys import GROUP_KEY
+from strategies.passes.collectives.keys import GROUP_KEY
 from strategies.program import Program
 
 _pool: dict[tuple[int, ...], list[tf.distribute.Server]] = {}

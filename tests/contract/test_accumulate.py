@@ -10,17 +10,17 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from covering import covering  # noqa: E402
-from matrix import EXACT, OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS  # noqa: E402
-from model import BATCH_SIZE  # noqa: E402
-from models import STATE  # noqa: E402
-from test_mutations import after, broken, noticed, reweighted  # noqa: E402
+from covering import covering
+from matrix import EXACT, OPTIMIZERS, PARTITIONED, TOPOLOGIES, WORKLOADS
+from model import BATCH_SIZE
+from models import STATE
+from test_mutations import after, broken, noticed, reweighted
 
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.ir.graph import producer  # noqa: E402
-from strategies.ir.traversal import ancestors, descendants  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of
+from strategies.ir.graph import producer
+from strategies.ir.traversal import ancestors, descendants
+from strategies.passes.pass_order import passes_of
+from strategies.planning.plan import topology_of
 
 STRATEGIES: dict[str, dict[str, int]] = {
     **{name: {} for name in EXACT},

@@ -13,20 +13,20 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from matrix import EXACT, PARTITIONED, TOPOLOGIES  # noqa: E402
-from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED  # noqa: E402
-from servers import in_own_group, running  # noqa: E402
-from test_mutations import after, broken, noticed, without  # noqa: E402
+from matrix import EXACT, PARTITIONED, TOPOLOGIES
+from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED
+from servers import in_own_group, running
+from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.bisect import first_divergence  # noqa: E402
-from harness.worker.verify.check import make_reference  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.errors import UnsupportedError  # noqa: E402
-from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
-from strategies.numerics.combine import weighted_sum  # noqa: E402
-from strategies.passes import sync_statistics  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
+from harness.worker.verify.bisect import first_divergence
+from harness.worker.verify.check import make_reference
+from harness.worker.verify.in_process import programs_of
+from strategies.errors import UnsupportedError
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.numerics.combine import weighted_sum
+from strategies.passes.collectives import batch_norm
+from strategies.passes.pass_order import passes_of
+from strategies.planning.plan import topology_of
 
 CNN = "digits-cnn+momentum"
 STRATEGIES: dict[str, dict[str, object]] = {
@@ -116,7 +116,7 @@ class TestWhereOneLayerAsksForIt:
 
     def test_a_worker_that_is_left_out_is_noticed(self, case, monkeypatch):
         plan = case.plan("ps", (1, 1))
-        monkeypatch.setattr(sync_statistics, "keyed_all_reduce", alone)
+        monkeypatch.setattr(batch_norm, "keyed_all_reduce", alone)
         verdict = case.check(plan)
         assert not verdict.equivalent
         found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
@@ -257,12 +257,12 @@ class TestMistakes:
             assert weights == (4 / 7, 3 / 7)
             return weighted_sum(*values, weights=(0.5, 0.5))
 
-        monkeypatch.setattr(sync_statistics, "weighted_sum", equal)
+        monkeypatch.setattr(batch_norm, "weighted_sum", equal)
         assert not case.check(plan).equivalent
 
     def test_a_worker_is_left_out(self, case, monkeypatch):
         plan = synced(case, "ps", (1, 1))
-        monkeypatch.setattr(sync_statistics, "keyed_all_reduce", alone)
+        monkeypatch.setattr(batch_norm, "keyed_all_reduce", alone)
         verdict = case.check(plan)
         assert not verdict.equivalent
         found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)

@@ -8,19 +8,19 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import Case, case_of_model  # noqa: E402
-from test_model_types import biased_convolution  # noqa: E402
-from test_mutations import After, one_shard_less, reweighted  # noqa: E402
+import keras
+from cases import Case, case_of_model
+from test_model_types import biased_convolution
+from test_mutations import After, one_shard_less, reweighted
 
-from harness.equivalence.verdict import BoundVerdict  # noqa: E402
-from harness.worker.verify import bounds  # noqa: E402
-from harness.worker.verify.check import check_bounds  # noqa: E402
-from strategies.compressors import BY_NAME  # noqa: E402
-from strategies.numerics.compressors.cast import Cast  # noqa: E402
-from strategies.numerics.compressors.feedback import Feedback  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.plan import Plan  # noqa: E402
+from harness.equivalence.verdict import BoundVerdict
+from harness.worker.verify import bounds
+from harness.worker.verify.check import check_bounds
+from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.feedback import Feedback
+from strategies.passes.pass_order import passes_of
+from strategies.plan.compressors import BY_NAME
+from strategies.plan.schema import Plan
 
 STRATEGIES = ("ps-load-balancing", "all-reduce", "hierarchical-all-reduce")
 OPTIONS = {"topk": {"compressor_ratio": 0.1}, "powersgd": {"compressor_rank": 2}}
@@ -143,7 +143,7 @@ def test_what_is_not_compressed_is_held_to_rounding(cases, monkeypatch):
 def test_the_bound_of_one_encoding_holds_and_is_not_idle(compressor):
     """Against the codec itself, on gradients of many sizes and shapes."""
     from strategies.numerics.compressors.table import codec_of
-    from strategies.plan import Compression
+    from strategies.plan.schema import Compression
 
     option = {"topk": {"ratio": 0.1}, "powersgd": {"rank": 2}, "qsgd": {"levels": 127}}.get(compressor, {})
     codec = codec_of(Compression(name=compressor, **option), n_terms=1)

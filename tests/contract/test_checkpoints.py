@@ -14,19 +14,20 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from cases import Case, case_of  # noqa: E402
-from checkpointing import restored, save, steps  # noqa: E402
-from servers import running  # noqa: E402
+import keras
+import tensorflow as tf
+from cases import Case, case_of
+from checkpointing import restored, save, steps
+from servers import running
 
-from harness.worker.session.capture_store import InitialValues  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.ir.fresh import Fresh  # noqa: E402
-from strategies.plan import Plan  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from workloads import TrainStep, registry  # noqa: E402
-from workloads.data import examples_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.verify.in_process import programs_of
+from strategies.capture.capture import capture
+from strategies.ir.initial_value import Fresh
+from strategies.plan.schema import Plan
+from workloads import TrainStep
+from workloads.data import examples_of
+from workloads.lookup import registry
 
 GUIDE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 RATE = 1e-4

@@ -10,26 +10,26 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import Case, case_of  # noqa: E402
-from matrix import PARTITIONED  # noqa: E402
-from servers import running  # noqa: E402
+import keras
+from cases import Case, case_of
+from matrix import PARTITIONED
+from servers import running
 
-from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.compressors import BY_NAME  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.ir.train_graph import TrainGraph  # noqa: E402
-from strategies.numerics.compressors.cast import Cast  # noqa: E402
-from strategies.passes.kept_state import KeptState  # noqa: E402
-from strategies.plan import Compression, Plan, StepSummary  # noqa: E402
-from strategies.program import Program  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
-from workloads import registry  # noqa: E402
-from workloads.data import examples_of  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify.in_process import programs_of
+from strategies.capture.capture import capture
+from strategies.errors import StrategyError
+from strategies.ir.train_graph import TrainGraph
+from strategies.numerics.compressors.cast import Cast
+from strategies.passes.replicate.kept_state import KeptState
+from strategies.plan.compressors import BY_NAME
+from strategies.plan.schema import Compression, Plan, StepSummary
+from strategies.planning.registry import make_plan
+from strategies.program import Program
+from strategies.summary import summarise
+from strategies.topology import Topology
+from workloads.data import examples_of
+from workloads.lookup import registry
 
 RATE = 1e-4
 N_STEPS = 3

@@ -7,8 +7,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from crossings import crossings  # noqa: E402
-from matrix import PARTITIONED  # noqa: E402
+from crossings import crossings
+from matrix import PARTITIONED
 
 SERVED = ("ps", "ps-load-balancing", "partitioned-ps", "uneven-partitioned-ps", "sharded-ps")
 

@@ -8,10 +8,10 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-from cases import Case  # noqa: E402
+from cases import Case
 
-from strategies.plan import Partition, Plan, StepSummary  # noqa: E402
-from strategies.plan_file import read_plan  # noqa: E402
+from strategies.plan.schema import Partition, Plan, StepSummary
+from strategies.planning.edited import read_plan
 
 DRAWS = (
     ("ps", "word-lm", "adagrad", (1, 2)),

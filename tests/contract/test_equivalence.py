@@ -12,7 +12,7 @@ from matrix import EXACT, ROWS, TOPOLOGIES
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from models import FEW, MODELS  # noqa: E402
+from models import FEW, MODELS
 
 
 def pytest_generate_tests(metafunc):
@@ -69,9 +69,9 @@ def test_all_reduce_in_buckets_of_any_size(cases, workload, params):
 
 @pytest.mark.parametrize("strategy", ["none", *EXACT])
 def test_a_single_replica_keeps_the_captured_step(cases, strategy):
-    from strategies.passes.of_plan import passes_of
-    from strategies.passes.pipeline import run_passes
-    from strategies.planning import topology_of
+    from strategies.passes.pass_order import passes_of
+    from strategies.passes.run import run_passes
+    from strategies.planning.plan import topology_of
 
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan(strategy, (1,))

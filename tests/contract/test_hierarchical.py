@@ -9,14 +9,14 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from matrix import OPTIMIZERS, WORKLOADS  # noqa: E402
-from test_mutations import after, broken, noticed, without  # noqa: E402
+from matrix import OPTIMIZERS, WORKLOADS
+from test_mutations import after, broken, noticed, without
 
-from strategies.ir.text import to_text  # noqa: E402
-from strategies.ir.traversal import prune  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.pipeline import run_passes  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
+from strategies.ir.text import to_text
+from strategies.ir.traversal import prune
+from strategies.passes.pass_order import passes_of
+from strategies.passes.run import run_passes
+from strategies.planning.plan import topology_of
 
 NAME = "hierarchical-all-reduce"
 REPLICAS = ((2, 2), (2, 1), (1, 2), (2,), (2, 1, 1))

@@ -12,9 +12,9 @@ from strategies.ir.verify import verify
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.passes.hoist_reads import HoistReads  # noqa: E402 - traces a constant
-from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.tf_bridge.graphdef import graphdef_from_graph
+from strategies.topology import Topology
 
 FLOAT, INT32, RESOURCE = DType("float"), DType("int32"), DType("resource")
 ALONE = Topology(replicas_per_task=(1,), batch_size=2)

@@ -7,12 +7,12 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import Cases  # noqa: E402
+from cases import Cases
 
-from harness.worker.session.session import WorkerSession  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from harness.worker.verify.reference import run_references  # noqa: E402
-from harness.worker.verify.rounding import PLAIN  # noqa: E402
+from harness.worker.session.session import WorkerSession
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.verify.reference import run_references
+from harness.worker.verify.rounding import PLAIN
 
 
 @pytest.mark.parametrize("failing", [0, 1])

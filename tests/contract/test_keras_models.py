@@ -13,18 +13,18 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from keras_models import COMPILED, compiled  # noqa: E402
-from model import BATCH_SIZE  # noqa: E402
-from servers import running  # noqa: E402
+from keras_models import COMPILED, compiled
+from model import BATCH_SIZE
+from servers import running
 
-from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from harness.worker.verify.whole_batch import separability_of  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
-from workloads.keras_step import step_of, step_of_model  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.whole_batch import separability_of
+from strategies.capture.capture import capture
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
+from workloads.steps.keras_step import step_of, step_of_model
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2))

@@ -12,13 +12,13 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-from cases import Case  # noqa: E402
-from matrix import PARTITIONED  # noqa: E402
-from test_compressors import with_all  # noqa: E402
-from test_ps_modes import held_back, part, plain_steps_equal, workers_of  # noqa: E402
+from cases import Case
+from matrix import PARTITIONED
+from test_compressors import with_all
+from test_ps_modes import held_back, part, plain_steps_equal, workers_of
 
-from harness.worker.session.update_loop import UpdateLoop  # noqa: E402
-from strategies.plan import Compression, Plan  # noqa: E402
+from harness.worker.session.update_loop import UpdateLoop
+from strategies.plan.schema import Compression, Plan
 
 SERVERS = ("partitioned-ps", "uneven-partitioned-ps", "sharded-ps")
 WORKLOADS = (("digits-mlp", "momentum"), ("word-lm", "adagrad"), ("digits-cnn", "adam"))

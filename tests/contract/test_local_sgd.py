@@ -10,17 +10,17 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import Case, case_of  # noqa: E402
-from model import BATCH_SIZE  # noqa: E402
-from models import SMALL, STATE  # noqa: E402
-from servers import running  # noqa: E402
-from test_mutations import after, broken, noticed, without  # noqa: E402
+import keras
+from cases import Case, case_of
+from model import BATCH_SIZE
+from models import SMALL, STATE
+from servers import running
+from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from workloads import registry  # noqa: E402
-from workloads.data import examples_of  # noqa: E402
+from harness.worker.verify.in_process import programs_of
+from strategies.capture.capture import capture
+from workloads.data import examples_of
+from workloads.lookup import registry
 
 NAME = "local-sgd"
 # An average rounds relative to variables, and is held to updates, which must not be small beside them.

@@ -8,12 +8,12 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-from matrix import EXACT, PARTITIONED  # noqa: E402
-from servers import running  # noqa: E402
+from matrix import EXACT, PARTITIONED
+from servers import running
 
-from harness.worker.session.session import WorkerSession  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.ir.sizes import element_bytes, n_elements  # noqa: E402
+from harness.worker.session.session import WorkerSession
+from harness.worker.verify.in_process import programs_of
+from strategies.ir.sizes import element_bytes, n_elements
 
 PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}
 

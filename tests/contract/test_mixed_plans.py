@@ -10,22 +10,22 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import case_of_model  # noqa: E402
-from matrix import OPTIMIZERS, TOPOLOGIES  # noqa: E402
-from model import on_rows  # noqa: E402
-from models import STATE  # noqa: E402
-from test_mutations import after, broken, noticed, without  # noqa: E402
+import keras
+from cases import case_of_model
+from matrix import OPTIMIZERS, TOPOLOGIES
+from model import on_rows
+from models import STATE
+from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.ir.text import to_text  # noqa: E402
-from strategies.ir.traversal import ancestors  # noqa: E402
-from strategies.ir.verify import verify  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.pipeline import run_passes  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.topology import UPDATER, task_device  # noqa: E402
+from harness.worker.verify.in_process import programs_of
+from strategies.errors import StrategyError
+from strategies.ir.text import to_text
+from strategies.ir.traversal import ancestors
+from strategies.ir.verify import verify
+from strategies.passes.pass_order import passes_of
+from strategies.passes.run import run_passes
+from strategies.planning.plan import topology_of
+from strategies.topology import UPDATER, task_device
 
 # With clipping by global norm a dense update reads of sparse gradients and the other way round.
 CHOSEN = [

@@ -15,18 +15,18 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import Case, case_of_model  # noqa: E402
-from matrix import ROWS, TOPOLOGIES  # noqa: E402
-from model import LABELLED, Model, on_labelled  # noqa: E402
-from models import MODELS  # noqa: E402
-from test_mutations import after, broken, one_shard_less, reweighted, without  # noqa: E402
+import keras
+from cases import Case, case_of_model
+from matrix import ROWS, TOPOLOGIES
+from model import LABELLED, Model, on_labelled
+from models import MODELS
+from test_mutations import after, broken, one_shard_less, reweighted, without
 
-from harness.equivalence.verdict import Verdict  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster  # noqa: E402
-from strategies.ir.train_graph import TrainGraph  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
-from workloads import TrainStep  # noqa: E402
+from harness.equivalence.verdict import Verdict
+from harness.worker.verify.in_process import InProcessCluster
+from strategies.ir.train_graph import TrainGraph
+from strategies.topology import Topology
+from workloads import TrainStep
 
 N_STEPS = 4
 SEEDS = (1, 2, 3)

@@ -12,26 +12,28 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import Case  # noqa: E402
-from model import N_STEPS  # noqa: E402
+from cases import Case
+from model import N_STEPS
 
-from harness.worker.session.session import WorkerSession  # noqa: E402
-from harness.worker.transport.ring import Ring  # noqa: E402
-from harness.worker.verify.check import make_reference  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from strategies.ir.graph import Node  # noqa: E402
-from strategies.ir.train_graph import TrainGraph  # noqa: E402
-from strategies.numerics.collectives import gather_rows  # noqa: E402
-from strategies.passes import replicate, sync_all_reduce, sync_ps  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.pipeline import Pass, run_passes  # noqa: E402
-from strategies.passes.sync_all_reduce import DenseAllReduce  # noqa: E402
-from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
-from strategies.plan import Plan  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.program import Program  # noqa: E402
-from strategies.tf_bridge.program import build_program  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from harness.worker.session.session import WorkerSession
+from harness.worker.transport.ring import Ring
+from harness.worker.verify.check import make_reference
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.ir.graph import Node
+from strategies.ir.train_graph import TrainGraph
+from strategies.numerics.collectives import gather_rows
+from strategies.passes.collectives import all_reduce
+from strategies.passes.collectives.all_reduce import DenseAllReduce
+from strategies.passes.collectives.ring_all_reduce import TransportAllReduce
+from strategies.passes.parameter_server import synchronous
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate import replicate
+from strategies.passes.run import Pass, run_passes
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
+from strategies.program import Program
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Topology
 
 Rewrite = Callable[[TrainGraph, Topology], TrainGraph]
 
@@ -205,7 +207,7 @@ def test_sparse_rows_under_wrong_ids(cases, monkeypatch, mistake):
     case = cases.of("word-lm", "momentum")
     plan = case.plan("all-reduce", (1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(sync_all_reduce, "gather_rows", mistake)
+        patch.setattr(all_reduce, "gather_rows", mistake)
         programs = broken(case, plan, lambda sound: [sound])
     assert noticed(case, plan, programs)
 
@@ -373,10 +375,10 @@ class TestOneWorkerAfterTheOther:
         assert self.run(case, programs, first=1, late_steps=1) == (True, False)
 
     def test_an_update_that_does_not_wait_for_pushes(self, case, plan, monkeypatch):
-        sound = sync_ps.Accumulator.of
+        sound = synchronous.Accumulator.of
 
         with monkeypatch.context() as patch:
-            patch.setattr(sync_ps.Accumulator, "of", lambda *args, **_: sound(*args, required=1))
+            patch.setattr(synchronous.Accumulator, "of", lambda *args, **_: sound(*args, required=1))
             programs = broken(case, plan, lambda each: [each])
         # A token that nobody takes fills its queue, which would hold the updater back in place of the pushes.
         free = [replace(p, targets=tuple(t for t in p.targets if "tokens/" not in t)) for p in programs]

@@ -9,19 +9,23 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import case_of_model  # noqa: E402
-from layer_models import primes_and_ones  # noqa: E402
-from matrix import PARTITIONED  # noqa: E402
+import keras
+from cases import case_of_model
+from layer_models import primes_and_ones
+from matrix import PARTITIONED
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.numerics import parts  # noqa: E402
-from strategies.passes import part_gradients, part_reads, part_updates  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.plan import Partition  # noqa: E402
-from strategies.plan_file import read_plan  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.errors import StrategyError
+from strategies.numerics import parts
+from strategies.passes.partition import (
+    gradients,
+    reads,
+    updates,
+)
+from strategies.passes.pass_order import passes_of
+from strategies.plan.schema import Partition
+from strategies.planning.edited import read_plan
+from strategies.planning.plan import topology_of
 
 
 def cut_of(plan):
@@ -242,7 +246,7 @@ def test_mistakes_are_noticed(cases, monkeypatch, mistake):
     plan = case.plan("partitioned-ps", (2,), max_shards=2)
     sound = programs_of(case.step, plan)
     assert case.run(plan, sound, InProcessCluster).equivalent
-    for module in (part_gradients, part_reads, part_updates):
+    for module in (gradients, reads, updates):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, wrong)
     programs = programs_of(case.step, plan)

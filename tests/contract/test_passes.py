@@ -5,19 +5,19 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.ir.text import to_text  # noqa: E402
-from strategies.ir.traversal import prune  # noqa: E402
-from strategies.ir.verify import verify  # noqa: E402
-from strategies.passes.average import AverageVariables  # noqa: E402
-from strategies.passes.combine_local import CombineLocal  # noqa: E402
-from strategies.passes.lead import HandOn, Lead  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.sync_all_reduce import DenseAllReduce, SparseAllGather  # noqa: E402
-from strategies.passes.sync_ps import ParameterServerSync  # noqa: E402
-from strategies.passes.sync_statistics import SyncStatistics  # noqa: E402
-from strategies.passes.transport_all_reduce import TransportAllReduce  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
+from strategies.ir.text import to_text
+from strategies.ir.traversal import prune
+from strategies.ir.verify import verify
+from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
+from strategies.passes.collectives.batch_norm import SyncStatistics
+from strategies.passes.collectives.leader import HandOn, Lead
+from strategies.passes.collectives.local_sgd import AverageVariables
+from strategies.passes.collectives.ring_all_reduce import TransportAllReduce
+from strategies.passes.parameter_server.synchronous import ParameterServerSync
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate.combine_local import CombineLocal
+from strategies.planning.plan import topology_of
+from strategies.tf_bridge.graphdef import graphdef_from_graph
 
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]
 # Strategy, task, and which of its passes: every pass that there is, on both sides of a parameter server.

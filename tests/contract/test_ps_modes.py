@@ -14,24 +14,29 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from cases import Case, case_of  # noqa: E402
-from models import STATE  # noqa: E402
-from servers import running  # noqa: E402
-from test_mutations import After  # noqa: E402
+from cases import Case, case_of
+from models import STATE
+from servers import running
+from test_mutations import After
 
-from harness.worker.session.update_loop import UpdateLoop  # noqa: E402
-from harness.worker.verify.check import make_reference  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.passes import hoist_reads, ps_in_turn, ps_modes, ps_queues  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.pipeline import run_passes  # noqa: E402
-from strategies.passes.ps_accumulator import INT64, LAST_STEP, Accumulator  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.tf_bridge.constants import constant  # noqa: E402
-from strategies.tf_bridge.program import build_program  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from harness.worker.session.update_loop import UpdateLoop
+from harness.worker.verify.check import make_reference
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.capture.capture import capture
+from strategies.errors import StrategyError
+from strategies.passes.parameter_server import (
+    modes,
+    queues,
+    stale_and_backup,
+)
+from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate import hoist_reads
+from strategies.passes.run import run_passes
+from strategies.planning.plan import topology_of
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Topology
 
 BUILDERS = ("ps", "ps-load-balancing")
 MODES = ({"sync": False}, {"staleness": 2}, {"backup": 1})
@@ -305,8 +310,8 @@ def test_the_loss_falls_as_stated(cases, tmp_path):
     """Digits-mlp comes to a mean loss below 0.6 in the last ten of 120 steps of each worker."""
     import keras
 
-    from workloads import registry
     from workloads.data import examples_of
+    from workloads.lookup import registry
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
@@ -347,7 +352,7 @@ def test_no_asynchronous_update_is_lost(case):
 
 
 def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
-    monkeypatch.setattr(ps_modes.OwnMean, "apply", lambda self, graph, topology: graph)
+    monkeypatch.setattr(modes.OwnMean, "apply", lambda self, graph, topology: graph)
     plan = case.plan("ps", (1, 1), sync=False)
     with workers_of(case, plan) as workers:
         workers.start(0, 3)
@@ -402,9 +407,9 @@ def test_a_slow_worker_holds_others_back_by_the_staleness(case):
 
 def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
     monkeypatch.setattr(
-        ps_in_turn.Queue,
+        stale_and_backup.Queue,
         "put_all",
-        lambda self, name, numbers, sound=ps_queues.Queue.put_all: sound(
+        lambda self, name, numbers, sound=queues.Queue.put_all: sound(
             self, name, [*numbers, 0] if "clocks" in self.handle.name else numbers
         ),
     )

@@ -11,10 +11,10 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
 pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from cases import Case, case_of_model  # noqa: E402
-from covering import covering  # noqa: E402
-from real_models import REAL  # noqa: E402
+import keras
+from cases import Case, case_of_model
+from covering import covering
+from real_models import REAL
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2), (2, 2))

@@ -7,15 +7,15 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
-from cases import Case, Cases  # noqa: E402
+from cases import Case, Cases
 
-from harness.equivalence.reference_outcome import Reference  # noqa: E402
-from harness.errors import UsageError  # noqa: E402
-from harness.worker.session.session import WorkerSession  # noqa: E402
-from harness.worker.verify.check import check  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster  # noqa: E402
-from harness.worker.verify.reference import ShardSteps  # noqa: E402
-from harness.worker.verify.rounding import PLAIN  # noqa: E402
+from harness.equivalence.reference_outcome import Reference
+from harness.errors import UsageError
+from harness.worker.session.session import WorkerSession
+from harness.worker.verify.check import check
+from harness.worker.verify.in_process import InProcessCluster
+from harness.worker.verify.reference import ShardSteps
+from harness.worker.verify.rounding import PLAIN
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from cases import case_of_model  # noqa: E402
-from model import BATCH_SIZE, on_labelled, variable  # noqa: E402
+from cases import case_of_model
+from model import BATCH_SIZE, on_labelled, variable
 
-from harness.equivalence.step_results import results_document, returned  # noqa: E402
-from harness.worker.verify.check import check  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from strategies.ir.train_graph import Result  # noqa: E402
+from harness.equivalence.step_results import results_document, returned
+from harness.worker.verify.check import check
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.ir.train_graph import Result
 
 N_CLASSES = 4
 

@@ -12,17 +12,18 @@ from matrix import ROWS
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-from models import ASSIGNING, MODELS, SEQUENCES  # noqa: E402
+from models import ASSIGNING, MODELS, SEQUENCES
 
-from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
-from harness.worker.verify.check import make_reference  # noqa: E402
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.passes import hoist_reads, sync_all_reduce  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.boundary import raw_variable, variable_name  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify.check import make_reference
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.capture.boundary import raw_variable, variable_name
+from strategies.capture.capture import capture
+from strategies.errors import StrategyError
+from strategies.passes.collectives import all_reduce
+from strategies.passes.replicate import hoist_reads
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
@@ -65,12 +66,12 @@ def test_a_level_that_is_not_synchronised_is_noticed(cases, monkeypatch, level):
     case = cases.model("sharpness-aware")
     plan = case.plan("all-reduce", (2, 1), transport="ring")
     assert case.check(plan).equivalent
-    sound = sync_all_reduce.collectives
+    sound = all_reduce.collectives
 
     def without_level(dense, *args, **kw):
         return sound([b for b in dense if b.level != level], *args, **kw)
 
-    monkeypatch.setattr(sync_all_reduce, "collectives", without_level)
+    monkeypatch.setattr(all_reduce, "collectives", without_level)
     assert not case.run(plan, programs_of(case.step, plan), InProcessCluster).equivalent
 
 

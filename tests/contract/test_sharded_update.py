@@ -9,16 +9,19 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
-import numpy as np  # noqa: E402
-from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS  # noqa: E402
-from servers import running  # noqa: E402
+import numpy as np
+from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
+from servers import running
 
-from harness.worker.transport.ring import Ring  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.numerics import shards  # noqa: E402
-from strategies.passes import reduce_scatter, shard_updates  # noqa: E402
-from strategies.plan import Plan  # noqa: E402
+from harness.worker.transport.ring import Ring
+from harness.worker.verify.in_process import programs_of
+from strategies.errors import StrategyError
+from strategies.numerics import shards
+from strategies.passes.collectives import (
+    reduce_scatter,
+    shard_updates,
+)
+from strategies.plan.schema import Plan
 
 # Tiny models have parts, and several buckets.
 PARAMS = {"min_bytes": 1, "bucket_bytes": 600}

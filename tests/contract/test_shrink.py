@@ -8,21 +8,18 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from cases import Cases  # noqa: E402
+from cases import Cases
 
-from harness.worker.verify.bisect import first_divergence  # noqa: E402
-from harness.worker.verify.check import check  # noqa: E402
-from strategies.numerics.exchange import take_back  # noqa: E402
-from strategies.passes import (  # noqa: E402
-    combine_local,
-    ps_accumulator,
-    sync_all_reduce,
-    transfers,
-)
+from harness.worker.verify.bisect import first_divergence
+from harness.worker.verify.check import check
+from strategies.numerics.exchange import take_back
+from strategies.passes.collectives import all_reduce, ring_transfers
+from strategies.passes.parameter_server import accumulator
+from strategies.passes.replicate import combine_local
 
 TOPOLOGY = (2, 1)
 RING = "all-reduce:transport=ring"
-WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, ps_accumulator.merge_rows
+WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, accumulator.merge_rows
 
 
 def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
@@ -52,10 +49,10 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
     [
         ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
-        (RING, sync_all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
-        ("all-reduce", sync_all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
-        ("ps", ps_accumulator, "merge_rows", doubled_rows, "sync-ps", True),
+        (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
+        ("all-reduce", ring_transfers, "take_back", a_constant, "transport-all-reduce", False),
+        ("all-reduce", all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
+        ("ps", accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],
 )
 def test_the_broken_pass_is_named(
@@ -99,7 +96,7 @@ def test_gradients_after_an_update_are_compared_where_replicas_share_it(
     assert max(b.level for b in model.step.boundaries) > 1
     plan = model.plan("all-reduce", TOPOLOGY, transport="ring")
     reference = model.reference(TOPOLOGY)
-    monkeypatch.setattr(sync_all_reduce, "keyed_all_reduce", no_collective)
+    monkeypatch.setattr(all_reduce, "keyed_all_reduce", no_collective)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert found["pass"] == "dense-all-reduce"

@@ -9,10 +9,10 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from cases import case_of_model  # noqa: E402
-from loop_models import ROUNDS, imported  # noqa: E402
-from model import BATCH_SIZE, on_rows  # noqa: E402
-from state_models import descent, kernel  # noqa: E402
+from cases import case_of_model
+from loop_models import ROUNDS, imported
+from model import BATCH_SIZE, on_rows
+from state_models import descent, kernel
 
 
 class Shown:

@@ -10,19 +10,19 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-from model import BATCH_SIZE, N_CLASSES  # noqa: E402
-from models import MODELS  # noqa: E402
-from servers import running  # noqa: E402
+import keras
+from model import BATCH_SIZE, N_CLASSES
+from models import MODELS
+from servers import running
 
-from harness.errors import UsageError  # noqa: E402
-from harness.worker.session.capture_store import InitialValues, save  # noqa: E402
-from harness.worker.verify.in_process import programs_of  # noqa: E402
-from harness.worker.verify.whole_batch import separability_of  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
-from workloads import TrainStep  # noqa: E402
+from harness.errors import UsageError
+from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.whole_batch import separability_of
+from strategies.capture.capture import capture
+from strategies.summary import summarise
+from strategies.topology import Topology
+from workloads import TrainStep
 
 WIDTH = 6
 SPEC = (

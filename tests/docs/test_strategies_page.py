@@ -2,12 +2,12 @@
 
 import re
 
-from strategies.reference import PAGE, page
-from strategies.reference_texts import KNOBS
-from strategies.reference_texts import STRATEGIES as TEXTS
-from strategies.registry import STRATEGIES
+from strategies.planning.docs_page import PAGE, page
+from strategies.planning.docs_texts import KNOBS
+from strategies.planning.docs_texts import STRATEGIES as TEXTS
+from strategies.planning.registry import STRATEGIES
 
-WHERE = "strategies/reference_texts.py"
+WHERE = "strategies/planning/docs_texts.py"
 
 
 def test_every_strategy_has_its_text() -> None:

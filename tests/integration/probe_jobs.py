@@ -88,10 +88,10 @@ def capture_workload(
     state: JobState, name: str, folder: str, n_batches: int
 ) -> tuple[int, list[list[np.ndarray]]]:
     from harness.worker.session.capture_store import save
+    from strategies.capture.capture import capture
     from strategies.summary import summarise
-    from strategies.tf_bridge.capture import capture
     from workloads.data import examples_of
-    from workloads.registry import resolve
+    from workloads.lookup.registry import resolve
 
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)

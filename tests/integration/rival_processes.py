@@ -12,7 +12,7 @@ from harness.run.captures import Capture
 from harness.run.case import BASELINE, COORDINATED, JOBS, STUDY
 from harness.study.target import SEED
 from harness.worker.jobs.training import Opened
-from strategies.plan import Plan
+from strategies.plan.schema import Plan
 
 SERVERS = "tf-parameter-server"
 

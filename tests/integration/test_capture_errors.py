@@ -9,10 +9,10 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tiny_steps import SPEC, Step, cross_entropy, fresh, hidden, train  # noqa: E402 - needs TensorFlow
+from tiny_steps import SPEC, Step, cross_entropy, fresh, hidden, train
 
-from strategies.errors import CaptureError  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+from strategies.capture.capture import capture
+from strategies.errors import CaptureError
 
 optimizers = keras.optimizers
 

@@ -6,7 +6,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tiny_steps import (  # noqa: E402 - needs TensorFlow
+from tiny_steps import (
     SPEC,
     assert_equivalent,
     cross_entropy,
@@ -17,8 +17,8 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
-from strategies.errors import CaptureError  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+from strategies.capture.capture import capture
+from strategies.errors import CaptureError
 
 layers, optimizers = keras.layers, keras.optimizers
 

@@ -6,13 +6,13 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tiny_steps import SPEC, assert_equivalent, cross_entropy, fresh, hidden, model, train  # noqa: E402
+from tiny_steps import SPEC, assert_equivalent, cross_entropy, fresh, hidden, model, train
 
-from strategies.errors import CaptureError, UnsupportedError  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.capture.capture import capture
+from strategies.errors import CaptureError, UnsupportedError
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 layers, optimizers = keras.layers, keras.optimizers
 TWO = Topology(replicas_per_task=(1, 1), batch_size=4)

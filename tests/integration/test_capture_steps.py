@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tiny_steps import (  # noqa: E402 - needs TensorFlow
+from tiny_steps import (
     SPEC,
     Step,
     assert_equivalent,
@@ -20,13 +20,13 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
-from harness.worker.session.capture_store import InitialValues, save  # noqa: E402 - needs TensorFlow
-from harness.worker.verify.in_process import InProcessCluster, programs_of  # noqa: E402 - needs TensorFlow
-from strategies.errors import CaptureError  # noqa: E402 - needs TensorFlow
-from strategies.registry import make_plan  # noqa: E402 - needs TensorFlow
-from strategies.summary import summarise  # noqa: E402 - needs TensorFlow
-from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
-from strategies.topology import Topology  # noqa: E402 - needs TensorFlow
+from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify.in_process import InProcessCluster, programs_of
+from strategies.capture.capture import capture
+from strategies.errors import CaptureError
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 optimizers, layers = keras.optimizers, keras.layers
 

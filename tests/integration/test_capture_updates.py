@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tiny_steps import (  # noqa: E402 - needs TensorFlow
+from tiny_steps import (
     SPEC,
     Step,
     assert_equivalent,
@@ -20,9 +20,9 @@ from tiny_steps import (  # noqa: E402 - needs TensorFlow
     variable,
 )
 
-from strategies.ir.graph import producer  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.tf_bridge.capture import capture  # noqa: E402 - needs TensorFlow
+from strategies.capture.capture import capture
+from strategies.ir.graph import producer
+from strategies.summary import summarise
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
 OPTIMIZERS = {

@@ -5,12 +5,12 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.jobs.codec_time import N_TIMED, N_WARM, codec_seconds  # noqa: E402
-from harness.worker.process.job_process import JobState  # noqa: E402
-from strategies.compressors import BY_NAME  # noqa: E402
-from strategies.plan import StepSummary, VariableSummary  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from harness.worker.jobs.codec_time import N_TIMED, N_WARM, codec_seconds
+from harness.worker.process.job_process import JobState
+from strategies.plan.compressors import BY_NAME
+from strategies.plan.schema import StepSummary, VariableSummary
+from strategies.planning.registry import make_plan
+from strategies.topology import Topology
 
 
 def timed(strategy: str, compressor: str, n_rows: int) -> float:

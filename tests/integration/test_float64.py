@@ -6,11 +6,11 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.ir.graph import DType, Graph, Node  # noqa: E402
-from strategies.ir.verify import verify  # noqa: E402
-from strategies.tf_bridge.float64 import Float64Error, to_float64  # noqa: E402
-from strategies.tf_bridge.graphdef import graph_from_graphdef, graphdef_from_graph  # noqa: E402
+from strategies.errors import StrategyError
+from strategies.ir.graph import DType, Graph, Node
+from strategies.ir.verify import verify
+from strategies.tf_bridge.float64 import Float64Error, to_float64
+from strategies.tf_bridge.graphdef import graph_from_graphdef, graphdef_from_graph
 
 DOUBLE = DType("double")
 NARROW = {"half", "bfloat16", "float", "complex64"}

@@ -20,8 +20,8 @@ from harness.provision.servers import join_ring, serving_processes
 from harness.run.case import n_waiting, variable_bytes
 from harness.worker.jobs.training import Opened
 from harness.worker.session.capture_store import load_summary
-from strategies.plan import Plan
-from strategies.registry import STRATEGIES, make_plan
+from strategies.plan.schema import Plan
+from strategies.planning.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]

@@ -11,8 +11,8 @@ import pytest
 
 from workloads import TrainStep, Workload, WorkloadError
 from workloads.data import digits, examples_of
+from workloads.lookup.registry import WORKLOADS, resolve
 from workloads.optimizers import OPTIMIZERS
-from workloads.registry import WORKLOADS, resolve
 
 pytestmark = pytest.mark.tensorflow
 

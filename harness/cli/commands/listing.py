@@ -38,13 +38,13 @@ def listing(
 
 
 def _strategies() -> Sequence[Mapping[str, object]]:
-    from strategies import registry
+    from strategies.planning import registry
 
     return registry.describe()
 
 
 def _workloads() -> Sequence[Mapping[str, object]]:
-    from workloads import registry
+    from workloads.lookup import registry
 
     return registry.describe()
 
@@ -56,7 +56,7 @@ def _providers() -> Sequence[Mapping[str, object]]:
 
 
 def _compressors() -> Sequence[Mapping[str, object]]:
-    from strategies import compressors
+    from strategies.plan import compressors
 
     return compressors.describe()
 

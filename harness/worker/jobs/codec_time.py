@@ -4,7 +4,7 @@ import statistics
 import time
 
 from harness.worker.process.job_process import JobState
-from strategies.plan import Plan, PlanNode
+from strategies.plan.schema import Plan, PlanNode
 
 N_WARM = 2
 N_TIMED = 5
@@ -45,11 +45,11 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     """The operation that encodes a variable's gradient, keeps what the codec keeps, and decodes."""
     import tensorflow as tf
 
-    from strategies.compressors import is_added_up
-    from strategies.ir.fresh import Fresh
+    from strategies.ir.initial_value import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
     from strategies.numerics.compressors.table import codec_of
-    from strategies.planning import topology_of
+    from strategies.plan.compressors import is_added_up
+    from strategies.planning.plan import topology_of
 
     assert node.compressor is not None
     n = node.n_members(topology_of(plan))

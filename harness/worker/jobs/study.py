@@ -24,7 +24,7 @@ from harness.worker.process.job_process import JobState
 if TYPE_CHECKING:
     from harness.equivalence.reference_outcome import Reference
     from harness.equivalence.verdict import BoundVerdict
-    from strategies.plan import Plan, StepSummary
+    from strategies.plan.schema import Plan, StepSummary
     from strategies.topology import Topology
     from workloads.protocol import Workload
 
@@ -61,11 +61,11 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     import keras
 
     from harness.worker.session.capture_store import save
+    from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
     from strategies.summary import summarise
-    from strategies.tf_bridge.capture import capture as capture_step
     from workloads.data import examples_of
-    from workloads.keras_step import step_of
+    from workloads.steps.keras_step import step_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
@@ -228,7 +228,7 @@ def verify(
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
     from harness.worker.verify.whole_batch import separability_of
-    from strategies.planning import topology_of
+    from strategies.planning.plan import topology_of
     from strategies.tf_bridge.float64_step import step_in_float64
 
     folder = Path(capture_folder)
@@ -281,9 +281,9 @@ def transform(
     from harness.atomic_files import write_bytes
     from harness.worker.session.capture_store import load_step
     from strategies.ir.text import to_text
-    from strategies.passes.of_plan import passes_of
-    from strategies.passes.pipeline import run_passes
-    from strategies.planning import topology_of
+    from strategies.passes.pass_order import passes_of
+    from strategies.passes.run import run_passes
+    from strategies.planning.plan import topology_of
     from strategies.tf_bridge.program import build_program
 
     step = load_step(Path(capture_folder))
@@ -318,8 +318,8 @@ def workload_of(case: Case) -> "Workload":
     Raises:
         UsageError: there is none of that name, or it cannot be made.
     """
-    from workloads import registry
     from workloads.errors import WorkloadError
+    from workloads.lookup import registry
     from workloads.python_file import describe_failure
 
     params: Mapping[str, object] = case.workload.params
@@ -366,8 +366,8 @@ def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
 def _told_as_usage(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, exits and interrupts included, into one line that says where."""
     from workloads.errors import WorkloadError
+    from workloads.lookup.user_file import source_file
     from workloads.python_file import describe_failure
-    from workloads.user_file import source_file
 
     try:
         yield

@@ -25,8 +25,8 @@ from harness.worker.session.variable_parts import Held
 from strategies.builders.baselines import servers_of
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import TrainGraph
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

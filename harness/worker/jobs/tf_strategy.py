@@ -18,10 +18,10 @@ from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job_process import JobState
 from harness.worker.session.variable_parts import Held
 from strategies.errors import UnsupportedError
-from strategies.ir.random import reseed
+from strategies.ir.replicas.seeds import reseed
 from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from harness.worker.session.variable_memory import Holdings
     from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.baselines.step import DistributedStep
-    from strategies.tf_bridge.tracing import AnyVariable, Body
+    from strategies.capture.tracing import AnyVariable, Body
     from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -243,9 +243,9 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     from harness.worker.jobs.study import workload_of
     from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded
-    from strategies.tf_bridge.capture import declared_variables
-    from strategies.tf_bridge.tracing import body_of
-    from workloads.keras_step import step_of
+    from strategies.capture.capture import declared_variables
+    from strategies.capture.tracing import body_of
+    from workloads.steps.keras_step import step_of
 
     keras.backend.clear_session()
     workload = workload_of(case)

@@ -127,10 +127,10 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.restored_state import left_out
     from harness.worker.session.session import WorkerSession
-    from strategies.passes.of_plan import passes_of
-    from strategies.passes.pipeline import run_passes
-    from strategies.plan import Plan
-    from strategies.planning import topology_of
+    from strategies.passes.pass_order import passes_of
+    from strategies.passes.run import run_passes
+    from strategies.plan.schema import Plan
+    from strategies.planning.plan import topology_of
     from strategies.tf_bridge.program import build_program
 
     folder, made = Path(capture), Plan.model_validate_json(plan)

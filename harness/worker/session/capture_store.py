@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from strategies.ir.random import mix
+from strategies.ir.replicas.seeds import mix
 from strategies.ir.train_graph import SeedMix, TrainGraph
-from strategies.plan import StepSummary
+from strategies.plan.schema import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"

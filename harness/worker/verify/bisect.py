@@ -19,13 +19,13 @@ from harness.worker.verify.boundary_values import dense_rows, fed, fetched, pass
 from harness.worker.verify.in_process import InProcessCluster
 from harness.worker.verify.reference import first_crossing, first_statistics
 from strategies.ir.train_graph import Statistic, TrainGraph
-from strategies.passes.of_plan import passes_of
-from strategies.passes.pipeline import run_passes
-from strategies.passes.replicate import replica_prefix
-from strategies.passes.rewire import captured_name
-from strategies.passes.sync_statistics import SyncStatistics
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.passes.collectives.batch_norm import SyncStatistics
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate.replicate import replica_prefix
+from strategies.passes.replicate.rewire import captured_name
+from strategies.passes.run import run_passes
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 

@@ -33,10 +33,10 @@ from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.of_plan import passes_of
-from strategies.passes.pipeline import run_passes
-from strategies.plan import Plan, PlanNode
-from strategies.planning import topology_of
+from strategies.passes.pass_order import passes_of
+from strategies.passes.run import run_passes
+from strategies.plan.schema import Plan, PlanNode
+from strategies.planning.plan import topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 

@@ -18,8 +18,8 @@ from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.reference import Combine, run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
 from strategies.ir.train_graph import TrainGraph
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 from strategies.tf_bridge.computed_types import computed_types
 from strategies.topology import Topology
 

@@ -15,10 +15,10 @@ from harness.worker.session.session import Use, WorkerSession, start_server
 from harness.worker.session.variable_parts import values_of
 from harness.worker.transport.ring import Ring, address_of, listen
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.of_plan import passes_of
-from strategies.passes.pipeline import run_passes
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.passes.pass_order import passes_of
+from strategies.passes.run import run_passes
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
 

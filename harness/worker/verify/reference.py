@@ -23,11 +23,11 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import Use, WorkerSession
 from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.rounding import PLAIN, Crossed, RoundedReads, RoundedSums, Rounding, shares
+from strategies.ir.assembly.levels import levels_of
 from strategies.ir.graph import producer
-from strategies.ir.late import passing, replica_targets
-from strategies.ir.levels import levels_of
-from strategies.ir.quiet import quiet
-from strategies.ir.random import draws_from_op, reseed
+from strategies.ir.replicas.after_update import passing, replica_targets
+from strategies.ir.replicas.seeds import draws_from_op, reseed
+from strategies.ir.replicas.silence import quiet
 from strategies.ir.train_graph import Boundary, SeedMix, TrainGraph, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology

@@ -20,8 +20,8 @@ from harness.worker.verify.batch_passes import Passes, made_by_forward
 from harness.worker.verify.reference import ShardSteps
 from harness.worker.verify.rounding import VARIATIONS, coarsest_eps
 from strategies.errors import StrategyError
-from strategies.ir.draws import draws_of
 from strategies.ir.graph import producer
+from strategies.ir.replicas.draws import draws_of
 from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.traversal import ancestors
 from strategies.tf_bridge.computed_types import computed_types

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from strategies.compressors import n_directions
 from strategies.numerics.compressors.codec import (
     Array,
     Dims,
@@ -15,6 +14,7 @@ from strategies.numerics.compressors.codec import (
     from_words,
     to_words,
 )
+from strategies.plan.compressors import n_directions
 
 FACTOR = "factor"
 

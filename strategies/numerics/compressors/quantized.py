@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from strategies.compressors import QSGD_BLOCK
 from strategies.numerics.compressors.codec import (
     Array,
     Dims,
@@ -16,6 +15,7 @@ from strategies.numerics.compressors.codec import (
     to_words,
     words_per_value,
 )
+from strategies.plan.compressors import QSGD_BLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """From a plan's compressor to its functions."""
 
-from strategies.compressors import BY_NAME
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.feedback import Feedback
@@ -8,7 +7,8 @@ from strategies.numerics.compressors.power import Power
 from strategies.numerics.compressors.quantized import Quantized
 from strategies.numerics.compressors.signs import Signs
 from strategies.numerics.compressors.topk import TopK
-from strategies.plan import Compression
+from strategies.plan.compressors import BY_NAME
+from strategies.plan.schema import Compression
 
 
 def codec_of(compression: Compression, *, n_terms: int) -> Codec:

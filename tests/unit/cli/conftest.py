@@ -9,9 +9,9 @@ from called import Pipeline
 
 import harness
 import reports
-import strategies
+from strategies import planning
 from strategies.errors import StrategyError
-from strategies.registry import KNOBS, STRATEGIES
+from strategies.planning.registry import KNOBS, STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -23,7 +23,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
             raise StrategyError(f"strategy {name!r} is not known; known: {', '.join(_STRATEGIES)}")
         return SimpleNamespace(name=name), params
 
-    registry = ModuleType("strategies.registry")
+    registry = ModuleType("strategies.planning.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]
     # What is imported meanwhile, and stays, must find the real ones.
     registry.STRATEGIES, registry.KNOBS = STRATEGIES, KNOBS  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         title="wide-mlp", columns=("strategy", "ms"), rows=(("ps", "4"),), verdict=("v",), notes=("n",)
     )
     monkeypatch.setattr(reports, "summarize", lambda run_dirs: [table])
-    for package, name, module in ((strategies, "registry", registry), (harness, "pipeline", fake)):
+    for package, name, module in ((planning, "registry", registry), (harness, "pipeline", fake)):
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)
     return fake

@@ -12,7 +12,7 @@ from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.captures import Captures, topology_of_case
 from harness.worker.jobs.study import CapturedWorkload
-from strategies.plan import StepSummary
+from strategies.plan.schema import StepSummary
 
 
 class Jobs:

@@ -13,9 +13,9 @@ from harness.experiment.references import parse_strategy
 from harness.experiment.resolve import load_experiment, resolve
 from harness.preflight import check_experiment
 from strategies.errors import StrategyError
-from strategies.plan import Plan, StepSummary, VariableSummary
+from strategies.plan.schema import Plan, StepSummary, VariableSummary
 from strategies.topology import Topology
-from workloads import registry
+from workloads.lookup import registry
 
 GOOD = """
 from beside import SUMMARY

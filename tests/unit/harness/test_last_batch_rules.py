@@ -2,8 +2,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.study.last_batch import require_last_batch
-from strategies.plan import StepSummary, VariableSummary
-from strategies.registry import make_plan
+from strategies.plan.schema import StepSummary, VariableSummary
+from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 WEIGHT = VariableSummary(

@@ -21,7 +21,7 @@ from harness.run.recorder import RunRecorder, SiteFacts
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.study import CapturedWorkload
 from harness.worker.jobs.training import Opened
-from strategies.plan import Plan, StepSummary
+from strategies.plan.schema import Plan, StepSummary
 
 SPEC: ExperimentSpec = resolve(
     {

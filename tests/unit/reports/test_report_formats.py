@@ -18,9 +18,9 @@ from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, w
 
 import reports
 from harness.records.record import Failure
-from reports.code_spans import code_spans
-from reports.exports import csv_cell, markdown_text
-from reports.terminal import literal
+from reports.pages.code_spans import code_spans
+from reports.pages.exports import csv_cell, markdown_text
+from reports.pages.terminal import literal
 
 
 class Page(HTMLParser):

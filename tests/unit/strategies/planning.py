@@ -1,6 +1,6 @@
 """Summaries of steps as builders see them, made by hand."""
 
-from strategies.plan import StepSummary, VariableSummary
+from strategies.plan.schema import StepSummary, VariableSummary
 
 
 def trainable(name, *shape, readiness=0, **fields):

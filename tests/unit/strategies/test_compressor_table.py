@@ -3,10 +3,10 @@
 import pytest
 from planning import slot, state, step_of, trainable
 
-from strategies.compressors import BY_NAME, PARAMS, describe, n_kept, payload_bytes
 from strategies.errors import StrategyError
-from strategies.plan import Compression, Plan
-from strategies.registry import make_plan, resolve
+from strategies.plan.compressors import BY_NAME, PARAMS, describe, n_kept, payload_bytes
+from strategies.plan.schema import Compression, Plan
+from strategies.planning.registry import make_plan, resolve
 from strategies.topology import Topology
 
 TAKERS = ("ps", "ps-load-balancing", "all-reduce")

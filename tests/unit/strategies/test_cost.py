@@ -3,7 +3,7 @@
 import pytest
 from planning import slot, state, step_of, trainable
 
-from strategies.registry import make_plan
+from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 S = 4 * 1000

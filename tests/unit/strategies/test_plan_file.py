@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning import slot, state, step_of, trainable
 
-from strategies import compressors
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.plan import Plan
-from strategies.plan_check import check_nodes
-from strategies.plan_file import EditedPlan, read_plan
-from strategies.registry import STRATEGIES, make_plan
+from strategies.plan import compressors
+from strategies.plan.schema import Plan
+from strategies.planning.edited import EditedPlan, read_plan
+from strategies.planning.node_rules import check_nodes
+from strategies.planning.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from workloads import Workload, WorkloadError
+from workloads.lookup.registry import WORKLOADS, check, describe, resolve
 from workloads.optimizers import OPTIMIZERS, build_optimizer
-from workloads.registry import WORKLOADS, check, describe, resolve
 
 SHIPPED = ["digits-mlp", "digits-cnn", "word-lm", "wide-mlp"]
 
@@ -28,7 +28,7 @@ def test_neither_listing_nor_resolving_imports_tensorflow() -> None:
     program = (
         "import sys\n"
         "from workloads import TrainStep, Workload\n"
-        "from workloads.registry import WORKLOADS, describe, resolve\n"
+        "from workloads.lookup.registry import WORKLOADS, describe, resolve\n"
         "describe()\n"
         "[resolve(name, {}) for name in WORKLOADS]\n"
         "print([m for m in ('tensorflow', 'keras', 'sklearn') if m in sys.modules])\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.measure.timeouts import FIRST_STEP_S, USUAL, Timeouts, timeouts
-from strategies.plan import StepSummary, VariableSummary
+from strategies.plan.schema import StepSummary, VariableSummary
 
 seconds = st.floats(1e-5, 1e3)
 LIMITS = ("study_s", "setup_s", "save_s")

@@ -11,9 +11,9 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from harness.errors import CaseError, UsageError  # noqa: E402
-from harness.worker.session import checkpoint  # noqa: E402
-from harness.worker.session.checkpoint import read_checkpoint, write_checkpoint  # noqa: E402
+from harness.errors import CaseError, UsageError
+from harness.worker.session import checkpoint
+from harness.worker.session.checkpoint import read_checkpoint, write_checkpoint
 
 OLD = {"dense/kernel": np.arange(6.0, dtype=np.float32).reshape(2, 3), "seed": np.array([7, 0], np.uint32)}
 NEW = {**OLD, "dense/kernel": OLD["dense/kernel"] + 1}

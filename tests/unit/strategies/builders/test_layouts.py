@@ -5,7 +5,7 @@ from planning import slot, state, step_of, trainable
 from strategies.builders.all_reduce import bucketed
 from strategies.builders.local import independent
 from strategies.builders.parameter_server import load_balancing, one_server
-from strategies.cost import server_bytes, worker_bytes
+from strategies.plan.payload import server_bytes, worker_bytes
 from strategies.topology import Topology
 
 THREE = Topology(replicas_per_task=(1, 1, 1), batch_size=6)

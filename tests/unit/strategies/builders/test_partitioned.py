@@ -7,10 +7,10 @@ from planning import slot, state, step_of, trainable
 
 from strategies.builders.partitioned import near_equal, smallest_divisor, smallest_non_divisor
 from strategies.errors import StrategyError
-from strategies.ir.cut import part_name
-from strategies.plan import Partition, Plan
-from strategies.plan_parts import cuts_of, parts_of
-from strategies.registry import make_plan
+from strategies.ir.ranges import part_name
+from strategies.plan.partitions import cuts_of, parts_of
+from strategies.plan.schema import Partition, Plan
+from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)

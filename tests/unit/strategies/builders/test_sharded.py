@@ -3,8 +3,8 @@
 import pytest
 from planning import slot, state, step_of, trainable
 
-from strategies.plan_parts import parts_of
-from strategies.registry import make_plan
+from strategies.plan.partitions import parts_of
+from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from strategies.errors import CaptureError
-from strategies.ir.assemble import assemble
+from strategies.ir.assembly.assemble import assemble
+from strategies.ir.assembly.slot_owners import slot_owners
+from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.slots import slot_owners
-from strategies.ir.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.verify import verify
 
 FLOAT, INT64 = DType("float"), DType("int64")

@@ -1,5 +1,5 @@
-from strategies.ir.effects import resource_uses, written_arguments
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
+from strategies.ir.resource_uses import resource_uses, written_arguments
 
 RESOURCE = DType("resource")
 

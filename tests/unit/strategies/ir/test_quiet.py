@@ -1,5 +1,5 @@
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
-from strategies.ir.quiet import silenced
+from strategies.ir.replicas.silence import silenced
 
 
 def node(name, op, *inputs, **attrs):

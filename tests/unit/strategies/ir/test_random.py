@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.ir.graph import Function, FunctionRef, Graph, Node
-from strategies.ir.random import draws, draws_statelessly, is_random_op, mix, moves_generator, reseed
+from strategies.ir.replicas.seeds import draws, draws_statelessly, is_random_op, mix, moves_generator, reseed
 
 SEEDS = st.integers(0, (1 << 31) - 1)
 

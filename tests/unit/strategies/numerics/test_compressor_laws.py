@@ -8,20 +8,20 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from hypothesis.extra import numpy as hnp  # noqa: E402
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from strategies.compressors import BY_NAME, payload_bytes  # noqa: E402
-from strategies.ir.fresh import Fresh  # noqa: E402
-from strategies.numerics.compressors.cast import Cast  # noqa: E402
-from strategies.numerics.compressors.feedback import Feedback  # noqa: E402
-from strategies.numerics.compressors.power import Power, next_factor, orthonormal  # noqa: E402
-from strategies.numerics.compressors.quantized import Quantized  # noqa: E402
-from strategies.numerics.compressors.signs import Signs  # noqa: E402
-from strategies.numerics.compressors.table import codec_of  # noqa: E402
-from strategies.numerics.compressors.topk import TopK  # noqa: E402
-from strategies.plan import Compression  # noqa: E402
+from strategies.ir.initial_value import Fresh
+from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.feedback import Feedback
+from strategies.numerics.compressors.power import Power, next_factor, orthonormal
+from strategies.numerics.compressors.quantized import Quantized
+from strategies.numerics.compressors.signs import Signs
+from strategies.numerics.compressors.table import codec_of
+from strategies.numerics.compressors.topk import TopK
+from strategies.plan.compressors import BY_NAME, payload_bytes
+from strategies.plan.schema import Compression
 
 FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 TYPES = {"float": np.float32, "double": np.float64}

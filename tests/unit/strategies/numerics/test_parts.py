@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.numerics.parts import join_parts, split_ids, split_parts, split_rows, stitch_rows  # noqa: E402
+from strategies.numerics.parts import join_parts, split_ids, split_parts, split_rows, stitch_rows
 
 STARTS = (0, 3, 4)
 LENGTH = 9

@@ -13,9 +13,9 @@ from strategies.ir.graph import Graph as IrGraph
 from strategies.ir.text import to_text
 from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion, Variable
 from strategies.ir.verify import verify
-from strategies.passes.of_plan import passes_of
-from strategies.plan import Plan
-from strategies.planning import topology_of
+from strategies.passes.pass_order import passes_of
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "passes"
 FLOAT, SCALAR = DType("float"), Shape(())

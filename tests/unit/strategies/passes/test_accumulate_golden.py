@@ -5,12 +5,12 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_pass, tiny  # noqa: E402
+from golden_steps import check_pass, tiny
 
-from strategies.passes.accumulate import Accumulate  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.passes.replicate.accumulate import Accumulate
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_text, text_of, tiny  # noqa: E402
+from golden_steps import check_text, text_of, tiny
 
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.passes.pass_order import passes_of
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 
 @pytest.mark.parametrize(

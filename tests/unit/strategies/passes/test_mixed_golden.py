@@ -7,17 +7,17 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import FLOAT, check_text, node, text_of, tiny  # noqa: E402
+from golden_steps import FLOAT, check_text, node, text_of, tiny
 
-from strategies.errors import StrategyError  # noqa: E402
-from strategies.ir.own_side import own_updates  # noqa: E402
-from strategies.ir.train_graph import Boundary, UpdateRegion, Variable  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.passes.owners import Owners  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.errors import StrategyError
+from strategies.ir.replicas.replica_updates import own_updates
+from strategies.ir.train_graph import Boundary, UpdateRegion, Variable
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate.copy_scope import Owners
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 
 def two() -> object:

@@ -7,13 +7,13 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import FLOAT, check_text, node, text_of, tiny  # noqa: E402
+from golden_steps import FLOAT, check_text, node, text_of, tiny
 
-from strategies.ir.cut import Cut  # noqa: E402
-from strategies.ir.graph import Shape  # noqa: E402
-from strategies.ir.part_spread import axes_to_cut, spread, spread_along  # noqa: E402
-from strategies.passes.partition import Partition  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.ir.graph import Shape
+from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
+from strategies.ir.ranges import Cut
+from strategies.passes.partition.partition import Partition
+from strategies.topology import Topology
 
 ONE = Topology(replicas_per_task=(1,), batch_size=3)
 VECTOR = Shape((3,))

@@ -5,17 +5,17 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from dataclasses import replace  # noqa: E402
+from dataclasses import replace
 
-from golden_steps import FLOAT, check_pass, node, tiny  # noqa: E402
+from golden_steps import FLOAT, check_pass, node, tiny
 
-from strategies.ir.graph import Shape  # noqa: E402
-from strategies.ir.train_graph import Statistic, TrainGraph  # noqa: E402
-from strategies.passes.of_plan import passes_of  # noqa: E402
-from strategies.planning import topology_of  # noqa: E402
-from strategies.registry import make_plan  # noqa: E402
-from strategies.summary import summarise  # noqa: E402
-from strategies.topology import Topology  # noqa: E402
+from strategies.ir.graph import Shape
+from strategies.ir.train_graph import Statistic, TrainGraph
+from strategies.passes.pass_order import passes_of
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 CHANNELS = Shape((1, 3))
 # What each identity passes on, and how many of them it needs.

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tensorflow.core.framework import attr_value_pb2, function_pb2, types_pb2  # noqa: E402
+from tensorflow.core.framework import attr_value_pb2, function_pb2, types_pb2
 
-from strategies.errors import GraphError  # noqa: E402
-from strategies.ir.graph import (  # noqa: E402
+from strategies.errors import GraphError
+from strategies.ir.graph import (
     AttrPlaceholder,
     DType,
     FunctionRef,
@@ -20,7 +20,7 @@ from strategies.ir.graph import (  # noqa: E402
     Shape,
     TensorValue,
 )
-from strategies.tf_bridge.graphdef import (  # noqa: E402
+from strategies.tf_bridge.graphdef import (
     graph_from_graphdef,
     graphdef_from_graph,
     serialize_graph,

@@ -6,10 +6,10 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.ir.graph import DType, Graph, Node, Shape  # noqa: E402
-from strategies.ir.verify import verify  # noqa: E402
-from strategies.tf_bridge.graphdef import graphdef_from_graph  # noqa: E402
-from strategies.tf_bridge.snippet import SnippetError, TensorSpec, trace  # noqa: E402
+from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.verify import verify
+from strategies.tf_bridge.graphdef import graphdef_from_graph
+from strategies.tf_bridge.snippet import SnippetError, TensorSpec, trace
 
 FLOAT = TensorSpec(dtype=DType("float"), shape=Shape((-1,)))
 

@@ -1,0 +1,249 @@
+"""Marks, while a step is traced, where gradients leave backward and enter the update."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from strategies.capture.fixed_batch import requiring_batch
+from strategies.capture.gradient_target import TargetRecorder
+from strategies.capture.hooks import overriding_classes, replaced
+from strategies.capture.source_lines import line_of_operation
+from strategies.capture.statistics import StatisticsRecorder
+from strategies.errors import CaptureError
+from strategies.ir.assembly.traced import TracedGradient
+from strategies.ir.names import node_slug
+
+PREFIX = "gradient_boundary"
+AnyOptimizer: TypeAlias = keras.optimizers.Optimizer | tf.compat.v1.train.Optimizer
+Hook: TypeAlias = Callable[[Callable[..., object]], Callable[..., object]]
+_APPLYING = ((keras.optimizers.Optimizer, "apply"), (tf.compat.v1.train.Optimizer, "apply_gradients"))
+# They refer to this module's function, not to the public names of it.
+_GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["gradients"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One gradient at the boundary; `call` numbers the gradient call that made it.
+
+    Attributes:
+        handle: the variable's resource handle, by identity.
+        values: identity node of the dense gradient, or of a sparse one's rows.
+        indices: identity node of the row ids, None when dense.
+    """
+
+    call: int
+    handle: tf.Tensor
+    values: str
+    indices: str | None = None
+
+    def named(self, variable: str) -> TracedGradient:
+        """The mark with its variable's name in place of the handle."""
+        return TracedGradient(call=self.call, variable=variable, values=self.values, indices=self.indices)
+
+
+@dataclass(slots=True)
+class BoundaryRecorder:
+    """Collects the gradients that a trace takes with respect to trainables, and the optimizers it applies.
+
+    Attributes:
+        loss: tensor of the loss in the trace, None where the step returns none.
+        targets: what gradient calls differentiate.
+        results: place → tensor in the trace that a whole step returns beside its loss.
+        not_fetched: places of what it returns besides and that is no dense tensor.
+        statistics: what is recorded of BatchNormalization.
+        n_examples: in the trace's batch, None for a free axis.
+        created: Keras variables that the step makes when it is traced, as metrics do; TensorFlow's names for
+            them may differ from their paths.
+        failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
+    """
+
+    n_examples: int | None = None
+    marks: list[Mark] = field(default_factory=list)
+    optimizers: list[AnyOptimizer] = field(default_factory=list)
+    created: list[keras.Variable] = field(default_factory=list)
+    failure: CaptureError | None = None
+    loss: str | None = None
+    targets: TargetRecorder = field(default_factory=TargetRecorder)
+    results: dict[str, tf.Tensor] = field(default_factory=dict)
+    not_fetched: tuple[str, ...] = ()
+    statistics: StatisticsRecorder = field(default_factory=StatisticsRecorder)
+    _graph: tf.Graph | None = None
+    _calls: int = 0
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Hook `GradientTape.gradient`, `tf.gradients` and how optimizers apply them, for the duration."""
+        with ExitStack() as hooks:
+            hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
+            hooks.enter_context(self.recording_optimizers())
+            checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
+            hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
+            hooks.enter_context(self.statistics.recording())
+            yield
+
+    @contextmanager
+    def recording_optimizers(self) -> Iterator[None]:
+        """Hook how optimizers are applied and scale losses, and the making of Keras variables."""
+        with ExitStack() as hooks:
+            for base, method in _APPLYING:
+                for owner in overriding_classes(base, method):
+                    hooks.enter_context(replaced(owner, method, self._apply_hook))
+            hooks.enter_context(replaced(keras.Variable, "__init__", self._creation_hook))
+            hooks.enter_context(self.targets.recording())
+            yield
+
+    def begin(self, graph: tf.Graph) -> None:
+        """Start a trace whose own graph is this one; gradients taken in a nested one are refused."""
+        self._graph = graph
+        self._calls = 0
+        self.marks.clear()
+        self.optimizers.clear()
+        self.results.clear()
+        self.targets.begin()
+        self.statistics.begin(graph)
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise a CaptureError, and keep it."""
+        self.refuse(CaptureError(message))
+
+    def refuse(self, failure: CaptureError) -> NoReturn:
+        """Raise an error, and keep it."""
+        self.failure = failure
+        raise failure
+
+    def _tape_hook(self, gradient: Callable[..., object]) -> Callable[..., object]:
+        def hooked(
+            tape: tf.GradientTape, target: object, sources: object, *args: object, **kw: object
+        ) -> object:
+            weights = args[0] if args else kw.get("output_gradients")
+            return self._mark(target, sources, gradient(tape, target, sources, *args, **kw), weights)
+
+        return hooked
+
+    def _graph_hook(self, gradients: Callable[..., object]) -> Callable[..., object]:
+        def hooked(ys: object, xs: object, *args: object, **kw: object) -> object:
+            weights = args[0] if args else kw.get("grad_ys")
+            return self._mark(ys, xs, gradients(ys, xs, *args, **kw), weights)
+
+        return hooked
+
+    def _apply_hook(self, apply: Callable[..., object]) -> Callable[..., object]:
+        def hooked(optimizer: AnyOptimizer, *args: object, **kw: object) -> object:
+            self.applied(optimizer)
+            return apply(optimizer, *args, **kw)
+
+        return hooked
+
+    def _creation_hook(self, create: Callable[..., object]) -> Callable[..., object]:
+        def hooked(variable: keras.Variable, *args: object, **kw: object) -> None:
+            create(variable, *args, **kw)
+            self.created.append(variable)
+
+        return hooked
+
+    def applied(self, optimizer: AnyOptimizer) -> None:
+        """Remember an optimizer, once."""
+        if all(optimizer is not known for known in self.optimizers):
+            self.optimizers.append(optimizer)
+
+    def _mark(self, target: object, sources: object, gradients: object, weights: object) -> object:
+        if self._graph is None:
+            return gradients
+        call, self._calls = self._calls, self._calls + 1
+        flat_sources = tf.nest.flatten(sources)
+        flat_gradients = tf.nest.flatten(gradients)
+        marked = [
+            self._boundary(call, source, gradient)
+            if is_trainable(source) and gradient is not None
+            else gradient
+            for source, gradient in zip(flat_sources, flat_gradients, strict=True)
+        ]
+        if any(mark.call == call for mark in self.marks):
+            self.targets.record(call, target, weights)
+        return tf.nest.pack_sequence_as(gradients, marked)
+
+    def _boundary(
+        self, call: int, source: "tf.Variable | keras.Variable", gradient: "tf.Tensor | tf.IndexedSlices"
+    ) -> "tf.Tensor | tf.IndexedSlices":
+        graph = tf.compat.v1.get_default_graph()
+        if graph is not self._graph:
+            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+            line = line_of_operation(values.op)
+            self.fail(
+                "train step: gradients must be taken in the step's own function, got variable "
+                f"{variable_name(source)!r} differentiated inside the loop, branch or nested function "
+                f"{graph.name!r}; take the gradient outside it, in a loop over range() in place of tf.range()"
+                + (f" ({line})" if line else "")
+            )
+        slug = boundary_slug(source)
+        handle = raw_variable(source).handle
+        with tf.name_scope(""):
+            if not isinstance(gradient, tf.IndexedSlices):
+                dense = tf.identity(gradient, name=f"{slug}/values")
+                self.marks.append(Mark(call, handle, dense.op.name))
+                return dense
+            values = tf.identity(gradient.values, name=f"{slug}/values")
+            indices = tf.identity(gradient.indices, name=f"{slug}/indices")
+            self.marks.append(Mark(call, handle, values.op.name, indices.op.name))
+            return merge_duplicates(values, indices, _dense_shape(source, gradient), name=f"{slug}/merged")
+
+
+@contextmanager
+def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
+    """Hook every way to take gradients for the duration.
+
+    Args:
+        tape_hook: of `GradientTape.gradient`. graph_hook: of `tf.gradients`.
+    """
+    with ExitStack() as hooks:
+        hooks.enter_context(replaced(tf.GradientTape, "gradient", tape_hook))
+        for owner in (tf, tf.compat.v1, _GRADIENTS_OF_V1):
+            hooks.enter_context(replaced(owner, "gradients", graph_hook))
+        yield
+
+
+def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:
+    """The shape that a sparse gradient tells, which updates must not have to take from forward."""
+    shape = gradient.dense_shape
+    if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
+        return shape
+    return tf.constant(known.as_list(), shape.dtype)
+
+
+def merge_duplicates(
+    values: tf.Tensor, indices: tf.Tensor, dense_shape: tf.Tensor | None, *, name: str
+) -> tf.IndexedSlices:
+    """One row per id, rows of equal ids summed, ids in the order of their first appearance.
+
+    Args:
+        values: [n_rows, …]. indices: [n_rows].
+    """
+    with tf.name_scope(f"{name}/"):
+        ids, position = tf.unique(indices)
+        rows = tf.math.unsorted_segment_sum(values, position, tf.size(ids))
+        return tf.IndexedSlices(rows, ids, dense_shape)
+
+
+def boundary_slug(variable: "tf.Variable | keras.Variable") -> str:
+    """What the names of all marks of a variable's gradients begin with."""
+    return f"{PREFIX}/{node_slug(variable_name(variable))}"
+
+
+def raw_variable(variable: "tf.Variable | keras.Variable") -> tf.Variable:
+    """The tf.Variable behind a keras.Variable, or the variable itself."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def variable_name(variable: "tf.Variable | keras.Variable") -> str:
+    """`path` of a Keras variable, otherwise the name without `:0`."""
+    return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+
+
+def is_trainable(source: object) -> bool:
+    """Whether gradients with respect to it can cross the boundary."""
+    return isinstance(source, tf.Variable | keras.Variable) and bool(source.trainable)

@@ -1,0 +1,108 @@
+"""Capture: a single-device train step, traced once, becomes a `TrainGraph` and initial values beside it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from strategies.capture.source_lines import line_of
+from strategies.capture.sparse_rows import rows_per_example
+from strategies.capture.traced_step import Told, told_by
+from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
+from strategies.errors import CaptureError
+from strategies.ir.assembly.assemble import assemble
+from strategies.ir.graph import Graph
+from strategies.ir.train_graph import Reduction, TrainGraph
+from strategies.passes.replicate.hoist_reads import calls_with_values
+
+Array: TypeAlias = np.ndarray[Any, Any]
+_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A captured step.
+
+    Attributes:
+        initial: variable → its value before the first step.
+        rows_per_example: variable → rows of its sparse gradient that one example makes, where shapes tell.
+    """
+
+    step: TrainGraph
+    initial: Mapping[str, Array]
+    rows_per_example: Mapping[str, float]
+
+
+def capture(
+    step: CapturableStep | Callable[[object], tf.Tensor],
+    element_spec: object,
+    *,
+    replica_batch: int | None = None,
+) -> Captured:
+    """Trace a train step once and take it apart.
+
+    Args:
+        step: loss, variables and optimizer, or a `tf.function` that trains and returns the scalar loss,
+            alone, under the key `loss` of a mapping, or first of several results.
+        element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
+        replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
+    Raises:
+        CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
+            calls Python.
+    """
+    body = body_of(step)
+    traced = trace(body, element_spec, replica_batch=replica_batch)
+    if not traced.recorder.marks:
+        raise CaptureError(
+            "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
+            "from the variables inside `loss`, and take the gradient with tf.GradientTape"
+        )
+    told = told_by(traced, declared_variables(step), element_spec)
+    told = replace(told, step=replace(told.step, reduction=_reduction(step)))
+    assembled = _assembled(told, traced)
+    _check_travels(assembled.graph)
+    return Captured(
+        step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
+        initial=told.initial,
+        rows_per_example=rows_per_example(told.step),
+    )
+
+
+def _assembled(told: Told, traced: Trace) -> TrainGraph:
+    try:
+        return assemble(told.step, calls_with_values)
+    except CaptureError as error:
+        line = line_of(traced.concrete.graph, error.node)
+        raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None
+
+
+def declared_variables(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:
+    """The variables that a step names itself; those of a whole one are known when it was traced."""
+    if isinstance(step, CapturableStep):
+        return [*step.variables, *step.optimizer.variables]
+    return []
+
+
+def _reduction(step: CapturableStep | Callable[[object], tf.Tensor]) -> Reduction:
+    """How the loss comes of the examples' losses; a whole step cannot say, and is taken for a mean."""
+    return step.reduction if isinstance(step, CapturableStep) else "mean"
+
+
+def _check_travels(graph: Graph) -> None:
+    """Refuse what only this process could run."""
+    for node in chain(graph.nodes, *(function.nodes for function in graph.functions.values())):
+        if node.op in _PYTHON_OPS:
+            raise CaptureError(
+                f"train step: code of Python's own cannot travel to workers, got {node.op} {node.name!r}; "
+                "use TensorFlow's operations (tf.print, tf.summary, a Keras metric), or compute it in "
+                "dataset()"
+            )
+
+
+def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
+    if not not_fetched:
+        return ()
+    return (f"not fetched, for it is no dense tensor: {', '.join(not_fetched)}; return a tensor of it",)

@@ -1,0 +1,225 @@
+"""From a trace to what it tells: variables by name, marks, constants and tables, as plain values."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from strategies.capture.boundary import BoundaryRecorder, raw_variable, variable_name
+from strategies.capture.captured_constants import constant_of, is_large, large_constants
+from strategies.capture.optimizer_slots import slots_of, variables_of
+from strategies.capture.tables import remade_table
+from strategies.capture.tracing import AnyVariable, Trace, with_effects
+from strategies.ir.assembly.forward_update_split import outermost
+from strategies.ir.assembly.traced import TracedInput, TracedResult, TracedStep, TracedTable, TracedVariable
+from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.tf_bridge.attrs import dtype_of
+from strategies.tf_bridge.graphdef import graph_from_graphdef
+from strategies.tf_bridge.op_types import op_definition
+
+Array: TypeAlias = np.ndarray[Any, Any]
+_OWN_JOB = "/job:localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A traced step, and the initial value of every variable by name."""
+
+    step: TracedStep
+    initial: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Captures:
+    """What the traced function takes from outside, by the placeholder that stands for it."""
+
+    variables: Mapping[int, str]
+    constants: Mapping[str, Node]
+    large: Mapping[str, Array]
+    tables: tuple[TracedTable, ...]
+
+
+def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object) -> Told:
+    """All that a trace tells.
+
+    Args:
+        declared: variables that belong to the step whether or not it uses them.
+    Raises:
+        CaptureError: when the step holds what a graph of its own cannot.
+    """
+    concrete, recorder = traced.concrete, traced.recorder
+    graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
+    owned = [*declared, *(v for optimizer in recorder.optimizers for v in variables_of(optimizer))]
+    named = _named(owned, concrete.graph.variables, recorder.created)
+    captures = _captures(concrete, {id(v.handle) for v in named.values()})
+    variables = [_variable(name, v, captures) for name, v in named.items()]
+    variables = _with_slots(variables, named, recorder)
+    large = {**captures.large, **large_constants(graph)}
+    beside = dict(zip(_unique([f"constants/{n}" for n in large], taken=named), large.items(), strict=True))
+    names = {id(v.handle): name for name, v in named.items()}
+    marks = tuple(mark.named(names[id(mark.handle)]) for mark in recorder.marks)
+    calls = sorted({mark.call for mark in outermost(graph, marks)})
+    target = next(
+        (recorder.targets.targets[call] for call in calls if call in recorder.targets.targets), None
+    )
+    loss = recorder.loss or target
+    assert loss is not None
+    step = TracedStep(
+        graph=graph,
+        constants=captures.constants,
+        variables=(*variables, *(_constant(name, node, value) for name, (node, value) in beside.items())),
+        marks=marks,
+        batch=tuple(_inputs(concrete, element_spec)),
+        loss=loss,
+        target=target,
+        must_run=tuple(op.name for op in with_effects(concrete)),
+        stateful_ops=_stateful_ops(graph),
+        tables=captures.tables,
+        statistics=tuple(recorder.statistics.marks),
+        own_statistics=dict(recorder.statistics.own),
+        synchronized=tuple(recorder.statistics.synchronized),
+        results=tuple(
+            TracedResult(name=name, node=value.op.name, dtype=_dtype(value.dtype), shape=_shape(value.shape))
+            for name, value in recorder.results.items()
+        ),
+    )
+    initial = {name: v.numpy() for name, v in named.items()}
+    initial |= {name: value for name, (_, value) in beside.items()}
+    return Told(step=step, initial=initial)
+
+
+def _unplaced(graph: Graph) -> Graph:
+    """The graph without this process's devices, where optimizers put what they compute beside a variable."""
+
+    def freed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(n.changed(device="") if _OWN_JOB in n.device else n for n in nodes)
+
+    functions = {name: replace(f, nodes=freed(f.nodes)) for name, f in graph.functions.items()}
+    return replace(graph, nodes=freed(graph.nodes), functions=functions)
+
+
+def _named(
+    declared: Sequence[AnyVariable], used: Sequence[tf.Variable], known: Sequence[keras.Variable]
+) -> dict[str, tf.Variable]:
+    """Name → variable, in the order in which they were created.
+
+    Args:
+        known: Keras variables that give names to those that are used.
+    """
+    paths = {id(raw_variable(v)): variable_name(v) for v in [*known, *declared]}
+    found = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
+    # Eager tensors are numbered as they are made; tf.Variable has no public creation order.
+    ordered = sorted(found.values(), key=lambda v: v.handle._id)  # noqa: SLF001
+    names = _unique([paths.get(id(v), variable_name(v)) for v in ordered])
+    return dict(zip(names, ordered, strict=True))
+
+
+def _unique(names: Sequence[str], taken: Mapping[str, object] | None = None) -> list[str]:
+    """The names, each once: a second `w` becomes `w__1`."""
+    seen = set(taken or ())
+    unique = []
+    for name in names:
+        chosen, count = name, 0
+        while chosen in seen:
+            count += 1
+            chosen = f"{name}__{count}"
+        seen.add(chosen)
+        unique.append(chosen)
+    return unique
+
+
+def _captures(concrete: tf.types.experimental.ConcreteFunction, handles: set[int]) -> _Captures:
+    variables: dict[int, str] = {}
+    constants: dict[str, Node] = {}
+    large: dict[str, Array] = {}
+    tables: list[TracedTable] = []
+    for external, internal in concrete.graph.captures:
+        name = internal.op.name
+        if id(external) in handles:
+            variables[id(external)] = name
+        elif external.dtype in (tf.resource, tf.variant):
+            tables.append(remade_table(name, external))
+        elif is_large(external):
+            large[name] = external.numpy()
+        else:
+            constants[name] = constant_of(name, external)
+    return _Captures(variables=variables, constants=constants, large=large, tables=tuple(tables))
+
+
+def _variable(name: str, v: tf.Variable, captures: _Captures) -> TracedVariable:
+    return TracedVariable(
+        name=name,
+        placeholder=captures.variables.get(id(v.handle)),
+        dtype=_dtype(v.dtype),
+        shape=_shape(v.shape),
+        trainable=bool(v.trainable),
+        optimizer_owned=False,
+    )
+
+
+def _with_slots(
+    variables: Sequence[TracedVariable], named: Mapping[str, tf.Variable], recorder: BoundaryRecorder
+) -> list[TracedVariable]:
+    """The variables with what optimizers tell of theirs."""
+    owned = {id(raw_variable(v)) for optimizer in recorder.optimizers for v in variables_of(optimizer)}
+    trained = {id(mark.handle) for mark in recorder.marks}
+    slots = slots_of(recorder.optimizers, [v for v in named.values() if id(v.handle) in trained])
+    names = {id(v): name for name, v in named.items()}
+    made = []
+    for variable in variables:
+        identity = id(named[variable.name])
+        owner, group = slots.get(identity, (None, None))
+        made.append(
+            TracedVariable(
+                name=variable.name,
+                placeholder=variable.placeholder,
+                dtype=variable.dtype,
+                shape=variable.shape,
+                trainable=variable.trainable and identity not in owned,
+                optimizer_owned=identity in owned,
+                slot_of=names.get(id(owner)),
+                group=group,
+            )
+        )
+    return made
+
+
+def _constant(name: str, placeholder: str, value: Array) -> TracedVariable:
+    return TracedVariable(
+        name=name,
+        placeholder=placeholder,
+        dtype=_dtype(value.dtype),
+        shape=Shape(value.shape),
+        trainable=False,
+        optimizer_owned=False,
+        constant=True,
+    )
+
+
+def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: object) -> Iterator[TracedInput]:
+    paths = [path for path, _ in keras.tree.flatten_with_path(element_spec)]
+    for path, tensor in zip(paths, concrete.inputs[: len(paths)], strict=True):
+        yield TracedInput(
+            path="/".join(str(part) for part in path) or "0",
+            node=tensor.op.name,
+            dtype=_dtype(tensor.dtype),
+            shape=_shape(tensor.shape),
+        )
+
+
+def _stateful_ops(graph: Graph) -> frozenset[str]:
+    ops = {node.op for nodes in (graph.nodes, *(f.nodes for f in graph.functions.values())) for node in nodes}
+    return frozenset(op for op in ops if (known := op_definition(op)) is not None and known.is_stateful)
+
+
+def _dtype(dtype: "tf.DType | np.dtype[Any]") -> DType:
+    known = dtype_of(tf.as_dtype(dtype).as_datatype_enum)
+    assert known is not None
+    return known
+
+
+def _shape(shape: tf.TensorShape) -> Shape:
+    return Shape(None if shape.rank is None else tuple(-1 if d is None else int(d) for d in shape.as_list()))

@@ -1,0 +1,234 @@
+"""Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
+
+import itertools
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import keras
+import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
+
+from strategies.capture.boundary import BoundaryRecorder, raw_variable
+from strategies.capture.fixed_batch import FixedBatchError
+from strategies.capture.step_arguments import called_on
+from strategies.errors import CaptureError
+from strategies.ir.train_graph import Reduction
+
+_MAX_REASON = 300
+_TERMINAL_STYLE = re.compile("\x1b\\[[0-9;]*m")
+AnyVariable: TypeAlias = tf.Variable | keras.Variable
+
+
+@runtime_checkable
+class CapturableStep(Protocol):
+    """What a step offers for capture; `workloads.TrainStep` satisfies it."""
+
+    @property
+    def loss(self) -> Callable[[object], tf.Tensor]:
+        """Batch → scalar loss."""
+
+    @property
+    def variables(self) -> Sequence[AnyVariable]:
+        """Trainable variables."""
+
+    @property
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """A Keras optimizer."""
+
+    @property
+    def clip_global_norm(self) -> float | None:
+        """Norm to which all aggregated gradients together are clipped."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the loss comes of the examples' losses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A traced step and what was recorded on the way."""
+
+    concrete: ConcreteFunction
+    recorder: BoundaryRecorder
+
+
+Body = Callable[[object, BoundaryRecorder], object]
+"""The step as ordinary code: batch → what should be a scalar loss, or None where it returns none."""
+
+
+def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
+    """The code to trace.
+
+    Raises:
+        CaptureError: unless it is a TrainStep with variables and a Keras optimizer, or a tf.function.
+    """
+    if isinstance(step, CapturableStep):
+        _check_parts(step)
+        return _composed(step)
+    python_function = getattr(step, "python_function", None)
+    if python_function is None:
+        raise CaptureError(
+            "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got "
+            f"{type(step).__name__}; return one of them from train_step()"
+        )
+    return lambda batch, recorder: _loss_among(called_on(python_function, batch), recorder)
+
+
+def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
+    """The loss among what a whole step returns: under the key `loss`, or the first of several.
+
+    Returns:
+        None for a mapping without that key, where gradients tell what the loss is.
+    """
+    if isinstance(returned, Mapping) and ("loss" in returned or recorder.targets.targets):
+        loss, others = returned.get("loss"), {str(key): v for key, v in returned.items() if key != "loss"}
+    elif isinstance(returned, tuple | list) and returned:
+        loss, others = returned[0], {f"[{k}]": v for k, v in enumerate(returned) if k > 0}
+    else:
+        return returned
+    not_fetched = []
+    for path, value in keras.tree.flatten_with_path(others):
+        name = _unique("/".join(map(str, path)), recorder.results)
+        if isinstance(value, tf.Tensor) and value.dtype not in (tf.resource, tf.variant):
+            recorder.results[name] = tf.identity(value, name=f"result_{len(recorder.results)}")
+        else:
+            not_fetched.append(name)
+    recorder.not_fetched = tuple(not_fetched)
+    return loss
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    """The name, or with a number where another result of another place has it."""
+    numbered = (f"{name}__{k}" for k in itertools.count(1))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+def _check_parts(step: CapturableStep) -> None:
+    variables = list(step.variables)
+    if not variables:
+        raise CaptureError(
+            "train step: `variables` must name a trainable variable, got none; pass the model's "
+            "trainable_variables"
+        )
+    for variable in variables:
+        if not isinstance(variable, AnyVariable):
+            raise CaptureError(
+                "train step: `variables` must hold tf.Variable or keras.Variable, got "
+                f"{type(variable).__name__}; pass the model's trainable_variables"
+            )
+    if not isinstance(step.optimizer, keras.optimizers.Optimizer):
+        raise CaptureError(
+            f"train step: `optimizer` must be a Keras optimizer, got {type(step.optimizer).__name__}; use "
+            "keras.optimizers, or write a whole step as a tf.function"
+        )
+    if not step.optimizer.built:
+        step.optimizer.build(variables)
+
+
+def _composed(step: CapturableStep) -> Body:
+    """Loss, gradient, clipping and update of a TrainStep as one function."""
+    variables = list(step.variables)
+
+    def train(batch: object, recorder: BoundaryRecorder) -> tf.Tensor:
+        recorder.applied(step.optimizer)
+        with tf.GradientTape() as tape:
+            loss = _checked_loss(called_on(step.loss, batch), recorder)
+            scaled = step.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
+        used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        if step.clip_global_norm is not None and used:
+            clipped, _ = tf.clip_by_global_norm([g for g, _ in used], step.clip_global_norm)
+            used = [(g, v) for g, (_, v) in zip(clipped, used, strict=True)]
+        if used:
+            step.optimizer.apply([g for g, _ in used], [v for _, v in used])
+        return loss
+
+    return train
+
+
+def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
+    if not isinstance(loss, tf.Tensor):
+        got, way_out = type(loss).__name__, "return the loss alone, as a tensor"
+    elif not loss.dtype.is_floating or loss.shape.rank != 0:
+        got, way_out = f"{loss.dtype.name} of shape {loss.shape}", "take its mean over the batch"
+    else:
+        return loss
+    return recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}")
+
+
+def trace(body: Body, element_spec: object, *, replica_batch: int | None) -> Trace:
+    """Trace with a free batch axis, or with a fixed one where the code needs that.
+
+    Args:
+        replica_batch: examples in every shard, None where shards differ.
+    Raises:
+        CaptureError: naming what the user's code raised, or what a layer requires of shards.
+    """
+    try:
+        return trace_sized(body, element_spec, None)
+    except FixedBatchError as failure:
+        if failure.n_examples != replica_batch:
+            raise failure.of_shards(replica_batch) from None
+        return trace_sized(body, element_spec, replica_batch)
+    except CaptureError as failure:
+        try:
+            fixed = trace_sized(body, element_spec, replica_batch or 2)
+        except CaptureError:
+            raise failure from failure.__cause__
+    if replica_batch is None:
+        raise CaptureError(
+            "train step: the model needs a fixed batch size, got shards of different sizes; choose a batch "
+            "size that the number of replicas divides"
+        )
+    return fixed
+
+
+def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
+    """Trace with this batch axis, None for a free one.
+
+    Raises:
+        CaptureError: naming what the user's code raised, which is the cause.
+    """
+    recorder = BoundaryRecorder(n_examples=size)
+
+    def step(batch: object) -> tf.Tensor | None:
+        recorder.begin(tf.compat.v1.get_default_graph())
+        try:
+            returned = body(batch, recorder)
+        except CaptureError as failure:
+            recorder.failure = recorder.failure or failure
+            raise
+        if returned is None and recorder.targets.targets:
+            return None  # What its gradients are of is its loss.
+        loss = _checked_loss(returned, recorder)
+        marked = tf.identity(loss, name="loss")
+        # What the function returns waits for every update; the loss itself must not.
+        recorder.loss = marked.name
+        return marked
+
+    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((size, *s.shape), s.dtype), element_spec)
+    try:
+        with recorder.recording():
+            return Trace(concrete=tf.function(step).get_concrete_function(specs), recorder=recorder)
+    except Exception as error:
+        if recorder.failure is not None:
+            raise recorder.failure from None
+        raise CaptureError(f"train step: tracing it raised {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Type and message of an error of the user's, on one line."""
+    # Autograph puts a traceback into the message and may change the type; it keeps both here.
+    metadata = getattr(error, "ag_error_metadata", None)
+    told = getattr(metadata, "cause_message", None) or f"{type(error).__name__}: {error}"
+    text = " ".join(_TERMINAL_STYLE.sub("", told).split())
+    shortened = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+    return shortened if not shortened.endswith(":") else f"{shortened} no message"
+
+
+def with_effects(concrete: ConcreteFunction) -> tuple[tf.Operation, ...]:
+    """Operations that a function runs though no result needs them, as created; TensorFlow keeps no order."""
+    names = {op.name for op in concrete.graph.control_outputs}
+    return tuple(op for op in concrete.graph.get_operations() if op.name in names)

@@ -1,0 +1,215 @@
+"""From a traced step to a `TrainGraph`: what is forward, what is update, and where gradients pass between."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from strategies.errors import CaptureError
+from strategies.ir.assembly.batch_statistics import statistics_of
+from strategies.ir.assembly.forward_assignments import calls_after_writes, with_values_read
+from strategies.ir.assembly.forward_state import additions_as_such, merge_state, seed_words, state_rules
+from strategies.ir.assembly.forward_update_split import Parts, outermost, tell_apart
+from strategies.ir.assembly.levels import levels_of
+from strategies.ir.assembly.resources import Access, access_nodes, with_resources
+from strategies.ir.assembly.results import Sorted, results_of, sort_results
+from strategies.ir.assembly.side_effects import released_from, side_effects
+from strategies.ir.assembly.slot_owners import slot_owners
+from strategies.ir.assembly.traced import TracedGradient, TracedStep
+from strategies.ir.assembly.update_region import detach_update, update_side, wait_for_gradients
+from strategies.ir.control_flow.loop_frames import without_waits_across_loops
+from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.replicas.seeds import draws, draws_from_op, moves_generator
+from strategies.ir.resource_uses import READ_OPS
+from strategies.ir.train_graph import BatchInput, Boundary, Loss, Reduction, TrainGraph, Variable
+from strategies.ir.traversal import prune
+
+_CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
+"""Graph, handle → type and shape, calls → the graph whose calls among these take values of the variables."""
+
+
+def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) -> TrainGraph:
+    """Take a traced step apart.
+
+    Args:
+        calls_with_values: lets loops and branches read variables at the top of the step that it has assigned
+            before; None leaves them as they are.
+    Raises:
+        CaptureError: when an update reads forward values past the boundary or runs before a gradient, or
+            forward state is written where its replicas cannot be merged.
+    """
+    access = access_nodes(traced.variables)
+    graph, must_run = without_waits_across_loops(with_resources(traced, access), traced.must_run)
+    traced = replace(traced, must_run=must_run)
+    results = sort_results(graph, traced, access)
+    notes = _result_notes(results, traced.loss)
+    traced = replace(traced, results=results.own, loss=results.loss)
+    graph = _alive(graph, traced, access)
+    marks = outermost(graph, traced.marks)
+    graph, parts, variables = _described(graph, traced, marks, access, calls_with_values)
+    graph = detach_update(graph, parts)
+    graph = wait_for_gradients(graph, parts, marks, access)
+    merged = merge_state(graph, variables, parts)
+    graph = merged.graph
+    boundaries = (*_gradient_boundaries(graph, marks, variables, traced.reduction), *merged.boundaries)
+    levels = levels_of(graph, {n for b in boundaries for n in (b.values, b.indices) if n is not None})
+    boundaries = tuple(replace(b, level=levels[b.values]) for b in boundaries)
+    order = {node.name: i for i, node in enumerate(graph.nodes)}
+    update = update_side(graph, variables, parts, order, levels)
+    accounted = {n for region in update.regions for n in region.nodes}.union(update.shared, merged.dropped)
+    written = [write for v in variables if v.kind == "state" for write in parts.writes[v.name]]
+    statistics = statistics_of(
+        graph, traced.statistics, traced.own_statistics, [producer(traced.loss), *written]
+    )
+    own_statistics = statistics.own
+    if max(levels[b.values] for b in boundaries) > 1:
+        _check_repeatable(graph, parts)
+        reason = "is in a step of several gradients and updates in a row"
+        own_statistics = {**dict.fromkeys((s.layer for s in statistics.marked), reason), **own_statistics}
+    effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
+    step = TrainGraph(
+        graph=graph,
+        variables=variables,
+        boundaries=boundaries,
+        regions=update.regions,
+        shared_update=update.shared,
+        batch=tuple(BatchInput(path=b.path, node=b.node, dtype=b.dtype, shape=b.shape) for b in traced.batch),
+        losses=(Loss(tensor=traced.loss, reduction=traced.reduction),),
+        state_targets=effects.state,
+        effects=effects.seen,
+        tables=tuple(name for table in traced.tables for name in table.initializers),
+        statistics=statistics.marked,
+        own_statistics=own_statistics,
+        synchronized=traced.synchronized,
+        readiness=_readiness(boundaries, graph, order),
+        results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
+        notes=notes,
+    )
+    released = released_from(graph, effects.seen, replace(step, effects=()).roots())
+    return replace(step, graph=prune(released, step.roots()))
+
+
+def _check_repeatable(graph: Graph, parts: Parts) -> None:
+    """The reference takes a shard's forward pass once for each gradient, with the same numbers."""
+    drawing = (n for n in graph.nodes if n.name in parts.forward and draws(graph, n))
+    hidden = next((n for n in drawing if not draws_from_op(n) and not moves_generator(graph, n)), None)
+    if hidden is not None:
+        raise CaptureError(
+            "train step: where gradients and updates follow each other, loops, branches and nested functions "
+            f"draw from a state, got {hidden.op} {hidden.name!r}; draw with keras.random or a "
+            "tf.random.Generator",
+            node=hidden.name,
+        )
+
+
+def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
+    """The graph without what nothing needs: a value that nobody reads is no reason to refuse a step."""
+    roots = [n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None]
+    roots += [producer(traced.loss), *(r.node for r in traced.results), *(b.node for b in traced.batch)]
+    roots += [node.name for a in access.values() for node in a.nodes()]
+    roots += [name for table in traced.tables for name in table.initializers]
+    roots += [n for n in traced.must_run if n in graph.by_name and graph.by_name[n].op not in READ_OPS]
+    return prune(graph, dict.fromkeys(roots))
+
+
+def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
+    notes = []
+    if results.loss != returned_loss:
+        notes.append(
+            "the loss is what the step's gradients are of: what it returns as its loss follows an update or "
+            "an assignment, as a metric's running result does"
+        )
+    if results.own:
+        notes.append(
+            "timed steps fetch the loss alone; `verify` tells what the step returns beside it: "
+            f"{', '.join(result.name for result in results.own)}"
+        )
+    if results.late:
+        notes.append(
+            "not fetched, for it follows an update or an assignment, which replicas make together: "
+            f"{', '.join(results.late)}; a figure to keep is a Keras metric that the step updates"
+        )
+    return tuple(notes)
+
+
+def _described(
+    graph: Graph,
+    traced: TracedStep,
+    marks: Sequence[TracedGradient],
+    access: Mapping[str, Access],
+    calls_with_values: _CallRewrite | None,
+) -> tuple[Graph, Parts, tuple[Variable, ...]]:
+    """The graph with additions told from assignments, its two sides, and what each variable is."""
+    handles = {name: a.handle.name for name, a in access.items()}
+    parts = tell_apart(graph, traced, marks, access)
+    seeds = seed_words(graph, traced.variables, parts, handles)
+    reads = {n.name: n.inputs[0] for n in graph.nodes if n.op == "ReadVariableOp"}
+    added = additions_as_such(graph, parts, reads, frozenset(seeds))
+    if added is not graph:
+        graph = _alive(added, traced, access)
+        parts = tell_apart(graph, traced, marks, access)
+    values = {access[v.name].handle.name: (v.dtype, v.shape) for v in traced.variables}
+    while True:  # a value may be computed from what was assigned before it, which joins the forward pass
+        calls = calls_after_writes(graph, parts) if calls_with_values is not None else ()
+        rewritten = calls_with_values(graph, values, calls) if calls_with_values and calls else graph
+        if rewritten is not graph:
+            parts = tell_apart(rewritten, traced, marks, access)
+        changed = with_values_read(rewritten, parts, access)
+        if changed is graph:
+            break
+        graph = changed
+        parts = tell_apart(graph, traced, marks, access)
+    rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
+    owners = slot_owners(traced.variables, parts.kinds)
+    variables = tuple(
+        Variable(
+            name=v.name,
+            kind=parts.kinds[v.name],
+            group=owners[v.name][1],
+            dtype=v.dtype,
+            shape=v.shape,
+            handle=access[v.name].handle.name,
+            placeholder=access[v.name].placeholder.name,
+            load=access[v.name].load.name,
+            read=access[v.name].read.name,
+            slot_of=owners[v.name][0],
+            rule=rules.get(v.name),
+            seed_word=seeds.get(v.name),
+        )
+        for v in traced.variables
+    )
+    return graph, parts, variables
+
+
+def _gradient_boundaries(
+    graph: Graph, marks: Sequence[TracedGradient], variables: Sequence[Variable], reduction: Reduction
+) -> tuple[Boundary, ...]:
+    shapes = {v.name: v.shape for v in variables}
+    return tuple(
+        Boundary(
+            variable=mark.variable,
+            role="gradient",
+            rule=reduction,
+            dtype=_type(graph.by_name[mark.values]),
+            shape=shapes[mark.variable],
+            values=mark.values,
+            indices=mark.indices,
+            index_dtype=None if mark.indices is None else _type(graph.by_name[mark.indices]),
+        )
+        for mark in marks
+    )
+
+
+def _type(node: Node) -> DType:
+    dtype = node.attrs["T"]
+    assert isinstance(dtype, DType)
+    return dtype
+
+
+def _readiness(boundaries: Sequence[Boundary], graph: Graph, order: Mapping[str, int]) -> dict[str, int]:
+    """Trace order of the nodes that make gradients: reverse-mode makes them in the order in which it runs."""
+    made = {
+        b.variable: order[producer(graph.by_name[b.values].inputs[0])]
+        for b in boundaries
+        if b.role == "gradient"
+    }
+    return {name: place for place, name in enumerate(sorted(made, key=made.__getitem__))}

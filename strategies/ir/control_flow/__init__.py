@@ -1,0 +1,1 @@
+"""Loops and branches as far as they bear on where nodes may run."""

@@ -1,0 +1,272 @@
+"""Which nodes of an update follow the parts of their variable, and which variables cannot be cut."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, producer
+from strategies.ir.partitioning.constants import constant_fact, whole, whole_fact
+from strategies.ir.partitioning.dense_rules import DENSE_RULES, Tables, refuse
+from strategies.ir.partitioning.facts import (
+    UNKNOWN,
+    Fact,
+    Kind,
+    NotLocalError,
+    Outcome,
+    PartUse,
+    Swap,
+    owner_of,
+)
+from strategies.ir.partitioning.row_rules import ROW_RULES
+from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.traversal import topological_order
+
+_RULES = {**DENSE_RULES, **ROW_RULES}
+_BRANCHES = frozenset({"If", "StatelessIf"})
+_OUTPUT_INDEX = {"idx": 1}
+_FORWARD_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How an update follows its parts.
+
+    Attributes:
+        outcomes: node → how it is carried over; what is not listed exists once.
+        facts: tensor reference → what it is; what is not listed is whole.
+        refused: variable → why it cannot be cut along this axis: the node, its op and a reason.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    facts: Mapping[str, Fact]
+    refused: Mapping[str, str]
+
+
+def cut_together(step: TrainGraph, names: Iterable[str]) -> Mapping[str, tuple[Variable, ...]]:
+    """Each of these trainables with its slots of the same shape: what is cut alike."""
+    families: dict[str, list[Variable]] = {}
+    for v in step.variables:
+        families.setdefault(v.slot_of or v.name, []).append(v)
+    shapes = {v.name: v.shape for v in step.variables}
+    return {name: tuple(v for v in families[name] if v.shape == shapes[name]) for name in names}
+
+
+def spread(step: TrainGraph, axes: Mapping[str, int]) -> Spread:
+    """Follow ranges of variables and gradients through the update.
+
+    Args:
+        axes: trainable → axis along which it is cut.
+    """
+    return _Walk(step, axes).walked()
+
+
+@dataclass(slots=True)
+class _Walk:
+    step: TrainGraph
+    axes: Mapping[str, int]
+    tables: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    facts: dict[str, Fact] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def walked(self) -> Spread:
+        self._begin()
+        graph = self.step.graph
+        update = self.step.update_nodes()
+        boundaries = {n for b in self.step.boundaries for n in (b.values, b.indices) if n}
+        access = {n for v in self.step.variables for n in (v.load, v.read)}
+        for node in topological_order(
+            [n for n in graph.nodes if n.name in update and n.name not in boundaries]
+        ):
+            self._visit(node)
+        self._check_other_users(graph, update | boundaries | access)
+        return Spread(outcomes=self.outcomes, facts=self.facts, refused=self.refused)
+
+    def _begin(self) -> None:
+        for name, family in cut_together(self.step, self.axes).items():
+            shape, axis = family[0].shape.dims, self.axes[name]
+            assert shape is not None
+            self.tables[name] = (shape, axis)
+            for v in family:
+                self.facts[v.handle] = Fact(kind=Kind.HANDLE, shape=shape, axis=axis, variable=name)
+        for v in self.step.variables:
+            self.facts.setdefault(v.handle, whole(v.shape.dims))
+        for b in self.step.gradients():
+            if b.variable not in self.axes:
+                self.facts[b.values] = whole(
+                    b.shape.dims if b.indices is None else (-1, *(b.shape.dims or ())[1:])
+                )
+                continue
+            shape, axis = self.tables[b.variable]
+            if b.indices is None:
+                self.facts[b.values] = Fact(kind=Kind.SPLIT, shape=shape, axis=axis, variable=b.variable)
+            elif axis:
+                self._refuse(
+                    [b.variable], f"its gradient comes as rows, which are cut along axis 0, not {axis}"
+                )
+            else:
+                self.facts[b.values] = Fact(kind=Kind.ROWS, shape=(-1, *shape[1:]), variable=b.variable)
+                self.facts[b.indices] = Fact(kind=Kind.IDS, shape=(-1,), variable=b.variable)
+
+    def _visit(self, node: Node) -> None:
+        facts = [self._fact(ref) for ref in node.data_inputs]
+        try:
+            outcome, outputs = _carried(node, facts, self.tables, self.step.graph)
+        except NotLocalError as error:
+            self._refuse(error.variables, f"node {node.name!r} ({node.op}): {error}")
+            outcome, outputs = None, (whole_fact(node, [whole(f.shape, f.values) for f in facts]),)
+        if outcome is not None:
+            self.outcomes[node.name] = outcome
+        for k, fact in enumerate(outputs):
+            self.facts[node.name if k == 0 else f"{node.name}:{k}"] = fact
+
+    def _fact(self, ref: str) -> Fact:
+        ref = ref.removesuffix(":0")
+        fact = self.facts.get(ref)
+        if fact is None:
+            node = self.step.graph.by_name[producer(ref)]
+            fact = constant_fact(node) if node.op == "Const" else UNKNOWN
+        # What is refused is taken as whole from there on, so that it spares the others.
+        return whole(fact.shape) if fact.variable in self.refused else fact
+
+    def _check_other_users(self, graph: Graph, inside: set[str]) -> None:
+        """Outside of the update, variables may be read and looked up in, ranges are joined, rows are not."""
+        cut = {ref: fact for ref, fact in self.facts.items() if fact.kind is not Kind.WHOLE}
+        names = {producer(ref) for ref in cut}
+        for node in graph.nodes:
+            if node.name in inside or names.isdisjoint(map(producer, node.inputs)):
+                continue
+            for ref in node.data_inputs:
+                fact = cut.get(ref)
+                if fact is None or fact.kind is Kind.SPLIT:
+                    continue
+                lookup = node.op != "ResourceGather" or lookup_form(node, fact.axis) is not None
+                if fact.kind is Kind.HANDLE and node.op in _FORWARD_READS and lookup:
+                    continue
+                what = "the variable feeds" if fact.kind is Kind.HANDLE else "rows of its gradient reach"
+                self._refuse([fact.variable or ""], f"{what} node {node.name!r} ({node.op})")
+
+    def _refuse(self, variables: Iterable[str], reason: str) -> None:
+        for name in variables:
+            self.refused.setdefault(name, reason)
+
+
+def lookup_form(node: Node, axis: int) -> Literal["rows", "columns"] | None:
+    """What a part of a table that is cut along this axis holds of the rows that a ResourceGather reads.
+
+    Some of the rows where the cut is along the axis of the ids, some of each row where it is along one behind
+    it. None along an axis before it: ids have a batch of their own for each of the table's there.
+    """
+    batch_dims = node.attrs.get("batch_dims", 0)
+    assert isinstance(batch_dims, int)
+    if axis > batch_dims:
+        return "columns"
+    return "rows" if axis == batch_dims == 0 else None
+
+
+def _carried(
+    node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph
+) -> tuple[Outcome | None, Sequence[Fact]]:
+    """How a node is carried over, None when it exists once, and what its outputs are."""
+    if all(f.kind is Kind.WHOLE for f in facts):
+        if node.op == "ReadVariableOp":
+            return None, (facts[0],)
+        return None, (whole_fact(node, facts),)
+    if node.op in _BRANCHES:
+        outcome = _branch(node, facts, tables, graph)
+        return outcome, outcome.outputs
+    rule = _RULES.get(node.op)
+    if rule is None:
+        raise refuse(facts)
+    outcome = rule(node, facts, tables)
+    return outcome, outcome.outputs
+
+
+def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> Outcome:
+    """An If whose branches both follow the parts of one variable and agree on what they return."""
+    owner = owner_of(facts)
+    predicate, *arguments = facts
+    if predicate.kind not in (Kind.WHOLE, Kind.SAME_COUNT):
+        raise refuse(facts, "its condition differs between parts")
+    shape, axis = tables[owner]
+    swaps: dict[int, Swap] = {}
+    types = node.attrs.get("Tin", ())
+    assert isinstance(types, tuple)
+    if any(f.kind is Kind.WHOLE and dtype == "resource" for f, dtype in zip(arguments, types, strict=True)):
+        raise refuse(facts, "it uses other variables, and must run once")
+    for k, fact in enumerate(arguments):
+        # The shape of the dense form that a sparse gradient stands for travels beside it.
+        if fact.kind is Kind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
+            dtype = types[k]
+            assert isinstance(dtype, DType)
+            swaps[k + 1] = Swap(use=PartUse.SHAPE, dtype=dtype)
+            arguments[k] = Fact(kind=Kind.LENGTH_SHAPE, shape=shape, variable=owner)
+    results = []
+    for key in ("then_branch", "else_branch"):
+        branch = node.attrs[key]
+        assert isinstance(branch, FunctionRef)
+        results.append(_in_function(graph.functions[branch.name], arguments, tables, graph, facts))
+    outputs = []
+    for one, other in zip(*results, strict=True):
+        if (one.kind, one.axis) != (other.kind, other.axis):
+            raise refuse(facts, "its branches return different things")
+        outputs.append(one if one.shape == other.shape else Fact(kind=one.kind, variable=one.variable))
+    if predicate.kind is not Kind.WHOLE and any(f.kind is Kind.WHOLE for f in outputs):
+        raise refuse(facts, "its condition differs between parts")
+    return Outcome(outputs=tuple(outputs), variable=owner, swaps=swaps)
+
+
+def _in_function(
+    function: Function, arguments: Sequence[Fact], tables: Tables, graph: Graph, given: Sequence[Fact]
+) -> list[Fact]:
+    """Facts of a function's results, all of whose nodes each part can run as they are."""
+    facts = {f"{arg.name}:0": fact for arg, fact in zip(function.inputs, arguments, strict=True)}
+
+    def fact_of(ref: str) -> Fact:
+        # In a body a reference is an argument, or `node:output:number`.
+        name, _, output = ref.partition(":")
+        output, _, number = output.partition(":")
+        return facts.get(f"{name}:{_OUTPUT_INDEX.get(output, 0) + int(number or 0)}", UNKNOWN)
+
+    for node in topological_order(function.nodes):
+        inputs = [fact_of(ref) for ref in node.data_inputs]
+        outcome, outputs = _carried(node, inputs, tables, graph)
+        if outcome is not None and (outcome.swaps or outcome.combine):
+            raise refuse(given, f"{node.op} {node.name!r} in its branch needs what is outside of a part")
+        for k, fact in enumerate(outputs):
+            facts[f"{node.name}:{k}"] = fact
+    return [fact_of(function.results[out.name]) for out in function.outputs]
+
+
+def spread_along(step: TrainGraph) -> tuple[Spread, ...]:
+    """For each axis, from 0, what becomes of updates if all trainables that have it are cut along it."""
+    shapes = _shapes(step)
+    rank = max(map(len, shapes.values()), default=0)
+    return tuple(
+        spread(step, {name: axis for name, shape in shapes.items() if axis < len(shape)})
+        for axis in range(rank)
+    )
+
+
+def axes_to_cut(step: TrainGraph, found: Sequence[Spread]) -> dict[str, tuple[int, ...]]:
+    """Trainable that a gradient reaches → the axes along which it can be cut, none if it stays whole.
+
+    Args:
+        found: the same step's, along each axis.
+    """
+    shapes = _shapes(step)
+    return {
+        b.variable: tuple(
+            axis
+            for axis, length in enumerate(shapes.get(b.variable, ()))
+            if length > 1 and b.variable not in found[axis].refused
+        )
+        for b in step.gradients()
+    }
+
+
+def _shapes(step: TrainGraph) -> dict[str, tuple[int, ...]]:
+    """Shapes of the trainables that a gradient reaches, as far as they are known."""
+    crossing = {b.variable for b in step.gradients()}
+    dims = {v.name: v.shape.dims for v in step.variables if v.name in crossing}
+    return {name: shape for name, shape in dims.items() if shape is not None and -1 not in shape}

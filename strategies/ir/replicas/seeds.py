@@ -1,0 +1,101 @@
+"""Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from strategies.ir.functions import functions_reaching, reachable_functions, renamed_functions
+from strategies.ir.graph import Graph, Node
+
+_MASK = (1 << 31) - 1
+_GENERATOR_OPS = (
+    "Rng",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "StatefulTruncatedNormal",
+    "StatefulRandom",
+)
+_SEEDED_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_STATELESS_OPS = (
+    "StatelessRandom",
+    "StatelessTruncatedNormal",
+    "StatelessMultinomial",
+    "StatelessParameterized",
+)
+
+
+def is_random_op(op: str) -> bool:
+    """Whether an op draws numbers from a state, its own or a generator's."""
+    return op.startswith((*_GENERATOR_OPS, *_SEEDED_OPS))
+
+
+def draws_from_op(node: Node) -> bool:
+    """Whether a node draws numbers from a state of its own, not of a variable."""
+    return node.op.startswith(_SEEDED_OPS)
+
+
+def draws(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws numbers from a state."""
+    return any(is_random_op(op) for op in _ops(graph, node))
+
+
+def moves_generator(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws from a generator's variable."""
+    return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
+
+
+def draws_statelessly(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, makes random numbers of a seed that it is given."""
+    return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
+
+
+def _ops(graph: Graph, node: Node) -> Iterator[str]:
+    yield node.op
+    for name in reachable_functions((node,), graph.functions):
+        for inner in graph.functions[name].nodes:
+            yield inner.op
+
+
+def mix(seed: int, rank: int, name: str) -> int:
+    """A seed for a rank: `seed` itself for rank 0, otherwise its exclusive or with a hash of rank and name.
+
+    Returns:
+        0 ≤ seed < 2³¹ for rank > 0, so that it fits every integer type that holds seeds.
+    """
+    if rank == 0:
+        return seed
+    digest = hashlib.blake2b(f"{rank}/{name}".encode(), digest_size=8).digest()
+    return (seed ^ int.from_bytes(digest, "little")) & _MASK
+
+
+def reseed(graph: Graph, rank: int) -> Graph:
+    """The graph with a rank's seeds in its stateful random ops, those of its functions included.
+
+    Ops without any seed differ on every run and are left alone.
+
+    Returns:
+        The same object for rank 0 and for a graph without such ops.
+    """
+    if rank == 0:
+        return graph
+    renamed = {name: f"{name}__rank_{rank}" for name in functions_reaching(graph.functions, _is_seeded)}
+    if not renamed and not any(_is_seeded(node) for node in graph.nodes):
+        return graph
+    functions = dict(graph.functions)
+    for old, new in renamed.items():
+        body = tuple(_reseeded(node, rank, renamed) for node in graph.functions[old].nodes)
+        functions[new] = replace(graph.functions[old], name=new, nodes=body)
+    return replace(graph, nodes=tuple(_reseeded(n, rank, renamed) for n in graph.nodes), functions=functions)
+
+
+def _is_seeded(node: Node) -> bool:
+    return "seed2" in node.attrs and bool(node.attrs["seed2"] or node.attrs.get("seed"))
+
+
+def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
+    node = renamed_functions(node, renamed)
+    if not _is_seeded(node):
+        return node
+    seed2 = node.attrs["seed2"]
+    assert isinstance(seed2, int)
+    return replace(node, attrs={**node.attrs, "seed2": mix(seed2, rank, node.name)})

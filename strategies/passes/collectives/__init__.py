@@ -1,0 +1,1 @@
+"""Synchronisation among replicas that own variables: TensorFlow's collectives, a ring, sharded updates."""

@@ -1,0 +1,247 @@
+"""Between-graph synchronisation by collectives among replicas that each own all variables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
+
+from strategies.errors import StrategyError
+from strategies.ir.assembly.levels import at_level
+from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
+from strategies.numerics.combine import merge_rows
+from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys
+from strategies.passes.collectives.members import Between, Members
+from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+# A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
+# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
+LARGE_BYTES = 1 << 20
+PIECE_BYTES = 4 << 20
+MAX_PIECES = 4
+_KEY = DType("int32")
+_COLLECTIVE = "CollectiveReduceV2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseAllReduce:
+    """Sum dense contributions over all members, a bucket at a time; those that are totals already stay.
+
+    Attributes:
+        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+        between: whose contributions are summed.
+        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
+    """
+
+    name: ClassVar[str] = "dense-all-reduce"
+    task: int
+    buckets: tuple[tuple[str, ...], ...]
+    between: Between = "replicas"
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with one collective per bucket and piece on each local member."""
+        members = Members.of(topology, self.between)
+        dense = [
+            b
+            for b in graph.boundaries
+            if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
+        ]
+        chosen = collectives(dense, self.buckets, hints=self.hints)
+        keys = instance_keys(name for each in chosen.values() for name in each.key_names)
+        combined: dict[str, Contribution] = {}
+        added: list[Node] = []
+        for replica in members.local(topology, self.task):
+            own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
+            before: tuple[str, ...] = ()
+            for name, collective in chosen.items():
+                summed = [own[m] for m in collective.members]
+                prefix = f"{name}/replica_{replica.rank}/"
+                hint = self.hints.get(summed[0].variable, "auto")
+                own_keys = [
+                    constant(f"{prefix}key_{k}", keys[key], _KEY, replica.device)
+                    for k, key in enumerate(collective.key_names)
+                ]
+                snippet = trace(
+                    keyed_all_reduce,
+                    (
+                        *(TensorSpec(dtype=b.dtype, shape=b.shape) for b in summed),
+                        *(TensorSpec(dtype=_KEY, shape=Shape(())) for _ in own_keys),
+                    ),
+                    shapes=tuple(static_dims(b) for b in summed),
+                    group=members.group,
+                    hint=hint,
+                )
+                brought = [b.contributions[0].values for b in summed]
+                nodes, sums = snippet.splice(
+                    prefix,
+                    [*brought, *(key.name for key in own_keys)],
+                    device=replica.device,
+                    control=before if hint == IN_ORDER else (),
+                )
+                if hint == IN_ORDER:
+                    before = tuple(node.name for node in nodes if node.op == _COLLECTIVE)
+                added += own_keys
+                added += nodes
+                for b, values in zip(summed, sums, strict=True):
+                    combined[b.values] = Contribution(
+                        rank=replica.rank, values=values, indices=None, weight=1.0, total=True
+                    )
+        return contribute(graph, combined, added)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparseAllGather:
+    """Give every member all members' rows of each sparse gradient; the update merges equal ids.
+
+    Variables that replicas share are left to their servers, here as in `DenseAllReduce`.
+
+    Attributes:
+        between: whose rows are gathered.
+    """
+
+    name: ClassVar[str] = "sparse-all-gather"
+    task: int
+    between: Between = "replicas"
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with three gathers per sparse gradient on each local member."""
+        if all(b.indices is None or b.rank is None for b in graph.boundaries):
+            return graph
+        members = Members.of(topology, self.between)
+        sparse = [b for b in graph.boundaries if b.indices is not None and b.rank in members.ranks]
+        names = {sync_prefix(b) for b in sparse}
+        lengths = length_keys(f"{name}/lengths" for name in names)
+        ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
+        combined: dict[str, Contribution] = {}
+        added: list[Node] = []
+        for b in sparse:
+            assert b.rank is not None
+            nodes, contribution = _gather(b, lengths, ranges, devices[b.rank], members)
+            combined[b.values] = contribution
+            added += nodes
+        return contribute(graph, combined, added)
+
+
+def _gather(
+    b: Boundary, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, members: Members
+) -> tuple[list[Node], Contribution]:
+    contribution = b.contributions[0]
+    assert contribution.indices is not None
+    assert b.index_dtype is not None
+    name = sync_prefix(b)
+    prefix = f"{name}/replica_{contribution.rank}/"
+    merge = trace(merge_rows, (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype)))
+    merged, (rows, ids) = merge.splice(
+        f"{prefix}merge/", [contribution.values, contribution.indices], device=device
+    )
+    gather = trace(
+        gather_rows,
+        (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype, shape=_vector())),
+        group=members.group,
+        length_key=lengths[f"{name}/lengths"],
+        row_keys=ranges[f"{name}/rows"],
+        id_keys=ranges[f"{name}/ids"],
+    )
+    gathered, (rows, ids) = gather.splice(f"{prefix}gather/", [rows, ids], device=device)
+    return [*merged, *gathered], Contribution(
+        rank=contribution.rank, values=rows, indices=ids, weight=1.0, total=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One bucket: boundaries of one type by name, and a name for each piece's key."""
+
+    members: tuple[str, ...]
+    key_names: tuple[str, ...]
+
+
+def collectives(
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    size_of: Callable[[Boundary], int] | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Collective]:
+    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
+
+    Args:
+        size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
+        hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
+    """
+    made: dict[str, Collective] = {}
+    # Another level's come of an update, which waits for these.
+    for level in sorted({b.level for b in dense}):
+        made |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
+    return made
+
+
+def _of_level(
+    level: int,
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    n_bytes: Callable[[Boundary], int],
+    hints: Mapping[str, str],
+) -> dict[str, Collective]:
+    by_variable: dict[str, dict[str, Boundary]] = {}
+    for b in dense:
+        by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
+    made: dict[str, Collective] = {}
+    for i, bucket in enumerate(buckets):
+        by_dtype: dict[str, list[Boundary]] = {}
+        limit = 1 if any(hints.get(variable) == IN_ORDER for variable in bucket) else MAX_PIECES
+        for variable in bucket:
+            for b in by_variable.get(variable, {}).values():
+                by_dtype.setdefault(b.dtype, []).append(b)
+        for dtype, members in by_dtype.items():
+            small = [b for b in members if n_bytes(b) < LARGE_BYTES]
+            if small:
+                made |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
+            for b in members:
+                if n_bytes(b) >= LARGE_BYTES:
+                    made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
+    return made
+
+
+def _collective(
+    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int], limit: int
+) -> dict[str, Collective]:
+    n_pieces = min(limit, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
+    collective = Collective(
+        members=tuple(sync_prefix(b) for b in members),
+        key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
+    )
+    return {name: collective}
+
+
+def _n_bytes(boundary: Boundary) -> int:
+    return element_bytes(boundary.dtype) * n_elements(static_dims(boundary))
+
+
+def static_dims(boundary: Boundary) -> tuple[int, ...]:
+    """The shape of what crosses a boundary.
+
+    Raises:
+        StrategyError: a length of it is unknown.
+    """
+    dims = boundary.shape.dims
+    if dims is None or -1 in dims:
+        raise StrategyError(
+            f"variable {boundary.variable!r}: an all-reduced variable must have a static shape, got {dims}; "
+            "declare its shape or use a parameter server"
+        )
+    return dims
+
+
+def _rows(boundary: Boundary) -> Shape:
+    return Shape((-1, *static_dims(boundary)[1:]))
+
+
+def _vector() -> Shape:
+    return Shape((-1,))

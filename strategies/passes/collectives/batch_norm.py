@@ -1,0 +1,135 @@
+"""Statistics of the whole batch: each replica normalises by the mean and variance of all examples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.train_graph import Statistic, TrainGraph
+from strategies.numerics.collectives import keyed_all_reduce
+from strategies.numerics.combine import weighted_sum
+from strategies.passes.collectives.keys import STATISTICS_KEY, instance_keys
+from strategies.passes.replicate.replicate import replica_prefix
+from strategies.passes.replicate.rewire import fed_with
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+_KEY = DType("int32")
+Group: TypeAlias = Mapping[str, Sequence[Statistic]]
+"""Name in the captured step → the copies of this task's replicas, by rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncStatistics:
+    """Put the weighted sum over all replicas in the place of each replica's statistics.
+
+    With weights w = n/B, a mean over the batch is m = Σ w·m_i. A replica's loss counts v in the batch's (w,
+    or 1 where losses are sums), so that the batch's gradient with respect to m is Σ v·g_i of what replicas
+    find, and a replica's with respect to m_i, in its own scale, is w/v of it: for means the same sum,
+    backward. A variance is taken about m, so that it is a mean like any other.
+
+    What does not need each other travels together. A worker sums its replicas first, so that bytes do not
+    depend on how many it has.
+
+    Attributes:
+        layers: whose statistics.
+    """
+
+    name: ClassVar[str] = "sync-statistics"
+    task: int
+    layers: frozenset[str]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with one collective of each worker for each level of statistics."""
+        joint = [s for s in graph.statistics if s.layer in self.layers]
+        if not joint:
+            return graph
+        groups = _groups(joint)
+        keys = instance_keys(groups)
+        inputs: dict[str, str] = {}
+        added: list[Node] = []
+        for name, group in groups.items():
+            nodes, sums = self._local(name, group, graph, topology)
+            added += nodes
+            if topology.n_tasks > 1:
+                nodes, sums = self._total(name, group, sums, keys[name], topology)
+                added += nodes
+            for copies, total in zip(group.values(), sums, strict=True):
+                nodes, own = self._scaled(name, copies, total, graph, topology)
+                added += nodes
+                inputs |= own
+        apart = tuple(s for s in graph.statistics if s.layer not in self.layers)
+        return replace(graph, graph=fed_with(graph.graph, inputs, added), statistics=apart)
+
+    def _local(
+        self, name: str, group: Group, graph: TrainGraph, topology: Topology
+    ) -> tuple[list[Node], list[str]]:
+        """What this task's replicas have of each statistic, weighted and added up."""
+        by_name = graph.graph.by_name
+        shares, weights = self._shares(topology), tuple(loss.weight for loss in graph.losses)
+        host = topology.host_device(self.task)
+        nodes: list[Node] = []
+        sums: list[str] = []
+        for captured, copies in group.items():
+            specs = tuple(TensorSpec(dtype=copy.dtype, shape=copy.shape) for copy in copies)
+            own = [by_name[copy.node].inputs[0] for copy in copies]
+            snippet = trace(weighted_sum, specs, weights=weights if copies[0].backward else shares)
+            made, (total,) = snippet.splice(f"{name}/{captured}/", own, device=host)
+            nodes += made
+            sums.append(total)
+        return nodes, sums
+
+    def _total(
+        self, name: str, group: Group, sums: Sequence[str], key: int, topology: Topology
+    ) -> tuple[list[Node], list[str]]:
+        """The sums over all tasks."""
+        first = [copies[0] for copies in group.values()]
+        host = topology.host_device(self.task)
+        own_key = constant(f"{name}/key", key, _KEY, host)
+        snippet = trace(
+            keyed_all_reduce,
+            (
+                *(TensorSpec(dtype=each.dtype, shape=each.shape) for each in first),
+                TensorSpec(dtype=_KEY, shape=Shape(())),
+            ),
+            shapes=tuple(each.shape.dims or () for each in first),
+            group=(topology.n_tasks, STATISTICS_KEY),
+            hint="auto",
+        )
+        made, totals = snippet.splice(f"{name}/", [*sums, own_key.name], device=host)
+        return [own_key, *made], list(totals)
+
+    def _scaled(
+        self, name: str, copies: Sequence[Statistic], total: str, graph: TrainGraph, topology: Topology
+    ) -> tuple[list[Node], dict[str, str]]:
+        """What each replica takes of a total, by the copy of the statistic that takes it."""
+        nodes: list[Node] = []
+        own: dict[str, str] = {}
+        for copy, share, loss in zip(copies, self._shares(topology), graph.losses, strict=True):
+            own[copy.node] = total
+            if copy.backward and share != loss.weight:
+                snippet = trace(
+                    weighted_sum,
+                    (TensorSpec(dtype=copy.dtype, shape=copy.shape),),
+                    weights=(share / loss.weight,),
+                )
+                made, (own[copy.node],) = snippet.splice(
+                    f"{name}/{copy.node}/", [total], device=graph.graph.by_name[copy.node].device
+                )
+                nodes += made
+        return nodes, own
+
+    def _shares(self, topology: Topology) -> tuple[float, ...]:
+        """What part of the batch's examples each of this task's replicas has."""
+        return tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.task))
+
+
+def _groups(statistics: Sequence[Statistic]) -> dict[str, dict[str, list[Statistic]]]:
+    """What travels together, by a name that all tasks have for it: those of one level and type."""
+    groups: dict[str, dict[str, list[Statistic]]] = {}
+    for each in statistics:
+        assert each.rank is not None
+        group = groups.setdefault(f"statistics/level_{each.level}_{each.dtype}", {})
+        group.setdefault(each.node.removeprefix(replica_prefix(each.rank)), []).append(each)
+    return groups

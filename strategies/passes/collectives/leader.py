@@ -1,0 +1,65 @@
+"""One replica of each worker speaks for all: what the others bring goes to it, and what it gets to them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lead:
+    """Let the first replica of this task contribute what all of its replicas do, and the others nothing.
+
+    What goes to a server, for a variable that replicas share, is one contribution of the task in any case.
+    """
+
+    name: ClassVar[str] = "lead"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose contributions are all at the boundaries of one replica."""
+        replicas = topology.local_replicas(self.task)
+        if len(replicas) == 1:
+            return graph
+        brought: dict[str, tuple[Contribution, ...]] = {}
+        for b in (b for b in graph.boundaries if b.rank is not None):
+            brought[captured_name(b)] = (*brought.get(captured_name(b), ()), *b.contributions)
+        leader = replicas[0].rank
+        return replace(
+            graph,
+            boundaries=tuple(
+                b
+                if b.rank is None
+                else replace(b, contributions=brought[captured_name(b)] if b.rank == leader else ())
+                for b in graph.boundaries
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandOn:
+    """Let what comes to the leader's boundaries flow into those of the task's other replicas as well."""
+
+    name: ClassVar[str] = "hand-on"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step all of whose boundaries pass on totals."""
+        totals = {
+            captured_name(b): replace(b.contributions[0], total=True)
+            for b in graph.boundaries
+            if b.contributions and b.rank is not None
+        }
+        return contribute(graph, _others(graph, totals), ())
+
+
+def _others(graph: TrainGraph, totals: Mapping[str, Contribution]) -> dict[str, Contribution]:
+    """Boundary → its total, for those that do not have it yet."""
+
+    def lacks(b: Boundary) -> bool:
+        return b.contributions != (totals[captured_name(b)],)
+
+    return {b.values: totals[captured_name(b)] for b in graph.boundaries if b.rank is not None and lacks(b)}

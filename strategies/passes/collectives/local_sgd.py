@@ -1,0 +1,114 @@
+"""Replicas that update by themselves, and whose variables become their average now and then."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.graph import Node
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Variable
+from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.periods import every
+from strategies.passes.parameter_server.queues import joined
+from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.replicate import replica_prefix
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Replica, Topology
+
+_COUNT = StateSpec(name="steps", dims=(), dtype="int64")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AverageVariables:
+    """Now and then replace variables, after all updates, by the mean of what replicas have.
+
+    That is in the first step and every `period`-th after it. In the first, because TensorFlow's workers agree
+    on a number for their steps when one asks the leader for its first; had the leader gone on by then, their
+    collectives would wait for each other for ever.
+
+    Each replica keeps its gradients, slots and new state to itself. In their place the values of variables
+    cross a boundary, which later passes weigh and combine like any other; whatever they add is left out in
+    the steps between.
+
+    Attributes:
+        variables: names of those that are averaged, by examples; the first replica's are taken of those whose
+            rule says so.
+    """
+
+    name: ClassVar[str] = "average-variables"
+    task: int
+    period: int
+    variables: frozenset[str]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with a boundary and an assignment for each local copy of these variables."""
+        own = [v for v in graph.variables if v.name in self.variables]
+        if not own:
+            return graph
+        count, following, gate, nodes = self._gate(graph, topology)
+        keep = count.keep(following)
+        boundaries = [b for b in graph.boundaries if b.variable not in self.variables]
+        assigned: list[str] = []
+        replicas = {replica.rank: replica for replica in topology.local_replicas(self.task)}
+        for v in own:
+            assert v.rank is not None
+            boundary, crossing = _crossing(v, replicas[v.rank], gate, topology)
+            boundaries.append(boundary)
+            nodes += crossing
+            assigned.append(crossing[-1].name)
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*graph.graph.nodes, *nodes, keep]),
+            variables=(*graph.variables, count.variable),
+            boundaries=tuple(boundaries),
+            state_targets=(*graph.state_targets, keep.name),
+            step_targets=(*graph.step_targets, *assigned),
+        )
+
+    def _gate(self, graph: TrainGraph, topology: Topology) -> tuple[KeptState, str, str, list[Node]]:
+        """The count of steps, its next value, the node that runs in every `period`-th step, and all nodes.
+
+        The node that runs now and then comes after all that this task's replicas update.
+        """
+        host = topology.host_device(self.task)
+        by_name = graph.graph.by_name
+        updated = joined(((t, by_name[t].device) for t in graph.targets()), "average/updated")
+        counting = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
+        count = KeptState.of(
+            _COUNT,
+            "average/steps",
+            group="average",
+            path="average/steps",
+            rank=counting[self.task],
+            device=host,
+            owners=counting,
+            lasting=False,
+        )
+        counted, (following, gate) = trace(
+            every, (TensorSpec(dtype=count.variable.dtype, shape=count.variable.shape),), period=self.period
+        ).splice("average/", [count.value], device=host, control=[node.name for node in updated])
+        return count, following, gate, [*count.nodes, *updated, *counted]
+
+
+def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> tuple[Boundary, list[Node]]:
+    """Where a copy crosses in the steps in which the gate is open: read, boundary and assignment."""
+    prefix = replica_prefix(replica.rank)
+    name = f"{prefix}average/{v.handle.removeprefix(prefix)}"
+    typed = {"dtype": v.dtype}
+    made = (
+        Node(name=f"{name}/updated", op="ReadVariableOp", inputs=(v.handle, f"^{gate}"), attrs=typed),
+        Node(name=name, op="Identity", inputs=(f"{name}/updated",), attrs={"T": v.dtype}),
+        Node(name=f"{name}/assign", op="AssignVariableOp", inputs=(v.handle, name), attrs=typed),
+    )
+    weights = {"mean": replica.examples / topology.batch_size, "first-replica": float(replica.rank == 0)}
+    rule = v.rule or "mean"
+    crossing = Contribution(rank=replica.rank, values=made[0].name, indices=None, weight=weights[rule])
+    boundary = Boundary(
+        variable=v.name,
+        role="variable",
+        rule=rule,
+        dtype=v.dtype,
+        shape=v.shape,
+        values=name,
+        rank=replica.rank,
+        contributions=(crossing,),
+    )
+    return boundary, [replace(node, device=replica.device) for node in made]

@@ -1,0 +1,87 @@
+"""New values that workers give each other by a transport of their own, a bucket at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strategies.ir.assembly.levels import at_level
+from strategies.ir.graph import Node, Shape
+from strategies.ir.sizes import n_elements
+from strategies.ir.transfer import Transfer
+from strategies.passes.collectives.ring_transfers import all_given, give, take
+from strategies.passes.collectives.shard_buckets import ShardBucket
+from strategies.topology import Topology
+
+Copy = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What one task adds to its step.
+
+    Attributes:
+        values: copy of a variable → its new value, made by another replica.
+        done: nodes after which this task has given its share. last: the node that waits last.
+    """
+
+    nodes: tuple[Node, ...]
+    values: Mapping[Copy, str]
+    done: tuple[str, ...]
+    transfers: tuple[Transfer, ...]
+    last: str
+
+
+def transport_gather(
+    buckets: Sequence[ShardBucket],
+    made: Mapping[Copy, str],
+    task: int,
+    topology: Topology,
+    after: Sequence[str] = (),
+) -> Gathered:
+    """Nodes that give what this task's replicas have made, and take what others have.
+
+    All is given before the first wait, which holds a thread that updates may need.
+
+    Args:
+        buckets: of one level.
+        made: copy of a variable → its new value, of those that local replicas own.
+        after: the last wait of the level before.
+    """
+    task_of = {replica.rank: replica.task for replica in topology.replicas()}
+    host = topology.host_device(task)
+    given: list[Node] = []
+    transfers = []
+    for bucket in buckets:
+        shares = bucket.by_task(task_of, topology.n_tasks)
+        lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
+        transfer = Transfer(name=bucket.name, kind="gather", shares=lengths, level=bucket.level)
+        own = shares[task]
+        shapes = [Shape(m.dims) for m in own]
+        given += give(transfer, [[made[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
+        transfers.append(transfer)
+    if not transfers:
+        return Gathered(nodes=(), values={}, done=(), transfers=(), last="")
+    handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
+    nodes = [*given, *handed_over]
+    previous = handed_over[-1].name
+    came: dict[str, str] = {}
+    for bucket, transfer in zip(buckets, transfers, strict=True):
+        others = [s for k, s in enumerate(bucket.by_task(task_of, topology.n_tasks)) if k != task and s]
+        if others:
+            dims = [[m.dims for m in share] for share in others]
+            taking, tensors, previous = take(transfer, dims, bucket.dtype, host, previous)
+            nodes += taking
+            came |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
+    values: dict[Copy, str] = {
+        (m.name, replica.rank): came.get(m.name) or made[m.name, m.owner]
+        for replica in topology.local_replicas(task)
+        for bucket in buckets
+        for m in bucket.members
+        if m.owner != replica.rank
+    }
+    return Gathered(
+        nodes=tuple(nodes),
+        values=values,
+        done=(handed_over[-1].name,),
+        transfers=tuple(transfers),
+        last=previous,
+    )

@@ -1,0 +1,67 @@
+"""Collectives in runs of their own, where a step's run involves other tasks."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.graph import DType, Node, producer
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.replicate.tensor_queue import TensorQueue
+from strategies.topology import Topology
+
+_INT32 = DType("int32")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectivesApart:
+    """Run collectives beside the step, in a run that involves this task alone.
+
+    Runs with collectives have one number on all tasks, by which members find each other. When such a run
+    ends, TensorFlow drops what goes by its number on every task that it involved: a step that also reads from
+    a server there would take that server's own step down with it. So each collective gets its input, and the
+    step its result, through queues on the task.
+    """
+
+    name: ClassVar[str] = "collectives-apart"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step that waits for its collectives, and beside it the run that makes them."""
+        if topology.n_tasks == 1:
+            return graph
+        host = topology.host_device(self.task)
+        by_name = graph.graph.by_name
+        nodes: list[Node] = []
+        background: list[str] = []
+        for node in graph.graph.nodes:
+            if not node.op.startswith("Collective"):
+                nodes.append(node)
+                continue
+            varying = [k for k, ref in enumerate(node.data_inputs) if by_name[producer(ref)].op != "Const"]
+            made = _apart(node, varying, host)
+            nodes += made
+            background.append(made[-1].name)
+        if not background:
+            return graph
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes(nodes),
+            background=(*graph.background, *background),
+        )
+
+
+def _apart(node: Node, varying: list[int], host: str) -> list[Node]:
+    """A collective between two queues; what the step takes goes by the collective's name."""
+    dtype = node.attrs["T"]
+    assert isinstance(dtype, DType)
+    refs = list(node.data_inputs)
+    # All but the first are numbers by which members find each other.
+    inputs = TensorQueue.of(f"{node.name}/inputs", [dtype if k == 0 else _INT32 for k in varying], host)
+    give = inputs.put(f"{node.name}/give", [refs[k] for k in varying], node.control_inputs)
+    begin = inputs.take(f"{node.name}/begin")
+    for i, k in enumerate(varying):
+        refs[k] = begin.name if i == 0 else f"{begin.name}:{i}"
+    run = replace(node, name=f"{node.name}/run", inputs=tuple(refs))
+    results = TensorQueue.of(f"{node.name}/results", [dtype], host)
+    result = results.take(node.name, [give.name])
+    end = results.put(f"{node.name}/end", [run.name])
+    return [inputs.handle, give, begin, run, results.handle, result, end]

@@ -1,0 +1,1 @@
+"""Gradients in a smaller form between tasks, and what compressors remember."""

@@ -1,0 +1,1 @@
+"""Synchronisation through servers: synchronous, stale, asynchronous, with backup workers or proxies."""

@@ -1,0 +1,100 @@
+"""Asynchronous parameter servers: each task updates with what its own replicas bring."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.graph import Node
+from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.numerics.updates import one_more
+from strategies.passes.parameter_server.accumulator import INT64
+from strategies.passes.parameter_server.queues import (
+    check_gradients_come_first,
+    joined,
+    on_servers,
+    turn_queue,
+    waiting_for_turn,
+)
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import UPDATER, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnMean:
+    """Weigh contributions by their share of the task's own examples, in place of the global batch."""
+
+    name: ClassVar[str] = "own-mean"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose contributions add up to the mean over this task's examples."""
+        if topology.n_tasks == 1:
+            return graph
+        own = sum(replica.examples for replica in topology.local_replicas(self.task))
+        factor = topology.batch_size / own
+        return replace(graph, boundaries=tuple(_scaled(b, factor) for b in graph.boundaries))
+
+
+def _scaled(boundary: Boundary, factor: float) -> Boundary:
+    if boundary.rule != "mean":
+        return boundary
+    parts = tuple(replace(c, weight=c.weight * factor) for c in boundary.contributions)
+    return replace(boundary, contributions=parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AsyncUpdates:
+    """Apply this task's gradients in its own step, alone: no update reads what another has half written.
+
+    Gradients are on their servers before the task asks for its turn, so that it never holds others up while
+    it computes or sends.
+
+    Attributes:
+        destinations: variable → task that serves it.
+    """
+
+    name: ClassVar[str] = "async-updates"
+    task: int
+    destinations: Mapping[str, int]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose updates happen in a turn of their own."""
+        if topology.n_tasks == 1:
+            return graph
+        check_gradients_come_first(graph, "sync=false")
+        graph = replace(graph, state_targets=tuple(self._state_targets(graph)))
+        turn = turn_queue(topology)
+        arrived = (
+            (name, topology.host_device(self.destinations[b.variable]))
+            for b in graph.boundaries
+            for name in (b.values, b.indices)
+            if name is not None
+        )
+        landed = joined(arrived, "turn/landed")
+        take = turn.take("take", (node.name for node in landed))
+        late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
+        within = late | graph.update_nodes()
+        nodes = waiting_for_turn(graph, within, take.name)
+        counted, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
+            "turn/count/", [take.name], device=take.device
+        )
+        targets = [target for target in graph.targets() if target in within]
+        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/done")
+        give = turn.put("give", n_updates, (node.name for node in done))
+        setup = turn.put_all("first", [0]) if self.task == UPDATER else ()
+        added = [turn.handle, *landed, take, *counted, *done, give, *setup]
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*nodes, *added]),
+            step_targets=(*graph.step_targets, give.name),
+            setup=(*graph.setup, *(node.name for node in setup[1:])),
+        )
+
+    def _state_targets(self, graph: TrainGraph) -> Iterable[str]:
+        """Without state that comes from rank 0, elsewhere."""
+        foreign = {b.values for b in graph.boundaries if b.rule == "first-replica"}
+        for target in graph.state_targets:
+            node: Node = graph.graph.by_name[target]
+            if self.task == UPDATER or foreign.isdisjoint(node.data_inputs):
+                yield target

@@ -1,0 +1,143 @@
+"""Devices for what replicas share."""
+
+import operator
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from strategies.ir.functions import called_functions
+from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import COLOCATION_ATTR, topological_order
+from strategies.passes.replicate.value_arguments import CALLS
+from strategies.topology import Topology
+
+_SEVERAL: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Put each shared variable, its slots and its update on its server, and the rest on this task's host.
+
+    An update node belongs to the server whose gradient or variable it reads. What combines several servers'
+    values (a global norm) runs on the first server; reading such a combination does not move a node from its
+    own server. A loop or branch takes what was read on a server from a copy on its own device: TensorFlow
+    leaves the values of a loop where they come from, and each round would fetch them anew.
+
+    Attributes:
+        destinations: variable → task that serves it.
+    """
+
+    name: ClassVar[str] = "place"
+    task: int
+    destinations: Mapping[str, int]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with a device on every node."""
+        places = self._places(graph)
+        host = topology.host_device(self.task)
+        shared = {v.handle for v in graph.variables if v.rank is None}
+        by_name = graph.graph.by_name
+        own = {v.handle: by_name[v.handle].device for v in graph.variables if v.rank is not None}
+        nodes: list[Node] = []
+        arrived: dict[str, Node] = {}
+        for node in graph.graph.nodes:
+            device = node.device
+            if device and _touches(node, shared):
+                # A variable is read where it lives; what was read travels.
+                device = topology.host_device(max(places[producer(node.inputs[0])], 0))
+                if device != node.device and isinstance(node.attrs.get("dtype"), DType):
+                    arrived[node.name] = _copy(node)
+            if not device and _touches(node, own):
+                device = own[producer(node.inputs[0])]
+            if not device:
+                place = places.get(node.name)
+                device = host if place is None else topology.host_device(max(place, 0))
+            nodes.append(_placed(node, device))
+        nodes = _with_copies(nodes, arrived)
+        if len(nodes) == len(graph.graph.nodes) and all(map(operator.is_, nodes, graph.graph.nodes)):
+            return graph
+        return replace(graph, graph=graph.graph.with_nodes(nodes))
+
+    def _places(self, graph: TrainGraph) -> dict[str, int]:
+        """Node → task, for what belongs to a shared variable; `_SEVERAL` where tasks meet."""
+        places: dict[str, int] = {}
+        for v in graph.variables:
+            if v.rank is None:
+                # What all updates read (a learning rate) draws none of them to its own server.
+                common = v.kind == "slot" and v.slot_of is None
+                place = _SEVERAL if common else self.destinations[v.name]
+                places |= dict.fromkeys(v.access, place)
+        for b in graph.boundaries:
+            if b.rank is None:
+                places |= dict.fromkeys(
+                    (n for n in (b.values, b.indices) if n), self.destinations[b.variable]
+                )
+        handles = {v.handle for v in graph.variables}
+        shared = graph.update_nodes().union(graph.state_targets, places)
+        # What a replica updates for itself is on its device already.
+        affected = graph.graph.with_nodes(
+            n for n in graph.graph.nodes if n.name in shared and (n.name in places or not n.device)
+        )
+        order = [n for n in topological_order(affected.nodes) if n.name not in places]
+        for node in order:
+            met = _meet(node, places, handles)
+            if met is not None:
+                places[node.name] = met
+        self._follow_consumers(affected, order, places)
+        return places
+
+    def _follow_consumers(self, graph: Graph, order: list[Node], places: dict[str, int]) -> None:
+        """Constants and what is made of them alone go where they are read."""
+        for node in reversed(order):
+            if node.name not in places:
+                read_by = {places[c.name] for c in graph.consumers.get(node.name, ()) if c.name in places}
+                places[node.name] = read_by.pop() if len(read_by) == 1 else _SEVERAL
+
+
+def _touches(node: Node, handles: Container[str]) -> bool:
+    """Whether a node itself, not a function that it calls, uses a variable."""
+    return bool(node.inputs) and producer(node.inputs[0]) in handles and not called_functions(node.attrs)
+
+
+def _copy(read: Node) -> Node:
+    """What a read gives, on the reader's own device."""
+    attrs = {"T": read.attrs["dtype"]}
+    return Node(
+        name=f"{read.name}/arrived", op="Identity", inputs=(read.name,), attrs=attrs, device=read.device
+    )
+
+
+def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
+    """The nodes, and the copies that calls among them take."""
+    used: dict[str, Node] = {}
+    made: list[Node] = []
+    for node in nodes:
+        taken = {name: arrived[name] for name in node.inputs if name in arrived} if node.op in CALLS else {}
+        used |= taken
+        inputs = tuple(taken[ref].name if ref in taken else ref for ref in node.inputs)
+        made.append(replace(node, inputs=inputs) if taken else node)
+    return [*made, *used.values()] if used else nodes
+
+
+def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:
+    """Where a node belongs: with the variable that it reads, or with the one server whose values it reads."""
+    inputs = [producer(ref) for ref in node.data_inputs]
+    for name in inputs:
+        if name in handles:
+            return places.get(name)
+    met = {places[name] for name in inputs if name in places}
+    single = met - {_SEVERAL}
+    if len(single) == 1:
+        return single.pop()
+    return _SEVERAL if met else None
+
+
+def _placed(node: Node, device: str) -> Node:
+    if node.device == device and COLOCATION_ATTR not in node.attrs:
+        return node
+    # Every node has a device of its own now, which a colocation could only contradict.
+    attrs = node.attrs
+    if COLOCATION_ATTR in attrs:
+        attrs = {key: value for key, value in attrs.items() if key != COLOCATION_ATTR}
+    return node.changed(attrs=attrs, device=device)

@@ -1,0 +1,72 @@
+"""Reads of remote variables from one copy on the reader's host."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.assembly.levels import levels_of
+from strategies.ir.graph import Node
+from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProxyVariables:
+    """Send each of these variables to this task once per step, for all of its replicas.
+
+    The copy is made anew in every step, which begins when the update before it has been made: it is never
+    older than the variable. The replicas' own reads become reads of the copy, under their names.
+
+    Attributes:
+        remote: variables with a dense gradient that another task serves.
+    """
+
+    name: ClassVar[str] = "proxy-variables"
+    task: int
+    remote: Collection[str]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step in which replicas share what they read; the same if there is one replica."""
+        if len(topology.local_replicas(self.task)) == 1:
+            return graph
+        shared = [v for v in graph.variables if v.rank is None]
+        variables = {v.handle: v for v in shared if v.name in self.remote}
+        host = topology.host_device(self.task)
+        apart = late_nodes(graph, shared) | graph.update_nodes()
+        apart |= {name for v in variables.values() for name in (v.read, v.load)}
+        # What a step reads after an update of its own must be read again.
+        crossing = {n for b in graph.boundaries for n in (b.values, b.indices) if n is not None}
+        apart |= {name for name, level in levels_of(graph.graph, crossing).items() if level > 0}
+        made: dict[str, tuple[Node, Node]] = {}
+        nodes: list[Node] = []
+        for node in graph.graph.nodes:
+            if node.op != "ReadVariableOp" or node.inputs[0] not in variables or node.name in apart:
+                nodes.append(node)
+                continue
+            handle = node.inputs[0]
+            if handle not in made:
+                made[handle] = _copy(variables[handle], host)
+            copy = made[handle][1]
+            nodes.append(
+                replace(node, op="Identity", inputs=(copy.name,), attrs={"T": variables[handle].dtype})
+            )
+        if not made:
+            return graph
+        added = (node for pair in made.values() for node in pair)
+        return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
+
+
+def _copy(v: Variable, host: str) -> tuple[Node, Node]:
+    """A read on the server, once its place is known, and what arrives on the host."""
+    read = Node(
+        name=f"proxies/{v.handle}/read",
+        op="ReadVariableOp",
+        inputs=(v.handle,),
+        attrs={"dtype": v.dtype},
+        device=host,
+    )
+    copy = Node(
+        name=f"proxies/{v.handle}", op="Identity", inputs=(read.name,), attrs={"T": v.dtype}, device=host
+    )
+    return read, copy

@@ -1,0 +1,122 @@
+"""Between-graph synchronisation through parameter servers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.assembly.levels import levels_of
+from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.graph import Attr, Node, Shape
+from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.train_graph import Contribution, TrainGraph
+from strategies.passes.parameter_server.accumulator import INT32, Accumulator
+from strategies.passes.replicate.rewire import contribute
+from strategies.tf_bridge.constants import constant
+from strategies.topology import UPDATER, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterServerSync:
+    """Every task pushes its contribution to the variable's server; one task updates when all have come.
+
+    Task 0 runs the takes and the update regions of all servers in its own session, so that the order between
+    the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on
+    them. Another task's step ends with a token that task 0 hands out after the update: nobody reads before
+    it.
+
+    Attributes:
+        destinations: variable → task that serves it.
+    """
+
+    name: ClassVar[str] = "sync-ps"
+    task: int
+    destinations: Mapping[str, int]
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""
+        if topology.n_tasks == 1:
+            return graph
+        uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
+        handles = {v.name: v.handle for v in graph.variables if v.rank is None}
+        shared = [b for b in graph.boundaries if b.rank is None]
+        updates = self.task == UPDATER
+        pushes: list[str] = []
+        added: list[Node] = []
+        combined: dict[str, Contribution] = {}
+        # Updates come after the push, and a session reads for itself when no step runs.
+        late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
+        not_waited_for = graph.update_nodes() | {v.read for v in graph.variables} | late
+        crossing = {boundary.variable for boundary in shared}
+        # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
+        common = [
+            read
+            for name, handle in handles.items()
+            if name not in crossing
+            for read in uses[handle].reads
+            if read not in not_waited_for
+        ]
+        # What a replica reads after an update it reads for the gradients of the next level.
+        levels = levels_of(graph.graph, {n for b in shared for n in (b.values, b.indices) if n is not None})
+        for boundary in shared:
+            device = topology.host_device(self.destinations[boundary.variable])
+            accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
+            own = uses[handles[boundary.variable]].reads
+            before = [*(name for name in own if name not in not_waited_for), *common]
+            reads = loops.outside(name for name in before if levels[name] < boundary.level)
+            # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
+            nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
+            pushes.append(nodes[-1].name)
+            added += nodes
+            if updates:
+                nodes, combined[boundary.values] = accumulator.take()
+                added += nodes
+        if updates:
+            tokens = [_enqueue(w, graph.targets(), topology) for w in range(topology.n_tasks) if w != UPDATER]
+            added += [node for nodes in tokens for node in nodes]
+            return contribute(
+                graph, combined, added, step_targets=(*pushes, *(nodes[-1].name for nodes in tokens))
+            )
+        wait = _dequeue(self.task, pushes, topology)
+        # What is left of it belongs to this task's replicas; checks of what was updated are the updater's.
+        own_state = tuple(t for t in graph.state_targets if t not in late)
+        return replace(
+            contribute(graph, combined, [*added, *wait]),
+            boundaries=tuple(b for b in graph.boundaries if b.rank is not None),
+            regions=tuple(r for r in graph.regions if r.variable not in handles),
+            shared_update=tuple(n for n in graph.shared_update if graph.graph.by_name[n].device),
+            state_targets=own_state,
+            step_targets=(*pushes, wait[-1].name),
+        )
+
+
+def _token_queue(worker: int, topology: Topology) -> Node:
+    name = f"tokens/worker_{worker}"
+    attrs: dict[str, Attr] = {
+        "component_types": (INT32,),
+        "shapes": (Shape(()),),
+        "capacity": 1,
+        "container": b"",
+        "shared_name": name.encode(),
+    }
+    return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=topology.host_device(UPDATER))
+
+
+def _enqueue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node, Node]:
+    queue = _token_queue(worker, topology)
+    token = constant(f"{queue.name}/token", worker, INT32, queue.device)
+    attrs: dict[str, Attr] = {"Tcomponents": (INT32,), "timeout_ms": -1}
+    inputs = (queue.name, token.name, *(f"^{name}" for name in after))
+    give = Node(
+        name=f"{queue.name}/give", op="QueueEnqueueV2", inputs=inputs, attrs=attrs, device=queue.device
+    )
+    return queue, token, give
+
+
+def _dequeue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node]:
+    queue = _token_queue(worker, topology)
+    attrs: dict[str, Attr] = {"component_types": (INT32,), "timeout_ms": -1}
+    inputs = (queue.name, *(f"^{name}" for name in after))
+    return queue, Node(
+        name=f"{queue.name}/await", op="QueueDequeueV2", inputs=inputs, attrs=attrs, device=queue.device
+    )

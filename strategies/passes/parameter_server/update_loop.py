@@ -1,0 +1,181 @@
+"""The loop that updates beside the steps of workers: it waits for contributions, and takes all there are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node, Shape
+from strategies.ir.train_graph import Contribution, TrainGraph
+from strategies.ir.traversal import ancestors, descendants
+from strategies.numerics.updates import one_more, share_of
+from strategies.passes.parameter_server.accumulator import (
+    DOUBLE,
+    INT64,
+    Accumulator,
+    accumulator_node,
+    take_nodes,
+)
+from strategies.passes.parameter_server.queues import Queue, joined, on_servers, turn_queue, waiting_for_turn
+from strategies.passes.replicate.rewire import contribute
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import UPDATER, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundUpdates:
+    """Updates in turn with the pushes of workers, in the background of the updater's own steps.
+
+    Attributes:
+        destinations: variable → task that serves it.
+        backup: tasks that an update does not wait for; 0 takes what is there.
+        knob: what asked for the loop, as a person writes it.
+    """
+
+    destinations: Mapping[str, int]
+    backup: int
+    knob: str
+
+    def beside(
+        self,
+        graph: TrainGraph,
+        accumulators: Sequence[Accumulator],
+        added: Sequence[Node],
+        topology: Topology,
+    ) -> TrainGraph:
+        """The updater's step with nodes of its own, and the loop in its background.
+
+        Args:
+            accumulators: one for each boundary that crosses.
+            added: nodes of the step.
+        Raises:
+            StrategyError: when an update needs the batch.
+        """
+        taken = self._take(accumulators, topology)
+        updates = update_side(graph, accumulators)
+        targets = tuple(t for t in graph.targets() if t in updates)
+        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
+        telling, gives = self._tell(taken.begin, [node.name for node in done], topology)
+        graph = _without_waits_for_reads(graph, updates)
+        graph = replace(
+            graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, updates, taken.begin.name))
+        )
+        step = contribute(graph, taken.combined, [*added, *taken.nodes, *telling, *done, *gives])
+        background = (*targets, *(node.name for node in gives))
+        self._check_needs_no_batch(step, background)
+        return replace(step, background=background, taken=taken.n_taken)
+
+    def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Taken":
+        """Wait for arrivals, take the turn, then all contributions that are there."""
+        arrivals, shares = tallies(topology)
+        n_needed = topology.n_tasks - self.backup if self.backup else 1
+        arrive = take_nodes(arrivals, f"{arrivals.name}/take", n_needed, DOUBLE, ())
+        begin = turn_queue(topology).take("updates", [arrive[-1].name])
+        n_taken = Node(
+            name=f"{shares.name}/taken",
+            op="AccumulatorNumAccumulated",
+            inputs=(shares.name, f"^{begin.name}"),
+            device=shares.device,
+        )
+        total = take_nodes(shares, f"{shares.name}/take", 1, DOUBLE, [n_taken.name])
+        nodes = [*arrive, begin, n_taken, *total]
+        combined: dict[str, Contribution] = {}
+        for a in accumulators:
+            made, combined[a.boundary.values] = _mean(a, begin, total[-1])
+            nodes += made
+        return _Taken(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
+
+    def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
+        """Count an update and give the turn back, and a token to each task where updates do not wait for all.
+
+        Args:
+            begin: has the number of updates before this one.
+            after: nodes that the update ends with.
+        Returns:
+            nodes that are needed, and nodes that tell.
+        """
+        count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
+            "turn/count/", [begin.name], device=begin.device
+        )
+        tokens = [tokens_of(task, topology) for task in range(topology.n_tasks) if self.backup]
+        gives = [turn_queue(topology).put("give_after_update", n_updates, after)]
+        gives += [told.put("give", n_updates, after) for told in tokens]
+        # The updater's own step waits for tokens, and has its queue already.
+        queues = [told.handle for task, told in enumerate(tokens) if task != UPDATER]
+        return [*queues, *count], gives
+
+    def _check_needs_no_batch(self, graph: TrainGraph, background: Sequence[str]) -> None:
+        fed = {b.node for b in graph.batch}
+        for target in background:
+            reached = fed & ancestors(graph.graph, [target])
+            if reached:
+                raise StrategyError(
+                    f"node {target!r}: with {self.knob} updates come apart from the batch, got one that "
+                    f"needs {min(reached)!r} past the gradients; leave {self.knob.partition('=')[0]} out"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What an update takes from servers.
+
+    Attributes:
+        begin: the node that takes the turn, and with it the number of updates made.
+        n_taken: tensor of the number of contributions.
+        combined: `Boundary.values` → the mean of its contributions.
+    """
+
+    nodes: tuple[Node, ...]
+    begin: Node
+    n_taken: str
+    combined: Mapping[str, Contribution]
+
+
+def update_side(graph: TrainGraph, accumulators: Sequence[Accumulator]) -> frozenset[str]:
+    """Nodes that belong to updates: what comes after these boundaries, and the rest of the update side."""
+    crossing = [a.boundary for a in accumulators]
+    crossed = [name for b in crossing for name in (b.values, b.indices) if name is not None]
+    return frozenset(descendants(graph.graph, [*crossed, *graph.update_nodes()]))
+
+
+def tallies(topology: Topology) -> tuple[Node, Node]:
+    """Accumulators beside those of gradients, pushed to with each contribution.
+
+    Returns:
+        one by which the loop waits for whole contributions, and one of their shares of the batch.
+    """
+    device = topology.host_device(UPDATER)
+    names = ("tallies/arrivals", "tallies/shares")
+    arrivals, shares = (accumulator_node(name, DOUBLE, Shape(()), device) for name in names)
+    return arrivals, shares
+
+
+def tokens_of(task: int, topology: Topology) -> Queue:
+    """Gets the number of each update, for a task that waits for one newer than its step."""
+    return Queue.of(f"tokens/worker_{task}", topology.host_device(UPDATER))
+
+
+def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Contribution]:
+    """All contributions to a boundary, as their mean by examples where they add up to one.
+
+    Args:
+        total: the contributions' share of the batch.
+    """
+    nodes, contribution = a.take([begin.name])
+    if a.boundary.rule != "mean":
+        return nodes, contribution
+    specs = (TensorSpec(dtype=a.boundary.dtype), TensorSpec(dtype=DOUBLE))
+    scale, (values,) = trace(share_of, specs).splice(
+        f"{a.handle.name}/share/", [contribution.values, total.name], device=a.device
+    )
+    return [*nodes, *scale], replace(contribution, values=values)
+
+
+def _without_waits_for_reads(graph: TrainGraph, apart: frozenset[str]) -> TrainGraph:
+    """The step in which updates no longer wait for reads: those belong to another run of the graph."""
+    nodes = [
+        node.changed(inputs=tuple(r for r in node.inputs if r[0] != "^" or r[1:] in apart))
+        if node.name in apart and any(c not in apart for c in node.control_inputs)
+        else node
+        for node in graph.graph.nodes
+    ]
+    return replace(graph, graph=graph.graph.with_nodes(nodes))

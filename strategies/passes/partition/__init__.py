@@ -1,0 +1,1 @@
+"""Variables cut into parts: their reads, gradients, slots and updates."""

@@ -1,0 +1,128 @@
+"""Which nodes of a step are copied for each part of a variable that is cut, and the names of the copies."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from strategies.ir.graph import Node, output_index, producer, tensor
+from strategies.ir.partitioning.facts import Outcome, PartUse
+from strategies.ir.ranges import Cut
+from strategies.ir.train_graph import TrainGraph
+
+
+class PartNames:
+    """Finds for each node of a step whether it is copied for parts, and names the copies.
+
+    Args:
+        cuts: trainable or slot → its ranges.
+        outcomes: node of the update → how it is carried over to the parts.
+    Attributes:
+        variables: those that are cut, by name.
+        handles: the same, by handle.
+        boundaries: node of a cut variable's gradient (of its values, where it is sparse) → that gradient.
+        indices: nodes of the ids of sparse ones.
+        reads: nodes outside of the update that read a cut variable; they go on giving the whole.
+        prefix: of all new names; no node of the step has it.
+    """
+
+    def __init__(self, graph: TrainGraph, cuts: Mapping[str, Cut], outcomes: Mapping[str, Outcome]) -> None:
+        self.cuts = cuts
+        self.variables = {v.name: v for v in graph.variables if v.name in cuts}
+        self.handles = {v.handle: v for v in self.variables.values()}
+        self.boundaries = {b.values: b for b in graph.gradients() if b.variable in cuts}
+        indices = {b.indices: b for b in self.boundaries.values() if b.indices is not None}
+        self.indices = frozenset(indices)
+        self.prefix = _free_prefix(graph)
+        self._outcomes = outcomes
+        # Node → the variable for each of whose parts it has a copy, in its place or (reads) beside it.
+        self._owners: dict[str, str] = {name: o.variable for name, o in outcomes.items()}
+        self._owners |= {n: b.variable for n, b in (self.boundaries | indices).items()}
+        self._owners |= {n: name for name, v in self.variables.items() for n in v.access}
+        reads = [(n, h) for n, h in _readers(graph, self.handles) if n.name not in self._owners]
+        self.reads = frozenset(node.name for node, _ in reads)
+        # The shape of the whole is a constant, and no part's.
+        self._owners |= {n.name: self.handles[h].name for n, h in reads if n.op != "VariableShape"}
+
+    def n_parts(self, variable: str) -> int:
+        """How many parts a variable has."""
+        return self.cuts[variable].n
+
+    def part_shape(self, variable: str, index: int) -> tuple[int, ...]:
+        """The shape of a variable's part."""
+        return self.cuts[variable].shape(self.variables[variable].shape.dims or (), index)
+
+    def copy(self, node: str, index: int) -> str:
+        """The name of a node's copy for a part."""
+        return f"{self.prefix}{index}/{node}"
+
+    def owner(self, node: str) -> str | None:
+        """The variable for whose parts a node is copied; None for a node that is not."""
+        return self._owners.get(node)
+
+    def has_copies_only(self, node: str) -> bool:
+        """Whether copies take a node's place, and nothing by its own name has its result."""
+        return self._is_copied(node) and (node not in self._outcomes or self._outcomes[node].combine is None)
+
+    def ref(self, ref: str, index: int) -> str:
+        """What a part's copy takes where the node takes this reference."""
+        name = producer(ref)
+        return tensor(self.copy(name, index), output_index(ref)) if self.has_copies_only(name) else ref
+
+    def waits(self, node: Node, variable: str | None, index: int) -> tuple[str, ...]:
+        """The control inputs that a node, or its copy for a part, has in the new graph.
+
+        Args:
+            variable: of its nodes and its slots' only the same part's copies are waited for, of others all
+                copies; None waits for all copies of all.
+        """
+        names: dict[str, None] = {}
+        for name in node.control_inputs:
+            owner = self._owners.get(name)
+            if owner is None:
+                names[name] = None
+            elif variable is not None and self._family(owner) == self._family(variable):
+                names[self.copy(name, index)] = None
+            else:
+                names |= dict.fromkeys(self.copy(name, other) for other in range(self.n_parts(owner)))
+        return tuple(f"^{name}" for name in names)
+
+    def constant(self, node: str, k: int, index: int) -> str:
+        """The name of the constant that stands for a node's k-th data input in its copy for a part."""
+        return f"{self.copy(node, index)}/input_{k}"
+
+    def copy_with_constants(self, node: str, index: int) -> tuple[str, ...]:
+        """Names of all that a part has for a node: constants that stand for its inputs, then its copy."""
+        swaps = self._outcomes[node].swaps if node in self._outcomes else {}
+        known = sorted(k for k, swap in swaps.items() if swap.use is not PartUse.SLICE)
+        return (*(self.constant(node, k, index) for k in known), self.copy(node, index))
+
+    def rewritten(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Names of what stands for these nodes in the new graph: all copies of those that are copied."""
+        found: list[str] = []
+        for node in nodes:
+            if self._is_copied(node):
+                for index in range(self.n_parts(self._owners[node])):
+                    found += self.copy_with_constants(node, index)
+            else:
+                found.append(node)
+        return tuple(found)
+
+    def _is_copied(self, node: str) -> bool:
+        """Whether a node's copies stand in its place; those of `reads` stand beside it."""
+        return node in self._owners and node not in self.reads
+
+    def _family(self, name: str) -> str:
+        """A slot goes with its variable."""
+        return self.variables[name].slot_of or name
+
+
+def _readers(graph: TrainGraph, handles: Container[str]) -> Iterator[tuple[Node, str]]:
+    """Nodes with the handle that they take first."""
+    for node in graph.graph.nodes:
+        if node.data_inputs and producer(node.data_inputs[0]) in handles:
+            yield node, producer(node.data_inputs[0])
+
+
+def _free_prefix(graph: TrainGraph) -> str:
+    prefix = "part_"
+    while any(name.startswith(prefix) for name in graph.graph.by_name):
+        prefix += "_"
+    return prefix

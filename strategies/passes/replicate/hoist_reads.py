@@ -1,0 +1,187 @@
+"""One read per variable and step: equal reads merged, reads in loops, branches and calls moved out.
+
+Loops and branches are calls of functions, or (those of the first kind) nodes behind Enter and Switch.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from strategies.ir.functions import drop_unreachable_functions
+from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.replicas.after_update import after_updates
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.replicate.value_arguments import (
+    CALLS,
+    TAKERS,
+    Use,
+    ValueArguments,
+    graph_ref,
+    tensor_uses,
+)
+from strategies.topology import Topology
+
+Value: TypeAlias = tuple[DType, Shape]
+"""Type and shape of a variable's value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HoistReads:
+    """Merge a variable's reads before its first write, and read it outside of functions that only read it.
+
+    A parameter server then sends each variable once per replica and step, however many layers, iterations or
+    branches read it. Reads that wait for a write are left where they are.
+    """
+
+    name: ClassVar[str] = "hoist-reads"
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step with at most one read before the writes of each variable."""
+        values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
+        left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
+        left_alone |= after_updates(graph, graph.variables)
+        hoisted = _hoist(graph.graph, values, left_alone, {v.load for v in graph.variables})
+        merged = _merge_reads(hoisted, values, left_alone)
+        return graph if merged is graph.graph else replace(graph, graph=merged)
+
+
+def calls_with_values(graph: Graph, values: Mapping[str, Value], calls: Collection[str]) -> Graph:
+    """The graph whose calls among these take values, read when they would, of variables that they only read.
+
+    Args:
+        values: handle → type and shape of its variable.
+    """
+    return _hoist(graph, values, frozenset(), (), calls=calls)
+
+
+def _merge_reads(graph: Graph, handles: Collection[str], left_alone: Collection[str]) -> Graph:
+    kept: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op == "ReadVariableOp" and node.name not in left_alone and node.inputs[0] in handles:
+            first = kept.setdefault(node.inputs[0], node.name)
+            if first != node.name:
+                renamed[node.name] = first
+    if not renamed:
+        return graph
+    own = {read: handle for handle, read in kept.items() if read in renamed.values()}
+    return graph.with_nodes(
+        # What the remaining read waited for could itself wait for one that is merged into it.
+        replace(node, inputs=(own[node.name],)) if node.name in own else _followed(node, renamed)
+        for node in graph.nodes
+        if node.name not in renamed
+    )
+
+
+def _followed(node: Node, renamed: Mapping[str, str]) -> Node:
+    if renamed.keys().isdisjoint(map(producer, node.inputs)):
+        return node
+    data = [renamed.get(producer(ref), ref) for ref in node.data_inputs]
+    # A node may read one tensor twice but wait for a node only once.
+    waits = dict.fromkeys(f"^{renamed.get(name, name)}" for name in node.control_inputs)
+    return replace(node, inputs=(*data, *waits))
+
+
+def _hoist(
+    graph: Graph,
+    values: Mapping[str, Value],
+    left_alone: AbstractSet[str],
+    loads: Collection[str],
+    *,
+    calls: Collection[str] | None = None,
+) -> Graph:
+    """Calls, loops and branches that take values instead of the variables that they only read.
+
+    Args:
+        calls: these alone, for which reads wait for what they wait for; None for all, before all writes.
+    """
+    if not any(node.op in TAKERS for node in graph.nodes):
+        return graph
+    arguments = ValueArguments(graph)
+    carried = _carried(graph, arguments, values, left_alone, calls)
+    if not carried:
+        return graph
+    nodes: list[Node] = []
+    before_loops: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        reads: dict[int, Node] = {}
+        taken: dict[int, Value] = {}
+        for k, ref in enumerate(node.data_inputs):
+            if ref in values and (node.name, k) in carried:
+                taken[k] = values[ref]
+                waits = () if calls is None else node.control_inputs
+                reads[k] = _read(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device, waits)
+                if node.op not in CALLS:
+                    before_loops.setdefault(ref, []).append(reads[k].name)
+            elif ref in carried:
+                taken[k] = values[carried[ref]]
+        if not taken:
+            nodes.append(node)
+            continue
+        nodes += reads.values()
+        inputs = tuple(reads[k].name if k in reads else ref for k, ref in enumerate(node.inputs))
+        nodes += arguments.with_values(replace(node, inputs=inputs), taken, graph_ref)
+    after = _writes_after_reads(graph, before_loops, loads)
+    made = (
+        node.changed(inputs=(*node.inputs, *after[node.name])) if node.name in after else node
+        for node in nodes
+    )
+    return drop_unreachable_functions(replace(graph, nodes=tuple(made), functions=arguments.functions))
+
+
+def _writes_after_reads(
+    graph: Graph, reads: Mapping[str, Sequence[str]], loads: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Assignment → what it must wait for; where a call reads, it waits for the call already.
+
+    Args:
+        reads: handle → reads that now are before the loops and branches that they were in.
+        loads: assignments that are no part of the step.
+    """
+    if not reads:
+        return {}
+    uses = resource_uses(graph)
+    return {
+        write: tuple(f"^{name}" for name in names)
+        for handle, names in reads.items()
+        for write in uses[handle].writes
+        if write not in loads
+    }
+
+
+def _carried(
+    graph: Graph,
+    arguments: ValueArguments,
+    values: Mapping[str, Value],
+    left_alone: AbstractSet[str],
+    calls: Collection[str] | None,
+) -> dict[str | tuple[str, int], str]:
+    """What stands for a value from now on → the variable's handle: inputs of calls, and what calls hand on.
+
+    A call that hands a variable on, for its gradient's use, takes the value only if all further users can.
+    """
+    carried: dict[str | tuple[str, int], str] = {}
+    uses = tensor_uses(graph.nodes)
+
+    def uses_of(ref: str) -> Sequence[Use]:
+        return uses.get(ref, ())
+
+    for node in graph.nodes:
+        if node.op not in TAKERS or node.name in left_alone or (calls is not None and node.name not in calls):
+            continue
+        for k, handle in enumerate(node.data_inputs):
+            handed = arguments.passed_on(node, k) if handle in values else None
+            if handed is None:
+                continue
+            refs = arguments.follow([graph_ref(node, i) for i in handed], uses_of, graph_ref, by=node.op)
+            if refs is not None and left_alone.isdisjoint(u.name for ref in refs for u, _ in uses_of(ref)):
+                carried |= dict.fromkeys(refs, handle)
+                carried[node.name, k] = handle
+    return carried
+
+
+def _read(name: str, handle: str, dtype: DType, device: str, waits: Sequence[str]) -> Node:
+    inputs = (handle, *(f"^{each}" for each in waits))
+    return Node(name=name, op="ReadVariableOp", inputs=inputs, attrs={"dtype": dtype}, device=device)

@@ -1,0 +1,117 @@
+"""Variables that a pass adds, to keep a value from one step to the next."""
+
+import zlib
+from dataclasses import dataclass
+
+from strategies.ir.graph import Attr, DType, Node, Shape
+from strategies.ir.initial_value import Fresh, Inherits
+from strategies.ir.train_graph import Part, Variable
+from strategies.numerics.compressors.codec import StateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """One replica's copy of a variable, its value in this step, and how it gets its next one.
+
+    Attributes:
+        nodes: handle, access for sessions, and the read.
+        value: tensor read by the step.
+    """
+
+    variable: Variable
+    nodes: tuple[Node, ...]
+    value: str
+
+    @classmethod
+    def of(
+        cls,
+        spec: StateSpec,
+        name: str,
+        *,
+        of: str | None = None,
+        group: str = "compressor",
+        path: str,
+        rank: int,
+        device: str,
+        owners: tuple[int, ...],
+        shared: bool = False,
+        lasting: bool = True,
+        part: Part | None = None,
+    ) -> "KeptState":
+        """A state of this name for one replica.
+
+        Args:
+            name: of the variable, the same on all replicas.
+            of: the variable whose gradient it belongs to, None where it belongs to none.
+            group: what it is for.
+            path: what the names of its nodes start with, the same on all replicas.
+            owners: ranks of all replicas that have one.
+            shared: what is the same on every replica at first must stay so.
+            lasting: a checkpoint's value goes on; otherwise every session begins with a fresh one.
+            part: the range of a state of the whole variable that it is.
+        """
+        prefix = f"{path}/replica_{rank}/"
+        # Random draws differ between replicas; a factor must not.
+        owner = prefix if spec.initial == "seed" else name
+        variable = Variable(
+            name=name,
+            kind="state",
+            group=group,
+            dtype=DType(spec.dtype),
+            shape=Shape(spec.dims),
+            handle=f"{prefix}handle",
+            placeholder=f"{prefix}initial",
+            load=f"{prefix}load",
+            read=f"{prefix}read",
+            slot_of=of,
+            rule="per-replica",
+            rank=rank,
+            part=part,
+            fresh=Fresh(
+                kind=spec.initial,
+                dims=spec.dims,
+                dtype=spec.dtype,
+                seed=zlib.crc32(owner.encode()),
+                inherits=_inherits(spec, shared=shared, lasting=lasting),
+                owners=owners,
+            ),
+        )
+        nodes = _access(variable, kept=f"{prefix}kept", device=device)
+        return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
+
+    def keep(self, value: str) -> Node:
+        """The node that keeps a value for the next step."""
+        handle = self.nodes[0]
+        return Node(
+            name=f"{handle.name.removesuffix('handle')}keep",
+            op="AssignVariableOp",
+            inputs=(handle.name, value),
+            attrs={"dtype": self.variable.dtype},
+            device=handle.device,
+        )
+
+
+def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
+    if not lasting:
+        return "nothing"
+    if shared and spec.initial == "normal":
+        return "first"
+    return "share" if spec.owed else "own"
+
+
+def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
+    """The handle, what sessions load and read it by, and the step's own read."""
+    typed: dict[str, Attr] = {"dtype": variable.dtype}
+    shaped: dict[str, Attr] = {**typed, "shape": variable.shape}
+    named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
+    handle = (variable.handle,)
+    made: tuple[tuple[str, str, tuple[str, ...], dict[str, Attr]], ...] = (
+        (variable.handle, "VarHandleOp", (), {**shaped, **named}),
+        (variable.placeholder, "Placeholder", (), shaped),
+        (variable.load, "AssignVariableOp", (*handle, variable.placeholder), typed),
+        (variable.read, "ReadVariableOp", handle, typed),
+        (kept, "ReadVariableOp", handle, typed),
+    )
+    return tuple(
+        Node(name=n, op=op, inputs=inputs, attrs=attrs, device=device) for n, op, inputs, attrs in made
+    )

@@ -1,0 +1,61 @@
+"""The one edit that synchronisation makes: other values flow into boundaries, from nodes that it adds."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from strategies.ir.graph import Graph, Node
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.passes.replicate.replicate import replica_prefix
+
+
+def contribute(
+    step: TrainGraph, combined: Mapping[str, Contribution], added: Iterable[Node], **changes: object
+) -> TrainGraph:
+    """The step with new nodes, and boundaries into which these contributions flow.
+
+    Args:
+        combined: `Boundary.values` → its only contribution from now on; other boundaries stay as they are.
+        changes: further fields of the step to replace.
+    """
+    added = tuple(added)
+    if not (combined or added or changes):
+        return step
+    inputs: dict[str, str] = {}
+    for boundary in step.boundaries:
+        contribution = combined.get(boundary.values)
+        if contribution is not None:
+            inputs[boundary.values] = contribution.values
+            if boundary.indices is not None and contribution.indices is not None:
+                inputs[boundary.indices] = contribution.indices
+    boundaries = tuple(
+        replace(b, contributions=(combined[b.values],)) if b.values in combined else b
+        for b in step.boundaries
+    )
+    return replace(step, graph=fed_with(step.graph, inputs, added), boundaries=boundaries, **changes)  # type: ignore[arg-type]
+
+
+def fed_with(graph: Graph, inputs: Mapping[str, str], added: Iterable[Node]) -> Graph:
+    """The graph with new nodes, and identities into which these tensors flow instead.
+
+    Args:
+        inputs: identity → tensor reference.
+    """
+    nodes = [
+        replace(node, inputs=(inputs[node.name], *node.inputs[1:])) if node.name in inputs else node
+        for node in graph.nodes
+    ]
+    return graph.with_nodes([*nodes, *added])
+
+
+def captured_name(boundary: Boundary) -> str:
+    """The name of the boundary's identity in the captured step, the same on every replica of every task."""
+    return (
+        boundary.values
+        if boundary.rank is None
+        else boundary.values.removeprefix(replica_prefix(boundary.rank))
+    )
+
+
+def sync_prefix(boundary: Boundary) -> str:
+    """What the names of a boundary's synchronisation start with."""
+    return f"sync/{captured_name(boundary)}"

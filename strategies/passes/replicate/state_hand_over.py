@@ -1,0 +1,126 @@
+"""From the one update of shared variables to the updates that replicas make for themselves."""
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.errors import StrategyError
+from strategies.ir.assembly.levels import at_level, levels_of
+from strategies.ir.graph import DType, Node, producer, tensor
+from strategies.ir.train_graph import Handed, TrainGraph
+from strategies.passes.replicate.tensor_queue import TensorQueue
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.op_types import output_type
+from strategies.topology import UPDATER, Topology
+
+_INT32 = DType("int32")
+_WAITED_FOR = "handed/updated"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandOver:
+    """Send what the update of shared variables hands to replicas from the updater to the other tasks.
+
+    Their graphs have no such update: there a replica reads what it is sent (of a sparse gradient its norm,
+    not its rows). So all replicas compute a clipping factor of the same numbers.
+    """
+
+    name: ClassVar[str] = "hand-over"
+    task: int
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step that sends the values, on the updater, or takes them, elsewhere."""
+        if not graph.handed or topology.n_tasks == 1:
+            return graph
+        levels = [
+            [handed for handed in graph.handed if handed.level == level]
+            for level in sorted({handed.level for handed in graph.handed})
+        ]
+        added: list[Node] = []
+        if self.task != UPDATER:
+            values: dict[str, str] = {}
+            for handed in levels:
+                queue = _queue(handed, self.task, topology)
+                take = queue.take(f"{queue.handle.name}/take")
+                added += [queue.handle, take]
+                values |= {h.node: tensor(take.name, k) for k, h in enumerate(handed)}
+            nodes = [
+                replace(node, inputs=(values[node.name],)) if node.name in values else node
+                for node in graph.graph.nodes
+            ]
+            return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
+        gives = []
+        for task, handed in itertools.product(range(topology.n_tasks), levels):
+            if task != UPDATER:
+                queue = _queue(handed, task, topology)
+                give = queue.put(f"{queue.handle.name}/give", [h.node for h in handed])
+                added += [queue.handle, give]
+                gives.append(give.name)
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*graph.graph.nodes, *added]),
+            step_targets=(*graph.step_targets, *gives),
+        )
+
+
+def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQueue:
+    types = [h.dtype for h in handed]
+    name = at_level(f"handed/worker_{task}", handed[0].level)
+    return TensorQueue.of(name, types, topology.host_device(UPDATER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Identities for what is handed, and which references of the captured step they take the place of."""
+
+    nodes: tuple[Node, ...]
+    handed: tuple[Handed, ...]
+    refs: dict[str, str]
+
+
+def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
+    """What nodes that every replica has read of, or wait for among, those that exist once.
+
+    A wait for a shared variable's gradient is none of these: it stands for the replica's having made its own.
+    """
+    by_name = graph.graph.by_name
+    apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}
+    crossing = {n for b in graph.boundaries for n in (b.values, b.indices)}
+    read: dict[str, None] = {}
+    waited_for: dict[int, dict[str, None]] = {}
+    nodes_crossing = {n for n in crossing if n is not None}
+    levels = levels_of(graph.graph, nodes_crossing) if graph.n_levels > 1 else {}
+    for node in graph.graph.nodes:
+        if node.name not in own:
+            continue
+        for ref in node.inputs:
+            name = producer(ref)
+            if name in own or name in apart:
+                continue
+            if ref[0] != "^":
+                read[ref] = None
+            elif name not in crossing:
+                waited_for.setdefault(max(levels.get(name, 1), 1), {})[name] = None
+    nodes: list[Node] = []
+    handed: list[Handed] = []
+    refs: dict[str, str] = {}
+    for k, ref in enumerate(read):
+        dtype = output_type(graph.graph, ref)
+        if dtype is None:
+            node = by_name[producer(ref)]
+            raise StrategyError(
+                f"node {node.name!r}: what the update of one variable gives to that of another must have a "
+                f"known type, got {node.op}; use ps or all-reduce for all variables"
+            )
+        refs[ref] = f"handed/value_{k}"
+        nodes.append(Node(name=refs[ref], op="Identity", inputs=(ref,), attrs={"T": dtype}))
+        handed.append(Handed(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1)))
+    for level, names in sorted(waited_for.items()):
+        updated = at_level(_WAITED_FOR, level)
+        done = constant(f"{updated}/done", 0, _INT32, "")
+        waits = (f"^{name}" for name in names)
+        nodes += [done, Node(name=updated, op="Identity", inputs=(done.name, *waits), attrs={"T": _INT32})]
+        handed.append(Handed(node=updated, dtype=_INT32, level=level))
+        refs |= {f"^{name}": f"^{updated}" for name in names}
+    return Marked(nodes=tuple(nodes), handed=tuple(handed), refs=refs)

@@ -1,0 +1,283 @@
+"""All compressors by name, their options, and the bytes that they make of a gradient; no TensorFlow.
+
+A strategy takes one by its parameter `compressor`; options carry the prefix `compressor_`
+(`all-reduce:compressor=powersgd,compressor_rank=2`).
+"""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strategies.errors import StrategyError
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.plan.schema import Compression, PlanNode, StepSummary
+from strategies.plan.strategy import Param, ParamValue
+from strategies.topology import Topology
+
+COMPRESSOR = "compressor"
+NONE = "none"
+QSGD_BLOCK = 512
+_WORD_BYTES = 4
+_WORD_BITS = 32
+FLOATING = ("half", "bfloat16", "float", "double")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A number that a compressor takes, from `least` to `most`; the ratio must be above its least."""
+
+    name: str
+    type: type[int] | type[float]
+    default: int | float
+    least: float
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compressor:
+    """An entry of the table.
+
+    Attributes:
+        codec: how payloads are made: `half`, `bfloat16`, `topk`, `power`, `signs` or `quantized`.
+        feedback: the next gradient gets what the encoding lost.
+        matrices: takes gradients of two axes or more only; others pass as they are.
+    """
+
+    name: str
+    summary: str
+    codec: str
+    feedback: bool = False
+    matrices: bool = False
+    options: tuple[Option, ...] = ()
+
+
+_RATIO = Option(name="ratio", type=float, default=0.01, least=0.0, most=1.0)
+_RANK = Option(name="rank", type=int, default=4, least=1)
+# Levels and their sign share a byte.
+_LEVELS = Option(name="levels", type=int, default=127, least=1, most=127)
+_COMPRESSORS = (
+    Compressor(name="fp16", summary="values in half precision; large ones saturate", codec="half"),
+    Compressor(
+        name="fp16-ef",
+        summary="fp16 with error feedback, which repays saturation",
+        codec="half",
+        feedback=True,
+    ),
+    Compressor(
+        name="bf16", summary="values in bfloat16: float's range, 8 bits of precision", codec="bfloat16"
+    ),
+    Compressor(name="bf16-ef", summary="bf16 with error feedback", codec="bfloat16", feedback=True),
+    Compressor(
+        name="topk",
+        summary="the largest values and their positions, with error feedback",
+        codec="topk",
+        feedback=True,
+        options=(_RATIO,),
+    ),
+    Compressor(
+        name="powersgd",
+        summary="products of two thin matrices, warm start and error feedback; vectors pass as they are",
+        codec="power",
+        feedback=True,
+        matrices=True,
+        options=(_RANK,),
+    ),
+    Compressor(
+        name="signsgd-ef", summary="a bit per value, with error feedback", codec="signs", feedback=True
+    ),
+    Compressor(
+        name="qsgd",
+        summary="values rounded at random to a few levels, unbiased, a byte each",
+        codec="quantized",
+        options=(_LEVELS,),
+    ),
+)
+BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
+
+
+def param_of(option: str) -> str:
+    """An option's name among a strategy's parameters."""
+    return f"{COMPRESSOR}_{option}"
+
+
+_OPTIONS = {option.name: option for c in _COMPRESSORS for option in c.options}
+PARAMS = (
+    Param(name=COMPRESSOR, type=str, default=None),
+    *(Param(name=param_of(name), type=o.type, default=None) for name, o in _OPTIONS.items()),
+)
+
+
+def describe() -> list[dict[str, Any]]:
+    """What `stratbench list compressors` shows; options as a strategy's parameters spell them."""
+    return [
+        {
+            "name": c.name,
+            "summary": c.summary,
+            "class": "bounded",
+            "params": [
+                {"name": param_of(o.name), "type": o.type.__name__, "default": o.default} for o in c.options
+            ],
+        }
+        for c in _COMPRESSORS
+    ]
+
+
+def choose(
+    strategy: str, values: Mapping[str, ParamValue]
+) -> tuple[Compression | None, Mapping[str, ParamValue]]:
+    """The compressor that a strategy's parameters ask for, and the parameters with its options filled in.
+
+    Args:
+        strategy: name, for messages.
+    Raises:
+        StrategyError: for an unknown compressor (with a suggestion), an option of another one, or a number
+            out of range.
+    """
+    name = values.get(COMPRESSOR)
+    given = {o: values[param_of(o)] for o in _OPTIONS if values.get(param_of(o)) is not None}
+    if name is None or name == NONE:
+        if given:
+            first = param_of(min(given))
+            raise StrategyError(
+                f"strategy {strategy!r}: {first} needs a compressor, got none; "
+                f"add compressor={_taker(min(given))} or drop it"
+            )
+        return None, values if name is None else {**values, COMPRESSOR: None}
+    kebab = str(name).replace("_", "-")
+    if kebab not in BY_NAME:
+        raise StrategyError(f"strategy {strategy!r}: unknown compressor {name!r}; {_hint(kebab)}")
+    taken = {option.name: option for option in BY_NAME[kebab].options}
+    for option in given:
+        if option not in taken:
+            raise StrategyError(
+                f"strategy {strategy!r}: {param_of(option)} must go with compressor={_taker(option)}, got "
+                f"compressor={kebab}; drop it"
+            )
+    numbers = {o.name: _checked(strategy, o, given.get(o.name, o.default)) for o in taken.values()}
+    filled = {COMPRESSOR: kebab, **{param_of(option): number for option, number in numbers.items()}}
+    return Compression.model_validate({"name": kebab, **numbers}), {**values, **filled}
+
+
+def check(compression: Compression) -> None:
+    """Check a compressor that stands in a plan with its options.
+
+    Raises:
+        StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
+    """
+    kebab = compression.name
+    if kebab not in BY_NAME:
+        raise StrategyError(f"unknown compressor {kebab!r}; {_hint(kebab)}")
+    taken = {option.name: option for option in BY_NAME[kebab].options}
+    for name in _OPTIONS:
+        value = getattr(compression, name)
+        if name in taken and value is None:
+            raise StrategyError(
+                f"compressor {kebab} needs {name}, got null; give it, as {taken[name].default}"
+            )
+        if name not in taken and value is not None:
+            raise StrategyError(f"compressor {kebab} takes no {name}, got {value}; drop it")
+        if name in taken and not _in_range(taken[name], value):
+            raise StrategyError(
+                f"compressor {kebab}: {name} must be {_range(taken[name])}, got {value}; use "
+                f"{taken[name].default}"
+            )
+
+
+def compressed(
+    nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, topology: Topology
+) -> tuple[PlanNode, ...]:
+    """The plan's nodes, those marked whose gradients a compressor makes smaller.
+
+    The others travel as they are: integers, rows of sparse gradients, new forward state, lengths that are
+    unknown, vectors where a matrix is needed, what no other worker is told, and what would not be fewer bytes
+    on the wire, where a gather among n members sends n/2 times the bytes of an all-reduce of as much.
+    """
+    if compression is None:
+        return tuple(nodes)
+    kinds = {v.name: v.kind for v in step.variables}
+
+    def of(node: PlanNode) -> PlanNode:
+        # The workers' own transport takes gradients as they are.
+        encoded = node.model_copy(update={"compressor": compression, "transport": node.transport and "auto"})
+        gains = kinds[node.variable] == "trainable" and _gains(encoded, compression, topology)
+        return encoded if gains else node
+
+    return tuple(map(of, nodes))
+
+
+def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) -> int:
+    """Bytes of one encoded gradient."""
+    n, value_bytes = n_elements(shape), max(element_bytes(dtype), _WORD_BYTES)
+    codec = BY_NAME[compression.name].codec
+    if codec == "topk":
+        return n_kept(n, compression.ratio or 0.0) * (value_bytes + _WORD_BYTES)
+    if codec == "power":
+        return (n // shape[-1] + shape[-1]) * n_directions(shape, compression.rank or 0) * value_bytes
+    if codec == "signs":
+        return value_bytes + -(-n // _WORD_BITS) * _WORD_BYTES
+    if codec == "quantized":
+        return -(-n // QSGD_BLOCK) * (QSGD_BLOCK + value_bytes)
+    return n * element_bytes(codec)
+
+
+def is_added_up(compression: Compression) -> bool:
+    """Whether a collective adds encodings up on their way; others are gathered from all and added after."""
+    return BY_NAME[compression.name].codec in ("half", "bfloat16", "power")
+
+
+def n_kept(n: int, ratio: float) -> int:
+    """How many of n values top-k sends: ⌈ratio·n⌉, at least one."""
+    # Without the margin 0.07 × 100, which is 7.000000000000001, would be 8.
+    return min(n, max(1, math.ceil(ratio * n - 1e-9)))
+
+
+def n_directions(shape: Sequence[int], rank: int) -> int:
+    """Columns of the two factors that a gradient of this shape becomes: no more than its own rank can be."""
+    return max(1, min(rank, shape[-1], n_elements(shape[:-1])))
+
+
+def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool:
+    stays = node.synchronizer in ("none", "average")
+    if stays or node.sparse or node.dtype not in FLOATING or -1 in node.shape:
+        return False
+    if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
+        return False
+    growth = 1.0
+    if node.synchronizer != "ps":
+        n = node.n_members(topology)
+        if n == 1:
+            return False
+        growth = 1.0 if is_added_up(compression) else n / 2
+    return growth * payload_bytes(node.shape, node.dtype, compression) < node.bytes
+
+
+def _checked(strategy: str, option: Option, value: ParamValue) -> int | float:
+    assert isinstance(value, int | float)
+    if _in_range(option, value):
+        return value
+    raise StrategyError(
+        f"strategy {strategy!r}: {param_of(option.name)} must be {_range(option)}, got {value!r}; leave it "
+        f"out for {option.default!r}"
+    )
+
+
+def _in_range(option: Option, value: int | float) -> bool:
+    above = value > option.least if option.type is float else value >= option.least
+    return above and (option.most is None or value <= option.most)
+
+
+def _range(option: Option) -> str:
+    lower = "above" if option.type is float else "at least"
+    upper = "" if option.most is None else f" and at most {option.most:g}"
+    return f"{lower} {option.least:g}{upper}"
+
+
+def _hint(name: str) -> str:
+    close = difflib.get_close_matches(name, list(BY_NAME), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are none, {', '.join(BY_NAME)}"
+
+
+def _taker(option: str) -> str:
+    return next(c.name for c in _COMPRESSORS if any(o.name == option for o in c.options))

@@ -1,0 +1,67 @@
+"""A plan's partitioned variables as what they become: parts, each with a name, a shape and a place."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from strategies.errors import StrategyError
+from strategies.ir.ranges import Cut, part_name
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.plan.schema import PlanNode
+
+_Place = TypeVar("_Place", bound=int)
+
+
+def cuts_of(nodes: Iterable[PlanNode]) -> dict[str, Cut]:
+    """Variable → its ranges, for those in parts."""
+    return {
+        n.variable: Cut(axis=n.partition.axis, sizes=n.partition.sizes)
+        for n in nodes
+        if n.partition is not None
+    }
+
+
+def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
+    """The plan's entry of each part; the node itself where the variable is whole.
+
+    Raises:
+        StrategyError: when not every part has a place, or the axis is none of the variable's.
+    """
+    partition = node.partition
+    if partition is None:
+        return (node,)
+    if not 0 <= partition.axis < len(node.shape):
+        raise StrategyError(
+            f"plan: variable {node.variable!r}: partition.axis must be an axis of shape {node.shape}, got "
+            f"{partition.axis}; keep it whole with `partition: null`"
+        )
+    cut = Cut(axis=partition.axis, sizes=partition.sizes)
+    destinations = _each(node, "destinations", partition.destinations)
+    groups = _each(node, "groups", partition.groups)
+    owners = _each(node, "owners", partition.owners)
+    made = []
+    for k in range(cut.n):
+        shape = cut.shape(node.shape, k)
+        changes = {
+            "variable": part_name(node.variable, k),
+            "shape": shape,
+            "bytes": element_bytes(node.dtype) * n_elements(shape),
+            "partition": None,
+            "destination": destinations[k],
+            "group": groups[k],
+            "owner": owners[k],
+        }
+        made.append(node.model_copy(update=changes))
+    return tuple(made)
+
+
+def _each(node: PlanNode, field: str, given: Sequence[_Place] | None) -> Sequence[_Place | None]:
+    assert node.partition is not None
+    n = len(node.partition.sizes)
+    if given is None:
+        return [None] * n
+    if len(given) != n:
+        raise StrategyError(
+            f"plan: variable {node.variable!r}: partition.{field} needs one for each of {n} sizes, got "
+            f"{len(given)}; add or drop some"
+        )
+    return given

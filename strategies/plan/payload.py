@@ -1,0 +1,148 @@
+"""Payload of a plan: the bytes of values and ids that tasks send each other in a step, from the plan alone.
+
+Formulas: in a ring all-reduce each member sends 2(N−1)/N of the buffer (Patarasuk and Yuan 2009, Bandwidth
+optimal all-reduce algorithms); with parameter servers a worker pulls and pushes what other hosts serve (Li et
+al. 2014, Scaling distributed machine learning with the parameter server).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.plan.compressors import is_added_up, payload_bytes
+from strategies.plan.partitions import parts_of
+from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
+from strategies.plan.shard_payload import Shards
+from strategies.topology import Topology
+
+LENGTH_BYTES = 4
+ID_BYTES = 8
+Matrix = list[list[float]]
+
+
+def payload_matrix(
+    step: StepSummary,
+    nodes: Sequence[PlanNode],
+    topology: Topology,
+    *,
+    statistics: Sequence[StatisticSummary] = (),
+    period: int = 1,
+) -> tuple[tuple[int, ...], ...]:
+    """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
+
+    Rows of sparse gradients count with their upper bound: every id of the batch different.
+
+    Args:
+        statistics: of batches, of the layers that take them of all replicas' examples.
+        period: steps from one averaging of variables to the next; its bytes are spread over all of them.
+    """
+    sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
+    by_name = {v.name: v for v in step.variables}
+    shards = Shards()
+    for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
+        if part.synchronizer == "ps":
+            _add_parameter_server(sent, part, variable, topology)
+        elif part.synchronizer != "none":
+            shards.add(part, variable)
+            if not shards.scatters(part):
+                n_steps = period if part.synchronizer == "average" else 1
+                _add_collective(sent, part, variable, topology, n_steps)
+    shards.send(sent, topology)
+    _add_ring(sent, topology.n_tasks, sum(each.bytes for each in statistics))
+    return tuple(tuple(round(value) for value in row) for row in sent)
+
+
+def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
+    """Task → bytes of variables and slots that it serves."""
+    held = [0] * topology.n_tasks
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.destination is not None:
+            held[part.destination] += part.bytes
+    return tuple(held)
+
+
+def worker_bytes(nodes: Sequence[PlanNode]) -> int:
+    """Bytes of variables and slots that one replica has, the one that has the most."""
+    common, alone = 0, Counter[int]()
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.owner is not None and part.synchronizer == "none":
+            alone[part.owner] += part.bytes
+        elif part.destination is None:
+            common += part.bytes
+    return common + max(alone.values(), default=0)
+
+
+def _add_parameter_server(
+    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
+) -> None:
+    """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
+
+    With a proxy each worker pulls the variable once, and for each replica again after an update in the step.
+    """
+    assert node.destination is not None
+    for task in range(topology.n_tasks):
+        if task == node.destination:
+            continue
+        pull = push = ids = 0.0
+        for replica in topology.local_replicas(task):
+            if node.sparse:
+                rows = _rows(node, variable, replica.examples)
+                pull += rows * row_bytes(node) * variable.reads
+                ids += rows * ID_BYTES * variable.reads
+                push += rows * (row_bytes(node) + ID_BYTES) * variable.crossings
+            else:
+                pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
+        if not node.sparse:
+            push = _encoded_bytes(node) * variable.crossings
+        sent[node.destination][task] += pull
+        sent[task][node.destination] += push + ids
+
+
+def _add_collective(
+    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology, n_steps: int
+) -> None:
+    """A ring over all members in rank order crosses from each task to the next once in so many steps.
+
+    Where one replica of each task takes part, it brings the rows of all of the task's examples.
+    """
+    n = node.n_members(topology)
+    if node.sparse and node.synchronizer != "average":
+        shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
+        most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
+        longest = _rows(node, variable, most)
+        crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
+    elif node.compressor is None or is_added_up(node.compressor):
+        crossing = 2 * (n - 1) / n * _encoded_bytes(node)
+    else:
+        crossing = (n - 1) * _encoded_bytes(node)
+    n_crossings = 1 if node.synchronizer == "average" else variable.crossings
+    _add_crossing(sent, crossing * n_crossings / n_steps)
+
+
+def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:
+    """A ring all-reduce of so many bytes between n members, one of each task."""
+    _add_crossing(sent, 2 * (n - 1) / n * n_bytes)
+
+
+def _add_crossing(sent: Matrix, crossing: float) -> None:
+    """What goes from each task to the next."""
+    n_tasks = len(sent)
+    for task in range(n_tasks if n_tasks > 1 else 0):
+        sent[task][(task + 1) % n_tasks] += crossing
+
+
+def _encoded_bytes(node: PlanNode) -> int:
+    """Bytes of a gradient as it travels."""
+    return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
+
+
+def row_bytes(node: PlanNode) -> int:
+    """Bytes of one row of a sparse gradient."""
+    return element_bytes(node.dtype) * n_elements(node.shape[1:])
+
+
+def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
+    """Upper bound of the different rows that these examples look up; a part of a table has its share."""
+    table = float(variable.shape[0])
+    rows = table if variable.rows_per_example is None else min(table, variable.rows_per_example * examples)
+    return rows * node.shape[0] / max(table, 1.0)

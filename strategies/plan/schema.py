@@ -1,0 +1,203 @@
+"""A plan: what a strategy does with every variable, as JSON to be read, compared, edited and run again."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from strategies.topology import Device, Topology
+
+StrategyClass = Literal["exact", "bounded", "statistical", "control"]
+Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average"]
+Transport = Literal["auto", "ring", "nccl", "tcp"]
+
+
+def period_of(params: Mapping[str, bool | int | float | str | None]) -> int:
+    """Steps from one averaging of variables to the next; every step unless a knob says otherwise."""
+    return int(params.get("period") or 1)
+
+
+class Frozen(BaseModel):
+    """Base settings of the JSON shapes: no unknown keys, no change after reading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class VariableSummary(Frozen):
+    """What a builder knows of one variable.
+
+    Attributes:
+        shape: -1 is an unknown length.
+        sparse: its gradient comes as rows (IndexedSlices).
+        rows_per_example: upper bound of gradient rows that one example makes; None when dense or unknown.
+        synced: its gradient or its new state crosses replicas.
+        readiness: place in the order in which backward makes gradients ready, None without gradient.
+        partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
+        cut_refusals: axis → why it cannot be cut along it, where its update is the reason: node, op and rule.
+        apart: one replica alone can update it: no other update reads its value or its slots.
+        apart_axes: along which each part can be updated by another replica: no part reads another.
+        gradient_shared: other updates read its gradient, as clipping by a global norm does.
+        crossings: gradients, or new states, that cross replicas in a step.
+        reads: times in a step that a replica reads it, each after another update.
+        updates: times in a step that it is updated.
+    """
+
+    name: str
+    kind: Literal["trainable", "slot", "state"]
+    slot_of: str | None = None
+    rule: Literal["mean", "sum", "first-replica", "per-replica"] | None = None
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    sparse: bool = False
+    rows_per_example: float | None = None
+    synced: bool = False
+    readiness: int | None = None
+    partitionable_axes: tuple[int, ...] = ()
+    cut_refusals: Mapping[int, str] = {}
+    apart: bool = False
+    apart_axes: tuple[int, ...] = ()
+    gradient_shared: bool = False
+    crossings: int = 1
+    reads: int = 1
+    updates: int = 1
+
+
+class StatisticSummary(Frozen):
+    """Statistics of a batch that a layer normalises by.
+
+    Attributes:
+        layer: path.
+        bytes: of all that could cross replicas in a step: its statistics, and their gradients.
+    """
+
+    layer: str
+    bytes: int
+
+
+class BatchSummary(Frozen):
+    """A fed component of the batch: its path in the dataset's structure, its shape, batch axis first."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class StepSummary(Frozen):
+    """A captured step as builders, reports and `plan` see it: no graph, no TensorFlow.
+
+    Attributes:
+        own_statistics: layer → why its statistics cannot become those of the whole batch.
+        synchronized: layers whose author asks for statistics of the whole batch.
+    """
+
+    workload: str
+    n_nodes: int
+    variables: tuple[VariableSummary, ...]
+    batch: tuple[BatchSummary, ...]
+    statistics: tuple[StatisticSummary, ...] = ()
+    own_statistics: Mapping[str, str] = {}
+    synchronized: tuple[str, ...] = ()
+    sparse_duplicates: Literal["merged"] = "merged"
+    notes: tuple[str, ...] = ()
+
+
+class Compression(Frozen):
+    """A compressor by name with its options; see `strategies.plan.compressors`."""
+
+    name: str
+    ratio: float | None = None
+    rank: int | None = None
+    levels: int | None = None
+
+
+class Partition(Frozen):
+    """A variable in parts: consecutive ranges of these lengths along one axis.
+
+    Attributes:
+        destinations: task that holds each part, for a parameter server.
+        groups: bucket of each part's gradient.
+        owners: rank of the replica that alone updates each part.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+    destinations: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
+    owners: tuple[int, ...] | None = None
+
+
+class PlanNode(Frozen):
+    """What happens to one variable.
+
+    Attributes:
+        destination: task that holds a parameter-server variable; None when every replica owns a copy.
+        group: collective bucket, None outside collectives.
+        proxy: a worker's replicas read it from one copy on their host.
+        compressor: of its gradient, None where it travels as it is.
+        transport: of a dense gradient between members, and of a new value that its owner gives to all:
+            `tcp` is the workers' own, others are TensorFlow's.
+        owner: rank of the replica that alone updates it; the others get its new value where it is
+            synchronised, and have none of it where it is not (a slot). None where all update their copies.
+        whole_gradient: every replica gets the sum of its gradient, not its owner alone.
+    """
+
+    variable: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    sparse: bool
+    partition: Partition | None = None
+    synchronizer: Synchronizer
+    destination: int | None = None
+    group: int | None = None
+    proxy: bool = False
+    compressor: Compression | None = None
+    transport: Transport | None = None
+    owner: int | None = None
+    whole_gradient: bool = False
+
+    def n_members(self, topology: Topology) -> int:
+        """How many take part in its collectives: all replicas, or one of each worker."""
+        in_ring = self.transport == "tcp" and not self.sparse  # of an owner's table, new values are
+        by_worker = self.synchronizer == "hierarchical-all-reduce" or in_ring
+        return topology.n_tasks if by_worker else topology.n_replicas
+
+
+class Plan(Frozen):
+    """A strategy applied to a captured step on a topology.
+
+    Attributes:
+        payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound where
+            gradients are sparse, since the rows of a step are known only when it runs, and with backup
+            workers, who take no part in steps that they come late to.
+        payload_matrix: [task i][task j] → predicted bytes per step from i to j.
+        server_bytes: task → bytes of variables and slots it serves.
+        worker_bytes: bytes that one replica owns, the one that owns the most.
+        statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
+        warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
+    """
+
+    workload: str
+    strategy: str
+    strategy_params: Mapping[str, bool | int | float | str | None]
+    strategy_class: StrategyClass
+    replicas_per_task: tuple[int, ...]
+    batch_size: int
+    device: Device
+    nodes: tuple[PlanNode, ...]
+    payload_bytes_per_step: int
+    payload_matrix: tuple[tuple[int, ...], ...]
+    server_bytes: tuple[int, ...]
+    worker_bytes: int
+    statistics: tuple[StatisticSummary, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def mistake(error: ValidationError) -> str:
+    """The first thing wrong with a document, in one line: where it is, the rule, and what was received."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(piece) for piece in first["loc"])
+    rule = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{path}: {rule}, got {first['input']!r:.80}"

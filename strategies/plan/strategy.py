@@ -1,0 +1,85 @@
+"""What a strategy is: its description, its parameters, and the function that lays out a step's variables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from strategies.errors import StrategyError
+from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary, mistake
+from strategies.topology import Topology
+
+ParamValue: TypeAlias = bool | int | float | str | None
+Params: TypeAlias = Mapping[str, ParamValue]
+Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
+Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
+Refusal: TypeAlias = Callable[[Topology, Params], str | None]
+Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
+"""Axis and sizes of a variable's parts, or why it stays whole."""
+Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choice]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A knob of a strategy; `minimum` bounds numbers, and one whose default is None may be none.
+
+    Attributes:
+        choices: the only words it may be, any where there are none.
+    """
+
+    name: str
+    type: type[bool] | type[int] | type[float] | type[str]
+    default: ParamValue
+    minimum: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """An entry of the registry.
+
+    Attributes:
+        layout: what happens to each variable when there is more than one replica.
+        single: always one worker and one replica.
+        runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy:
+            each its own part of a step, or what one coordinator hands out.
+        settle: its class with given parameters, from its class otherwise; an error where they contradict.
+        parts: how it cuts each trainable that replicas share; None for one that is about other things.
+        whole: the strategy that it comes to where it cuts nothing.
+        refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
+    """
+
+    name: str
+    summary: str
+    strategy_class: StrategyClass
+    layout: Layout
+    params: tuple[Param, ...] = ()
+    single: bool = False
+    runner: Literal["graph", "baseline", "coordinator"] = "graph"
+    parts: Choices | None = None
+    whole: str | None = None
+    refuses: Refusal | None = None
+    settle: Settlement | None = None
+
+
+def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
+    """The plan's entry for a variable; what is not given says that every replica keeps it to itself.
+
+    Raises:
+        StrategyError: for a field that no entry has, or a value of the wrong type.
+    """
+    known = {"synchronizer": "none", **placed}
+    fields = {
+        "variable": variable.name,
+        "shape": variable.shape,
+        "dtype": variable.dtype,
+        "bytes": variable.bytes,
+        "sparse": variable.sparse,
+        **known,
+    }
+    try:
+        return PlanNode.model_validate(fields)
+    except ValidationError as error:
+        way_out = f"fields are {', '.join(PlanNode.model_fields)}"
+        raise StrategyError(f"variable {variable.name!r}: {mistake(error)}; {way_out}") from error

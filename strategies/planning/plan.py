@@ -1,0 +1,185 @@
+"""From a strategy and what was asked of it to the plan of a step."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from strategies.builders import local, partitioned
+from strategies.builders.micro_batches import n_micro_batches
+from strategies.builders.waiting import check_apart, has_global_statistics
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan import compressors
+from strategies.plan.payload import payload_matrix, server_bytes, worker_bytes
+from strategies.plan.schema import Plan, PlanNode, StepSummary, period_of
+from strategies.plan.strategy import Param, Params, ParamValue, Strategy
+from strategies.planning.joint_statistics import joint_statistics
+from strategies.topology import Topology
+
+Settled = tuple[Strategy, dict[str, ParamValue]]
+
+
+def settled(strategy: Strategy, params: Params | None = None) -> Settled:
+    """A strategy in the class that it has with these parameters, and all of them with defaults filled in.
+
+    With a compressor it is of class `bounded`.
+
+    Raises:
+        StrategyError: for an unknown parameter (with a suggestion), a value of the wrong type, or values that
+            contradict each other.
+    """
+    known = {p.name: p for p in strategy.params}
+    values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
+    for key, value in (params or {}).items():
+        snake = key.replace("-", "_")
+        if snake not in known:
+            hint = suggest(snake, known) if known else "it takes no parameters"
+            raise StrategyError(f"strategy {strategy.name!r}: unknown parameter {key!r}; {hint}")
+        values[snake] = check_param(strategy.name, known[snake], value)
+    if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
+        raise StrategyError(
+            f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
+        )
+    check_apart(values)
+    compression, filled = compressors.choose(strategy.name, values)
+    made = strategy.strategy_class if compression is None else "bounded"
+    if strategy.settle is not None:
+        made = strategy.settle(filled, made)
+    return replace(strategy, strategy_class=made), dict(filled)
+
+
+def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:
+    """The plan of a strategy for a step.
+
+    Args:
+        values: all of its parameters, as `settled` returns them.
+    Raises:
+        StrategyError: it cannot lay this step out, or got more than one replica and runs one.
+        UnsupportedError: the strategy cannot run on this topology.
+    """
+    if strategy.single and topology.n_replicas > 1:
+        raise StrategyError(
+            f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
+            "use workers=1 and replicas=1"
+        )
+    reason = None if strategy.refuses is None else strategy.refuses(topology, values)
+    if reason is not None:
+        raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
+    layout = local.independent if topology.n_replicas == 1 else strategy.layout
+    compression, _ = compressors.choose(strategy.name, values)
+    laid_out = layout(step, topology, values)
+    nodes = compressors.compressed(laid_out, step, compression, topology)
+    notes = []
+    if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
+        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
+    elif compression is not None and not any(node.compressor for node in nodes):
+        notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
+    if topology.n_replicas > 1 and not partitioned.CUTTING.isdisjoint(p.name for p in strategy.params):
+        is_cut = strategy.parts is None or any(node.partition for node in nodes)
+        notes += partitioned.kept_whole(step, nodes) if is_cut else []
+    return assembled(strategy, values, nodes, step, topology, notes)
+
+
+def assembled(
+    strategy: Strategy,
+    values: Params,
+    nodes: Sequence[PlanNode],
+    step: StepSummary,
+    topology: Topology,
+    notes: Iterable[str] = (),
+) -> Plan:
+    """A plan of these nodes, with the bytes that they will move and hold.
+
+    Args:
+        notes: what to say beside what the step has to say.
+    Raises:
+        StrategyError: the batch has fewer examples than micro-batches.
+        UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
+            statistics of the whole batch.
+    """
+    topology = replace(
+        topology,
+        micro_batches=n_micro_batches(values),
+        global_statistics=topology.n_replicas > 1 and has_global_statistics(values),
+    )
+    if topology.n_replicas == 1 and topology.micro_batches > 1:
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
+            "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
+        )
+    statistics = joint_statistics(strategy, step, topology)
+    matrix = payload_matrix(step, nodes, topology, statistics=statistics.layers, period=period_of(values))
+    return Plan(
+        workload=step.workload,
+        strategy=strategy.name,
+        strategy_params=dict(values),
+        strategy_class=strategy.strategy_class,
+        replicas_per_task=topology.replicas_per_task,
+        batch_size=topology.batch_size,
+        device=topology.device,
+        nodes=tuple(nodes),
+        payload_bytes_per_step=sum(map(sum, matrix)),
+        payload_matrix=matrix,
+        server_bytes=server_bytes(nodes, topology),
+        worker_bytes=worker_bytes(nodes),
+        statistics=statistics.layers,
+        notes=(*step.notes, *notes, *statistics.notes),
+        warnings=_warnings(strategy, values, nodes, step, topology),
+    )
+
+
+def _warnings(
+    strategy: Strategy, values: Params, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
+) -> tuple[str, ...]:
+    """Why nodes of a strategy that is about parts have none, if so."""
+    parts, whole = strategy.parts, strategy.whole
+    if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
+        return ()
+    return (partitioned.nothing_cut(parts(step, topology, values), whole),)
+
+
+def topology_of(plan: Plan) -> Topology:
+    """The topology that a plan was made for."""
+    return Topology(
+        replicas_per_task=plan.replicas_per_task,
+        batch_size=plan.batch_size,
+        device=plan.device,
+        micro_batches=n_micro_batches(plan.strategy_params),
+        global_statistics=sum(plan.replicas_per_task) > 1 and has_global_statistics(plan.strategy_params),
+    )
+
+
+def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
+    """A value that a parameter takes, a whole number as a float where it must be one.
+
+    Args:
+        strategy: name, for messages.
+    Raises:
+        StrategyError: it takes no such value.
+    """
+    if value is None and param.default is None:
+        return None
+    way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = whole if param.type is int else isinstance(value, param.type)
+    if param.type is float and whole:
+        value, fits = float(value or 0), True
+    if not fits:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
+        )
+    if param.choices and value not in param.choices:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"
+        )
+    if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
+            f"{way_out}"
+        )
+    return value
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The way out of a misspelt name."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -1,0 +1,225 @@
+"""All strategies by name."""
+
+from typing import Any
+
+from strategies.builders import (
+    all_reduce,
+    baselines,
+    local,
+    local_sgd,
+    parallax,
+    parameter_server,
+    partitioned,
+    sharded,
+)
+from strategies.errors import StrategyError
+from strategies.plan import compressors
+from strategies.plan.schema import Plan, StepSummary
+from strategies.plan.strategy import Param, Params, Strategy
+from strategies.planning.plan import Settled, plan_of, settled, suggest
+from strategies.topology import Topology
+
+STRATEGIES = (
+    Strategy(
+        name="single",
+        summary="the captured step on one device, unchanged",
+        strategy_class="exact",
+        layout=local.independent,
+        single=True,
+    ),
+    Strategy(
+        name="none",
+        summary="every replica trains by itself: the speed without communication, a control",
+        strategy_class="control",
+        layout=local.independent,
+    ),
+    Strategy(
+        name="ps",
+        summary="parameter server, all variables on one; every worker waits for all, or less",
+        strategy_class="exact",
+        layout=parameter_server.one_server,
+        params=(*parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="ps-load-balancing",
+        summary="parameter servers on all workers, each variable on the least loaded one",
+        strategy_class="exact",
+        layout=parameter_server.load_balancing,
+        params=(*parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="all-reduce",
+        summary="collectives over buckets of gradients during backward; every replica owns all variables",
+        strategy_class="exact",
+        layout=all_reduce.bucketed,
+        params=(*all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="hierarchical-all-reduce",
+        summary="all-reduce between workers, by one replica of each that speaks for all of its worker",
+        strategy_class="exact",
+        layout=all_reduce.hierarchical,
+        params=(*all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="local-sgd",
+        summary="replicas update by themselves; every few steps their variables become their average",
+        strategy_class="statistical",
+        layout=local_sgd.averaged,
+        params=(local_sgd.PERIOD, *all_reduce.BUCKETS),
+    ),
+    Strategy(
+        name="partitioned-ps",
+        summary="parameter servers; variables in equal parts, as few as divide their rows",
+        strategy_class="exact",
+        layout=partitioned.on_servers(partitioned.by_smallest_divisor),
+        parts=partitioned.by_smallest_divisor,
+        whole="ps-load-balancing",
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="uneven-partitioned-ps",
+        summary="parameter servers; variables in unequal parts, as few as do not divide their rows",
+        strategy_class="exact",
+        layout=partitioned.on_servers(partitioned.by_smallest_non_divisor),
+        parts=partitioned.by_smallest_non_divisor,
+        whole="ps-load-balancing",
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="sharded-ps",
+        summary="parameter servers; every large variable over all of them",
+        strategy_class="exact",
+        layout=partitioned.on_servers(partitioned.by_servers, apart=True),
+        parts=partitioned.by_servers,
+        whole="ps-load-balancing",
+        params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
+        settle=parameter_server.settle,
+    ),
+    Strategy(
+        name="parallax",
+        summary="collectives for dense variables, parameter servers for those with sparse gradients",
+        strategy_class="exact",
+        layout=parallax.by_gradient,
+        params=(*parallax.PARAMS, *compressors.PARAMS),
+        settle=parallax.settle,
+    ),
+    Strategy(
+        name="partitioned-all-reduce",
+        summary="collectives, one for each part of a variable; every replica owns all parts",
+        strategy_class="exact",
+        layout=partitioned.by_collectives(partitioned.by_smallest_divisor),
+        parts=partitioned.by_smallest_divisor,
+        whole="all-reduce",
+        params=(partitioned.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="random-axis-partitioned-all-reduce",
+        summary="collectives, one for each part of a variable along an axis drawn by seed",
+        strategy_class="exact",
+        layout=partitioned.by_collectives(partitioned.along_random_axis),
+        parts=partitioned.along_random_axis,
+        whole="all-reduce",
+        params=(partitioned.MAX_SHARDS, partitioned.SEED, *all_reduce.PARAMS, *compressors.PARAMS),
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="sharded-update",
+        summary="each replica updates its share of the variables, whose slots no other has, and tells all",
+        strategy_class="exact",
+        layout=sharded.sharded_update,
+        params=sharded.PARAMS,
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="tf-one-device",
+        summary="TensorFlow's OneDeviceStrategy: its own single-device step",
+        strategy_class="exact",
+        layout=local.independent,
+        single=True,
+        runner="baseline",
+    ),
+    Strategy(
+        name="tf-mirrored",
+        summary="TensorFlow's MirroredStrategy: collectives between the replicas of one worker",
+        strategy_class="exact",
+        layout=baselines.mirrored,
+        params=(
+            Param(
+                name="cross_device_ops",
+                type=str,
+                default="auto",
+                choices=("auto", "nccl", "hierarchical-copy", "reduction-to-one-device"),
+            ),
+        ),
+        runner="baseline",
+        refuses=baselines.refuse_more_workers,
+    ),
+    Strategy(
+        name="tf-multi-worker-mirrored",
+        summary="TensorFlow's MultiWorkerMirroredStrategy: collectives between workers",
+        strategy_class="exact",
+        layout=baselines.mirrored,
+        params=(
+            Param(name="communication", type=str, default="auto", choices=("auto", "ring", "nccl")),
+            Param(name="bytes_per_pack", type=int, default=0, minimum=0),
+        ),
+        runner="baseline",
+        refuses=baselines.refuse_more_replicas,
+    ),
+    Strategy(
+        name="tf-parameter-server",
+        summary="TensorFlow's ParameterServerStrategy: a coordinator hands out steps, no update waits",
+        strategy_class="statistical",
+        layout=baselines.round_robin,
+        params=(baselines.SERVERS,),
+        runner="coordinator",
+        refuses=baselines.refuse_uneven_work,
+    ),
+)
+KNOBS = {p.name: p for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices))}
+"""What passes read of any plan, so that a name means the same whoever declares it; a strategy may allow fewer
+words."""
+_BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
+
+
+def describe() -> list[dict[str, Any]]:
+    """What `stratbench list strategies` shows."""
+    return [
+        {
+            "name": s.name,
+            "summary": s.summary,
+            "class": s.strategy_class,
+            "params": [{"name": p.name, "type": p.type.__name__, "default": p.default} for p in s.params],
+        }
+        for s in STRATEGIES
+    ]
+
+
+def resolve(name: str, params: Params | None = None) -> Settled:
+    """A strategy by its name, `-` and `_` alike, and all of its parameters with defaults filled in.
+
+    Raises:
+        StrategyError: for an unknown name (with a suggestion), or as `settled`.
+    """
+    kebab = name.replace("_", "-")
+    if kebab not in _BY_NAME:
+        raise StrategyError(f"strategy {name!r}: unknown name; {suggest(kebab, _BY_NAME)}")
+    return settled(_BY_NAME[kebab], params)
+
+
+def make_plan(name: str, params: Params | None, step: StepSummary, topology: Topology) -> Plan:
+    """The plan of a strategy for a step.
+
+    Raises:
+        StrategyError: as `resolve` and `plan_of`.
+        UnsupportedError: the strategy cannot run on this topology.
+    """
+    return plan_of(*resolve(name, params), step, topology)
