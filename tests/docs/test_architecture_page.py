@@ -1,0 +1,48 @@
+"""The map of the code is true: what it names exists, and every package is on it, in its own words."""
+
+import ast
+import re
+
+import pytest
+from pages import ROOT
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+ROOTS = ("harness", "strategies", "workloads", "reports")
+NAMED = sorted(set(re.findall(rf"`((?:{'|'.join(ROOTS)})/[\w/]*(?:\.py)?)`", PAGE)))
+DRAWN = sorted(
+    set(
+        re.findall(
+            rf"\b((?:{'|'.join(ROOTS)})/[\w/]+(?:\.py)?)\b", " ".join(re.findall(r"\[([^\]]*)<br>", PAGE))
+        )
+    )
+)
+ROOMS = dict(re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", PAGE, re.MULTILINE))
+
+
+def packages() -> dict[str, str]:
+    """Folder of each package → the first sentences of its docstring."""
+    inits = [init for root in ROOTS for init in (ROOT / root).rglob("__init__.py")]
+    return {str(init.parent.relative_to(ROOT)): summary(init.read_text()) for init in inits}
+
+
+def summary(source: str) -> str:
+    told = ast.get_docstring(ast.parse(source)) or ""
+    return told.split("\n\n")[0].replace("\n", " ")
+
+
+@pytest.mark.parametrize("path", [*NAMED, *DRAWN])
+def test_every_path_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_every_package_is_a_room_and_says_itself_what_it_holds() -> None:
+    assert packages() == ROOMS
+
+
+def test_no_room_is_crowded() -> None:
+    crowded = {
+        package: n
+        for package in packages()
+        if (n := sum(file.name != "__init__.py" for file in (ROOT / package).glob("*.py"))) > 15
+    }
+    assert crowded == {}
