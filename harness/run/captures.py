@@ -15,9 +15,8 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
 from harness.worker.jobs.study import CapturedWorkload
-from strategies.builders.micro_batches import n_micro_batches
-from strategies.builders.waiting import has_global_statistics
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan.execution import Execution, asked_of
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
@@ -225,13 +224,12 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
             "strategy writes a graph yet; take cpu or gpu",
             stage="plan",
         )
-    return Topology(
+    shape = Topology(
         replicas_per_task=(case.replicas,) * case.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
         device="gpu" if case.device == "gpu" else "cpu",
-        micro_batches=_micro_batches(case),
-        global_statistics=case.n_replicas > 1 and has_global_statistics(choose(case.strategy).params),
     )
+    return asked_of(shape, choose(case.strategy).params)
 
 
 class _Memory(Generic[Value]):
@@ -267,11 +265,7 @@ def _fits(capture: Capture, case: Case) -> bool:
 
 
 def _n_shards(case: Case) -> int:
-    return case.n_replicas * _micro_batches(case)
-
-
-def _micro_batches(case: Case) -> int:
-    return n_micro_batches(choose(case.strategy).params)
+    return case.n_replicas * Execution.of(choose(case.strategy).params).micro_batches
 
 
 def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:

@@ -24,7 +24,7 @@ from harness.run.captures import Capture
 from harness.worker.jobs.training import Opened, TimedSteps
 from harness.worker.session.variable_parts import Held, values_of
 from strategies.plan.ownership import is_owned
-from strategies.plan.schema import Plan, period_of
+from strategies.plan.schema import Plan
 
 JOBS = "harness.worker.jobs.training"
 BASELINE = "harness.worker.jobs.tf_strategy"
@@ -110,7 +110,7 @@ def run_case(
             n_steps=n_steps,
             warmup=warmup,
             batch_size=plan.batch_size,
-            period=period_of(plan.strategy_params),
+            period=plan.execution.period,
             isolated=cluster.isolated,
             timeouts=limits,
         )
@@ -163,7 +163,7 @@ def _traced(
 ) -> Traced:
     if choose(case.strategy).strategy.runner != "graph":
         return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
-    period = period_of(plan.strategy_params)
+    period = plan.execution.period
     title = f"{case.workload_name} {case.strategy}"
     return traced(processes, measured, title=title, period=period, timeouts=timeouts)
 

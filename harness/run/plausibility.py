@@ -70,6 +70,6 @@ def payload_is_bound(plan: Plan) -> bool:
 
     How many rows do is known only in the step, and so is how often a backup worker is left out of one.
     """
-    if plan.strategy_params.get("backup"):
+    if plan.execution.backup:
         return True
     return any(node.sparse and node.synchronizer not in ("none", "average") for node in plan.nodes)

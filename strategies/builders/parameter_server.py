@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from strategies.builders.waiting import KNOBS, check_waiting
 from strategies.errors import StrategyError
+from strategies.plan.execution import Execution
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
@@ -23,8 +24,9 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
     Raises:
         StrategyError: when knobs contradict each other.
     """
-    staleness, backup = (_count(params, knob) for knob in (STALENESS, BACKUP))
-    if not params[SYNC.name]:
+    steps = Execution.of(params)
+    staleness, backup = steps.staleness, steps.backup
+    if not steps.sync:
         if staleness:
             raise StrategyError(
                 f"staleness={staleness} needs sync=true, got sync=false; drop staleness for fully "
@@ -91,7 +93,7 @@ def check_backup(params: Params, topology: Topology) -> None:
     Raises:
         StrategyError: for as many as there are workers, or more.
     """
-    backup = _count(params, BACKUP)
+    backup = Execution.of(params).backup
     if backup >= topology.n_tasks:
         raise StrategyError(
             f"backup={backup} must be less than the number of workers, got workers={topology.n_tasks}; "
@@ -107,9 +109,11 @@ def check_together(params: Params, reduced: str) -> None:
     Raises:
         StrategyError: for the first such knob.
     """
+    steps = Execution.of(params)
     asked = {
-        "sync=false": params.get(SYNC.name) is False,
-        **{f"{knob.name}={_count(params, knob)}": _count(params, knob) > 0 for knob in (STALENESS, BACKUP)},
+        "sync=false": not steps.sync,
+        f"{STALENESS.name}={steps.staleness}": steps.staleness > 0,
+        f"{BACKUP.name}={steps.backup}": steps.backup > 0,
     }
     knob = next((knob for knob, given in asked.items() if given), None)
     if knob is not None:
@@ -129,9 +133,3 @@ def check_knobs(params: Params, nodes: Sequence[PlanNode], topology: Topology) -
     reduced = next((n for n in nodes if n.synchronizer not in ("none", "ps")), None)
     if reduced is not None:
         check_together(params, f"variable {reduced.variable!r}")
-
-
-def _count(params: Params, knob: Param) -> int:
-    value = params.get(knob.name) or 0
-    assert isinstance(value, int)
-    return value

@@ -1,16 +1,12 @@
 """Knobs of strategies whose updates wait for all workers: micro-batches, statistics of the whole batch."""
 
-from strategies.builders.micro_batches import ACCUMULATE, n_micro_batches
 from strategies.errors import StrategyError
+from strategies.plan.execution import Execution
 from strategies.plan.strategy import Param, Params
 
+ACCUMULATE = Param(name="accumulate", type=int, default=1, minimum=1)
 SYNC_BATCH_NORM = Param(name="sync_batch_norm", type=bool, default=False)
 KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
-
-
-def has_global_statistics(params: Params) -> bool:
-    """Whether BatchNormalization is to see the whole batch; not where a strategy takes no such parameter."""
-    return bool(params.get(SYNC_BATCH_NORM.name, SYNC_BATCH_NORM.default))
 
 
 def check_waiting(params: Params, got: str) -> None:
@@ -21,8 +17,9 @@ def check_waiting(params: Params, got: str) -> None:
     Raises:
         StrategyError: for the first that is asked for.
     """
-    k = n_micro_batches(params)
-    asked = {f"{ACCUMULATE.name}={k}": k > 1, f"{SYNC_BATCH_NORM.name}=true": has_global_statistics(params)}
+    steps = Execution.of(params)
+    k = steps.micro_batches
+    asked = {f"{ACCUMULATE.name}={k}": k > 1, f"{SYNC_BATCH_NORM.name}=true": steps.global_statistics}
     knob = next((knob for knob, given in asked.items() if given), None)
     if knob is not None:
         raise StrategyError(f"{knob} needs updates that wait for all workers, got {got}; drop one of them")
@@ -34,9 +31,9 @@ def check_apart(params: Params) -> None:
     Raises:
         StrategyError: both are asked for.
     """
-    k = n_micro_batches(params)
-    if k > 1 and has_global_statistics(params):
+    steps = Execution.of(params)
+    if steps.micro_batches > 1 and steps.global_statistics:
         raise StrategyError(
-            f"{SYNC_BATCH_NORM.name}=true needs all examples at once, got {ACCUMULATE.name}={k}; drop one of "
-            "them"
+            f"{SYNC_BATCH_NORM.name}=true needs all examples at once, got {ACCUMULATE.name}="
+            f"{steps.micro_batches}; drop one of them"
         )

@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.verify import verify
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 
@@ -19,6 +20,11 @@ class Pass(Protocol):
     """
 
     name: ClassVar[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> Self | None:
+        """The pass that carries out its share of a plan; None where a plan has nothing for it."""
+        ...
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The rewritten step."""

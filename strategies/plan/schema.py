@@ -5,16 +5,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from strategies.plan.execution import Execution
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average"]
 Transport = Literal["auto", "ring", "nccl", "tcp"]
-
-
-def period_of(params: Mapping[str, bool | int | float | str | None]) -> int:
-    """Steps from one averaging of variables to the next; every step unless a knob says otherwise."""
-    return int(params.get("period") or 1)
 
 
 class Frozen(BaseModel):
@@ -193,6 +189,11 @@ class Plan(Frozen):
     statistics: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def execution(self) -> Execution:
+        """How its steps go."""
+        return Execution.of(self.strategy_params)
 
 
 def mistake(error: ValidationError) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strategies.builders.micro_batches import ACCUMULATE
-from strategies.builders.waiting import SYNC_BATCH_NORM
+from strategies.builders.waiting import ACCUMULATE, SYNC_BATCH_NORM
 from strategies.errors import UnsupportedError
 from strategies.plan.schema import StatisticSummary, StepSummary
 from strategies.plan.strategy import Strategy

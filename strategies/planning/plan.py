@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from strategies.builders import local, partitioned
-from strategies.builders.micro_batches import n_micro_batches
-from strategies.builders.waiting import check_apart, has_global_statistics
+from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import compressors
+from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_matrix, server_bytes, worker_bytes
-from strategies.plan.schema import Plan, PlanNode, StepSummary, period_of
+from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, ParamValue, Strategy
 from strategies.planning.joint_statistics import joint_statistics
 from strategies.topology import Topology
@@ -96,18 +96,16 @@ def assembled(
         UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
             statistics of the whole batch.
     """
-    topology = replace(
-        topology,
-        micro_batches=n_micro_batches(values),
-        global_statistics=topology.n_replicas > 1 and has_global_statistics(values),
-    )
+    topology = asked_of(topology, values)
     if topology.n_replicas == 1 and topology.micro_batches > 1:
         raise UnsupportedError(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
     statistics = joint_statistics(strategy, step, topology)
-    matrix = payload_matrix(step, nodes, topology, statistics=statistics.layers, period=period_of(values))
+    matrix = payload_matrix(
+        step, nodes, topology, statistics=statistics.layers, period=Execution.of(values).period
+    )
     return Plan(
         workload=step.workload,
         strategy=strategy.name,
@@ -139,13 +137,8 @@ def _warnings(
 
 def topology_of(plan: Plan) -> Topology:
     """The topology that a plan was made for."""
-    return Topology(
-        replicas_per_task=plan.replicas_per_task,
-        batch_size=plan.batch_size,
-        device=plan.device,
-        micro_batches=n_micro_batches(plan.strategy_params),
-        global_statistics=sum(plan.replicas_per_task) > 1 and has_global_statistics(plan.strategy_params),
-    )
+    shape = Topology(replicas_per_task=plan.replicas_per_task, batch_size=plan.batch_size, device=plan.device)
+    return asked_of(shape, plan.strategy_params)
 
 
 def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:

@@ -13,8 +13,9 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
 from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys
-from strategies.passes.collectives.members import Between, Members
+from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.passes.task_plan import Between, TaskPlan
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -43,6 +44,13 @@ class DenseAllReduce:
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
     hints: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "DenseAllReduce | None":
+        """Where there are collectives."""
+        if not plan.meets:
+            return None
+        return cls(task=plan.task, buckets=plan.buckets, between=plan.between, hints=plan.hints)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective per bucket and piece on each local member."""
@@ -108,6 +116,11 @@ class SparseAllGather:
     name: ClassVar[str] = "sparse-all-gather"
     task: int
     between: Between = "replicas"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "SparseAllGather | None":
+        """Where there are collectives."""
+        return cls(task=plan.task, between=plan.between) if plan.meets else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with three gathers per sparse gradient on each local member."""

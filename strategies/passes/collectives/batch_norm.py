@@ -11,6 +11,7 @@ from strategies.numerics.combine import weighted_sum
 from strategies.passes.collectives.keys import STATISTICS_KEY, instance_keys
 from strategies.passes.replicate.replicate import replica_prefix
 from strategies.passes.replicate.rewire import fed_with
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -39,6 +40,11 @@ class SyncStatistics:
     name: ClassVar[str] = "sync-statistics"
     task: int
     layers: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "SyncStatistics | None":
+        """Where layers see the whole batch."""
+        return cls(task=plan.task, layers=plan.layers) if plan.layers else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective of each worker for each level of statistics."""

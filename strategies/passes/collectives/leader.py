@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 
@@ -18,6 +19,11 @@ class Lead:
 
     name: ClassVar[str] = "lead"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "Lead | None":
+        """Where workers exchange values, not replicas."""
+        return cls(task=plan.task) if plan.between == "workers" else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose contributions are all at the boundaries of one replica."""
@@ -45,6 +51,11 @@ class HandOn:
 
     name: ClassVar[str] = "hand-on"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "HandOn | None":
+        """Where leaders take part for their workers."""
+        return cls(task=plan.task) if plan.is_reduced and plan.between == "workers" else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         """The step all of whose boundaries pass on totals."""

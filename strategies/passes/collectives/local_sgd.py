@@ -10,6 +10,7 @@ from strategies.numerics.periods import every
 from strategies.passes.parameter_server.queues import joined
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.replicate import replica_prefix
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -37,6 +38,14 @@ class AverageVariables:
     task: int
     period: int
     variables: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "AverageVariables | None":
+        """Where variables are averaged."""
+        averaged = frozenset(n.variable for n in plan.nodes if n.synchronizer == "average")
+        if not averaged:
+            return None
+        return cls(task=plan.task, period=plan.execution.period, variables=averaged)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with a boundary and an assignment for each local copy of these variables."""

@@ -1,14 +1,11 @@
 """Who takes part in the collectives of a step."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from strategies.errors import StrategyError
 from strategies.passes.collectives.keys import GROUP_KEY, LEADERS_KEY
+from strategies.passes.task_plan import Between
 from strategies.topology import Replica, Topology
-
-Between: TypeAlias = Literal["replicas", "workers"]
-"""Who exchanges values: all replicas, or the first replica of each worker, its leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

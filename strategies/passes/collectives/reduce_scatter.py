@@ -12,6 +12,7 @@ from strategies.passes.collectives.keys import instance_keys, pair_group_key
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.shard_buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -33,6 +34,14 @@ class DenseReduceScatter:
     buckets: tuple[tuple[str, ...], ...]
     owners: Mapping[str, int]
     hints: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "DenseReduceScatter | None":
+        """Where owners alone get sums, through collectives."""
+        owners = {name: owner for name, owner in plan.scattered.items() if name not in plan.carried}
+        if not owners:
+            return None
+        return cls(task=plan.task, buckets=plan.buckets, owners=owners, hints=plan.hints)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one exchange per bucket and pair of replicas."""

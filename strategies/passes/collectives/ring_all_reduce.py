@@ -12,10 +12,11 @@ from strategies.ir.sizes import n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.all_reduce import collectives, static_dims
-from strategies.passes.collectives.members import Between, Members
+from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring_transfers import all_given, give, take
 from strategies.passes.collectives.shard_buckets import Member, shard_buckets
 from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.passes.task_plan import Between, TaskPlan
 from strategies.topology import Replica, Topology
 
 _Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
@@ -40,6 +41,21 @@ class TransportAllReduce:
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
     owners: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
+        """Where gradients travel by the workers' own transport."""
+        carried = frozenset(
+            n.variable for n in plan.nodes if n.variable in plan.carried and n.compressor is None
+        )
+        if not plan.meets or not carried:
+            return None
+        return cls(
+            task=plan.task,
+            buckets=tuple(tuple(name for name in bucket if name in carried) for bucket in plan.buckets),
+            between=plan.between,
+            owners={name: owner for name, owner in plan.scattered.items() if name in carried},
+        )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with two ends of a sum per bucket, and one more for each large tensor."""

@@ -6,6 +6,7 @@ from typing import ClassVar
 from strategies.ir.graph import DType, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.replicate.tensor_queue import TensorQueue
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 _INT32 = DType("int32")
@@ -23,6 +24,12 @@ class CollectivesApart:
 
     name: ClassVar[str] = "collectives-apart"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "CollectivesApart | None":
+        """Where there are servers beside collectives."""
+        collective = plan.is_reduced or plan.layers
+        return cls(task=plan.task) if plan.is_served and collective else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step that waits for its collectives, and beside it the run that makes them."""

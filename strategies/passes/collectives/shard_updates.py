@@ -17,6 +17,7 @@ from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring_gather import transport_gather
 from strategies.passes.collectives.shard_buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -47,6 +48,20 @@ class ShardUpdates:
     whole: frozenset[str] = frozenset()
     carried: frozenset[str] = frozenset()
     hints: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "ShardUpdates | None":
+        """Where single replicas update variables for all."""
+        if not plan.owners:
+            return None
+        return cls(
+            task=plan.task,
+            buckets=plan.buckets,
+            owners=plan.owners,
+            whole=plan.whole,
+            carried=plan.carried & plan.owners.keys(),
+            hints=plan.hints,
+        )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step in which local replicas update what they own.

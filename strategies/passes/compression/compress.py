@@ -13,10 +13,11 @@ from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of
 from strategies.passes.collectives.all_reduce import Collective, collectives, static_dims
 from strategies.passes.collectives.keys import compressed_keys
-from strategies.passes.collectives.members import Between, Members
+from strategies.passes.collectives.members import Members
 from strategies.passes.compression.compressor_state import Memory, memories_of
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute, sync_prefix
+from strategies.passes.task_plan import Between, TaskPlan
 from strategies.plan.compressors import payload_bytes
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.attrs import dtype_number
@@ -41,6 +42,14 @@ class CompressedAllReduce:
     buckets: tuple[tuple[str, ...], ...]
     compressions: Mapping[str, Compression]
     between: Between = "replicas"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
+        """Where collectives carry compressed gradients."""
+        compressions = plan.compressions(served=False)
+        if not plan.meets or not compressions:
+            return None
+        return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one exchange per bucket and compressor on each local member."""
@@ -93,6 +102,14 @@ class CompressedPush:
     task: int
     destinations: Mapping[str, int]
     compressions: Mapping[str, Compression]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "CompressedPush | None":
+        """Where what servers get is compressed."""
+        compressions = plan.compressions(served=True)
+        if not plan.is_served or not compressions:
+            return None
+        return cls(task=plan.task, destinations=plan.destinations, compressions=compressions)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose contributions have gone through the compressor once."""

@@ -16,6 +16,7 @@ from strategies.passes.parameter_server.queues import (
     turn_queue,
     waiting_for_turn,
 )
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -26,6 +27,11 @@ class OwnMean:
 
     name: ClassVar[str] = "own-mean"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "OwnMean | None":
+        """Where servers wait for nobody."""
+        return cls(task=plan.task) if plan.is_served and not plan.execution.sync else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose contributions add up to the mean over this task's examples."""
@@ -57,6 +63,13 @@ class AsyncUpdates:
     name: ClassVar[str] = "async-updates"
     task: int
     destinations: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "AsyncUpdates | None":
+        """Where servers wait for nobody."""
+        if not plan.is_served or plan.execution.sync:
+            return None
+        return cls(task=plan.task, destinations=plan.destinations)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose updates happen in a turn of their own."""

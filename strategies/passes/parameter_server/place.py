@@ -10,6 +10,7 @@ from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, topological_order
 from strategies.passes.replicate.value_arguments import CALLS
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 _SEVERAL: Final = -1
@@ -31,6 +32,11 @@ class Place:
     name: ClassVar[str] = "place"
     task: int
     destinations: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "Place | None":
+        """Where there are servers."""
+        return cls(task=plan.task, destinations=plan.destinations) if plan.is_served else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with a device on every node."""

@@ -8,6 +8,7 @@ from strategies.ir.assembly.levels import levels_of
 from strategies.ir.graph import Node
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 
@@ -25,6 +26,12 @@ class ProxyVariables:
     name: ClassVar[str] = "proxy-variables"
     task: int
     remote: Collection[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "ProxyVariables | None":
+        """Where the task reads variables of other servers through a copy."""
+        remote = frozenset(n.variable for n in plan.nodes if n.proxy and n.destination != plan.task)
+        return cls(task=plan.task, remote=remote) if plan.is_served and remote else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step in which replicas share what they read; the same if there is one replica."""

@@ -12,6 +12,7 @@ from strategies.passes.parameter_server.push import PushInTurn, push_in_turn
 from strategies.passes.parameter_server.queues import Queue, check_gradients_come_first, turn_queue
 from strategies.passes.parameter_server.update_loop import BackgroundUpdates, tokens_of, update_side
 from strategies.passes.replicate.rewire import contribute
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -41,6 +42,19 @@ class UpdatesInTurn:
     destinations: Mapping[str, int]
     staleness: int
     backup: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "UpdatesInTurn | None":
+        """Where servers wait for some workers only."""
+        steps = plan.execution
+        if not plan.is_served or not steps.sync or steps.waits_for_all:
+            return None
+        return cls(
+            task=plan.task,
+            destinations=plan.destinations,
+            staleness=steps.staleness,
+            backup=steps.backup,
+        )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step that pushes and goes on, and beside it, on the updater, the loop that updates."""

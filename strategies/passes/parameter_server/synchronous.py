@@ -12,6 +12,7 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.passes.parameter_server.accumulator import INT32, Accumulator
 from strategies.passes.replicate.rewire import contribute
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.constants import constant
 from strategies.topology import UPDATER, Topology
 
@@ -32,6 +33,13 @@ class ParameterServerSync:
     name: ClassVar[str] = "sync-ps"
     task: int
     destinations: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "ParameterServerSync | None":
+        """Where servers wait for all workers."""
+        if not plan.is_served or not plan.execution.waits_for_all:
+            return None
+        return cls(task=plan.task, destinations=plan.destinations)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""

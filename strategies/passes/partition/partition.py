@@ -9,6 +9,7 @@ from strategies.ir.partitioning.propagate import cut_together, spread
 from strategies.ir.ranges import Cut, part_name
 from strategies.ir.train_graph import TrainGraph, Variable
 from strategies.passes.partition.graph import partitioned
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 
@@ -26,6 +27,11 @@ class Partition:
 
     name: ClassVar[str] = "partition"
     cuts: Mapping[str, Cut]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "Partition | None":
+        """Where variables are cut."""
+        return cls(cuts=plan.cuts) if plan.cuts else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         """The step with a variable for each part.

@@ -12,6 +12,7 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, running_sums
 from strategies.passes.replicate.replicate import micro_batch_prefix, replica_prefix
 from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -26,6 +27,11 @@ class Accumulate:
 
     name: ClassVar[str] = "accumulate"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "Accumulate | None":
+        """Where replicas take micro-batches."""
+        return cls(task=plan.task) if plan.execution.micro_batches > 1 else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose replicas take their micro-batches in turn; the same if each takes all at once."""

@@ -7,6 +7,7 @@ from strategies.ir.graph import Node
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, weighted_sum
 from strategies.passes.replicate.rewire import contribute
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
@@ -22,6 +23,11 @@ class CombineLocal:
 
     name: ClassVar[str] = "combine-local"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "CombineLocal | None":
+        """Where replicas exchange anything."""
+        return cls(task=plan.task) if plan.is_synchronized else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose boundaries each have one contribution of weight 1, or none."""

@@ -21,6 +21,7 @@ from strategies.passes.replicate.value_arguments import (
     graph_ref,
     tensor_uses,
 )
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 Value: TypeAlias = tuple[DType, Shape]
@@ -36,6 +37,12 @@ class HoistReads:
     """
 
     name: ClassVar[str] = "hoist-reads"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "HoistReads":
+        """Always."""
+        del plan
+        return cls()
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         """The step with at most one read before the writes of each variable."""

@@ -13,6 +13,7 @@ from strategies.ir.traversal import Renames, renamed_copies
 from strategies.passes.replicate.copy_scope import Owners
 from strategies.passes.replicate.split_batch import split_batch
 from strategies.passes.replicate.state_hand_over import marked
+from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Shard, Topology
 
 
@@ -43,6 +44,11 @@ class Replicate:
     name: ClassVar[str] = "replicate"
     task: int
     shared: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "Replicate":
+        """Always."""
+        return cls(task=plan.task, shared=frozenset(plan.destinations))
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step of this task's replicas."""

@@ -10,6 +10,7 @@ from strategies.ir.assembly.levels import at_level, levels_of
 from strategies.ir.graph import DType, Node, producer, tensor
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.passes.replicate.tensor_queue import TensorQueue
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
@@ -28,6 +29,11 @@ class HandOver:
 
     name: ClassVar[str] = "hand-over"
     task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "HandOver | None":
+        """Where there are servers."""
+        return cls(task=plan.task) if plan.is_served else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step that sends the values, on the updater, or takes them, elsewhere."""

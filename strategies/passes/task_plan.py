@@ -1,0 +1,124 @@
+"""A plan as the passes of one task see it: what they ask of it is derived here once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from strategies.ir.ranges import Cut
+from strategies.plan.execution import Execution
+from strategies.plan.partitions import cuts_of, parts_of
+from strategies.plan.schema import Compression, Plan, PlanNode
+
+Between: TypeAlias = Literal["replicas", "workers"]
+"""Who exchanges values: all replicas, or the first replica of each worker, its leader."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlan:
+    """What a plan asks of one task's graph.
+
+    Attributes:
+        cuts: trainable or slot → its ranges, of variables that are cut.
+        nodes: of the plan, with the parts of a variable in its place: all later passes see them as variables.
+        n_tasks: workers.
+        layers: those that normalise by statistics of the whole batch.
+    """
+
+    task: int
+    cuts: Mapping[str, Cut]
+    nodes: tuple[PlanNode, ...]
+    execution: Execution
+    n_tasks: int
+    layers: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: Plan, task: int) -> "TaskPlan":
+        """A plan as it is for this task."""
+        return cls(
+            task=task,
+            cuts=cuts_of(plan.nodes),
+            nodes=tuple(part for node in plan.nodes for part in parts_of(node)),
+            execution=plan.execution,
+            n_tasks=len(plan.replicas_per_task),
+            layers=frozenset(each.layer for each in plan.statistics),
+        )
+
+    @cached_property
+    def synchronizers(self) -> frozenset[str]:
+        """How variables are synchronised, each way once."""
+        return frozenset(node.synchronizer for node in self.nodes)
+
+    @property
+    def is_synchronized(self) -> bool:
+        """Whether replicas exchange anything of variables."""
+        return self.synchronizers != {"none"}
+
+    @cached_property
+    def destinations(self) -> dict[str, int]:
+        """Variable → task that serves it, of those that replicas share."""
+        return {n.variable: n.destination for n in self.nodes if n.destination is not None}
+
+    @property
+    def is_served(self) -> bool:
+        """Whether servers hold variables."""
+        return self.is_synchronized and bool(self.destinations)
+
+    @property
+    def between(self) -> Between:
+        """Who takes part in collectives."""
+        return "workers" if "hierarchical-all-reduce" in self.synchronizers else "replicas"
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether anything of variables is summed among replicas that own copies."""
+        return not self.synchronizers.isdisjoint(("all-reduce", "hierarchical-all-reduce", "average"))
+
+    @property
+    def meets(self) -> bool:
+        """Whether that takes collectives: what the leader of a lone worker collects is the total already."""
+        return self.is_reduced and (self.between == "replicas" or self.n_tasks > 1)
+
+    @cached_property
+    def buckets(self) -> tuple[tuple[str, ...], ...]:
+        """Variables that travel together; those that travel now and then, apart from those of every step."""
+        groups: dict[tuple[int, str], list[str]] = {}
+        for node in self.nodes:
+            if node.group is not None:
+                groups.setdefault((node.group, node.synchronizer), []).append(node.variable)
+        return tuple(tuple(groups[key]) for key in sorted(groups))
+
+    @cached_property
+    def hints(self) -> dict[str, str]:
+        """Variable → TensorFlow's implementation of its collective, where one is asked for."""
+        return {n.variable: n.transport for n in self.nodes if n.transport in ("ring", "nccl")}
+
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """Variables of which values travel by the workers' own transport."""
+        return frozenset(n.variable for n in self.nodes if n.transport == "tcp")
+
+    @cached_property
+    def owners(self) -> dict[str, int]:
+        """Variable → rank of the replica that alone updates it, of those that each replica has."""
+        return {
+            n.variable: n.owner for n in self.nodes if n.owner is not None and n.synchronizer == "all-reduce"
+        }
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """Variables with an owner whose gradient every replica gets the sum of."""
+        return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.whole_gradient)
+
+    @cached_property
+    def scattered(self) -> dict[str, int]:
+        """Variable → rank of the replica that alone gets the sum of its gradient."""
+        return {name: owner for name, owner in self.owners.items() if name not in self.whole}
+
+    def compressions(self, *, served: bool) -> dict[str, Compression]:
+        """Variable → compressor of its gradient, of those that servers hold or of the others."""
+        return {
+            n.variable: n.compressor
+            for n in self.nodes
+            if n.compressor is not None and (n.destination is not None) == served
+        }

@@ -1,0 +1,57 @@
+"""How the steps of a plan go, as far as its parameters say: who waits for whom, in how many turns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What passes, references and runs must know of a plan's parameters.
+
+    A strategy that does not take a parameter goes as the field's default says.
+
+    Attributes:
+        micro_batches: turns in which a replica takes its examples.
+        global_statistics: BatchNormalization sees the whole batch.
+        sync: updates wait for contributions of other workers; without, each worker makes its own.
+        staleness: steps that a worker may be ahead of the slowest.
+        backup: workers that an update does not wait for.
+        period: steps from one averaging of variables to the next.
+    """
+
+    micro_batches: int = 1
+    global_statistics: bool = False
+    sync: bool = True
+    staleness: int = 0
+    backup: int = 0
+    period: int = 1
+
+    @classmethod
+    def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
+        """What the parameters of a strategy ask for, by their names in the registry."""
+        usual = cls()
+        return cls(
+            micro_batches=int(params.get("accumulate") or usual.micro_batches),
+            global_statistics=bool(params.get("sync_batch_norm", usual.global_statistics)),
+            sync=bool(params.get("sync", usual.sync)),
+            staleness=int(params.get("staleness") or usual.staleness),
+            backup=int(params.get("backup") or usual.backup),
+            period=int(params.get("period") or usual.period),
+        )
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether an update waits for what every worker contributes."""
+        return self.sync and not self.staleness and not self.backup
+
+
+def asked_of(topology: Topology, params: Mapping[str, bool | int | float | str | None]) -> Topology:
+    """A topology whose replicas take their examples as a strategy with these parameters has them."""
+    steps = Execution.of(params)
+    return replace(
+        topology,
+        micro_batches=steps.micro_batches,
+        global_statistics=topology.n_replicas > 1 and steps.global_statistics,
+    )
