@@ -22,6 +22,8 @@ from strategies.topology import Topology
         ("all-reduce", 0, "combine-local"),
         ("all-reduce", 0, "transport-all-reduce"),
         ("all-reduce", 0, "dense-all-reduce"),
+        ("all-reduce", 0, "compressed-all-reduce"),
+        ("hierarchical-all-reduce", 0, "lead"),
         ("hierarchical-all-reduce", 0, "combine-local"),
         ("hierarchical-all-reduce", 0, "hand-on"),
         ("local-sgd", 0, "average-variables"),
@@ -34,6 +36,8 @@ from strategies.topology import Topology
         ("ps", 0, "sync-ps"),
         ("ps", 1, "sync-ps"),
         ("ps", 1, "place"),
+        ("ps", 0, "compressed-push"),
+        ("ps", 1, "compressed-push"),
     ],
 )
 def test_golden(strategy, task, name):
@@ -41,6 +45,8 @@ def test_golden(strategy, task, name):
     # Over the workers' own transport there is nothing left for the collectives.
     by_collectives = name in ("dense-all-reduce", "shard-updates", "dense-reduce-scatter")
     params = {"transport": "ring"} if by_collectives else {}
+    if name.startswith("compressed"):
+        params = {"compressor": "fp16-ef"}
     plan = make_plan(
         strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2, 1), batch_size=3)
     )
