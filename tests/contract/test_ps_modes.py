@@ -25,7 +25,7 @@ from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.passes.parameter_server import (
-    modes,
+    asynchronous,
     queues,
     stale_and_backup,
 )
@@ -352,7 +352,7 @@ def test_no_asynchronous_update_is_lost(case):
 
 
 def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
-    monkeypatch.setattr(modes.OwnMean, "apply", lambda self, graph, topology: graph)
+    monkeypatch.setattr(asynchronous.OwnMean, "apply", lambda self, graph, topology: graph)
     plan = case.plan("ps", (1, 1), sync=False)
     with workers_of(case, plan) as workers:
         workers.start(0, 3)
