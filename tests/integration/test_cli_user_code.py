@@ -190,7 +190,7 @@ def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = case(write(tmp_path, "Mine = Good"))
-    monkeypatch.setattr(study.linux, "available_memory_bytes", lambda: 16 * 8 * 2)
+    monkeypatch.setattr(study.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
     study.lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
     with pytest.raises(UsageError, match=r"Mine.batch_size: must be as many examples as memory holds, got 8"):
         study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
