@@ -20,9 +20,9 @@ from reports.notes import (
     warning_notes,
 )
 from reports.origins import origin_of
+from reports.recommendation import ranks, verdict
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
 from reports.statistics import ratio
-from reports.verdict import ranks, verdict
 
 StepReader = Callable[[Run, Record], Steps | LeftOut]
 

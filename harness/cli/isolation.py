@@ -64,7 +64,7 @@ def _stayed(context: typer.Context) -> str | None:
     """Move; why not, if it does not."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
-    from harness.provision.runfolder.reaper import reap
+    from harness.provision.temporary.reaper import reap
 
     # From inside, nobody but root can tell which processes outside are those of dead runs.
     reap()

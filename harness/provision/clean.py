@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.provision.failures import ProvisionError
-from harness.provision.runfolder.reaper import reap
+from harness.provision.temporary.reaper import reap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

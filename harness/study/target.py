@@ -12,7 +12,7 @@ from harness.experiment.cases import Case
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.provision.local.child_process import SoloProcess, solo_process
-from harness.provision.runfolder.reaper import reap, run_folder
+from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
 from harness.run.captures import STUDY, Capture, Captures, planned, topology_of_case
 from harness.run.status_line import UNWATCHED, StatusLine

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
+from strategies.ir.graph_rules import verify
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.verify import verify
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

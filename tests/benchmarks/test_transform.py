@@ -15,9 +15,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from synthetic_step import synthetic_step
 
+from strategies.ir.graph_rules import verify
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune
-from strategies.ir.verify import verify
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Transformed, run_passes
 from strategies.plan.partitions import parts_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape
+from strategies.ir.graph_rules import verify
 from strategies.ir.train_graph import Loss, TrainGraph, Variable
-from strategies.ir.verify import verify
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")

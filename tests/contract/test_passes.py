@@ -5,9 +5,9 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from strategies.ir.graph_rules import verify
 from strategies.ir.text import to_text
 from strategies.ir.traversal import prune
-from strategies.ir.verify import verify
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.leader import HandOn, Lead

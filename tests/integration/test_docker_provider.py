@@ -26,7 +26,7 @@ from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
-from harness.provision.runfolder.owner import Owner
+from harness.provision.temporary.owner import Owner
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 

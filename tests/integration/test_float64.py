@@ -8,7 +8,7 @@ tf = pytest.importorskip("tensorflow")
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Graph, Node
-from strategies.ir.verify import verify
+from strategies.ir.graph_rules import verify
 from strategies.tf_bridge.float64 import Float64Error, to_float64
 from strategies.tf_bridge.graphdef import graph_from_graphdef, graphdef_from_graph
 

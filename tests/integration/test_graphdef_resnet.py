@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategies.ir.verify import verify
+from strategies.ir.graph_rules import verify
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")

@@ -20,8 +20,8 @@ from harness.errors import CaseError
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
-from harness.provision.runfolder.owner import start_time
-from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE, processes_of
+from harness.provision.temporary.owner import start_time
+from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, processes_of
 
 pytestmark = pytest.mark.ray
 
@@ -220,7 +220,7 @@ def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
         import signal, sys
         from pathlib import Path
         from harness.provision.local.ray_instance import own_ray
-        from harness.provision.runfolder.reaper import run_folder
+        from harness.provision.temporary.reaper import run_folder
 
         signal.signal(signal.SIGTERM, lambda *_: print("heard"))
         with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.host_facts import clock_hz, machine
-from harness.provision.runfolder.reaper import owned, reap
 from harness.provision.source_hash import source_hash, version
+from harness.provision.temporary.reaper import owned, reap
 from harness.records.record import Machine
 from harness.worker.process import file_bundle
 from harness.worker.process.file_bundle import Stamp

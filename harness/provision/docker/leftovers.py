@@ -12,8 +12,8 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 
 from harness.provision.docker.engine import GONE
-from harness.provision.runfolder.owner import Owner
-from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
+from harness.provision.temporary.owner import Owner
+from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 
 RUN_LABEL = "io.stratbench.run"
 OWNER_LABEL = "io.stratbench.owner"

@@ -21,7 +21,7 @@ from harness.provision.failures import ProvisionError
 from harness.provision.local.provider import core_sets
 from harness.provision.protocols import ClusterShape
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
-from harness.provision.runfolder.reaper import reap, run_folder
+from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from harness.provision.failures import ProvisionError
 from harness.provision.local.ray_instance import own_ray
 from harness.provision.network_namespace import NOT_ASKED, exposed_line
 from harness.provision.protocols import LOOPBACK, ClusterShape
-from harness.provision.runfolder.reaper import reap, run_folder
+from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables, temporary_folder
 
 if TYPE_CHECKING:

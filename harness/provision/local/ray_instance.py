@@ -13,8 +13,8 @@ from typing import TypeAlias
 from harness.errors import first_line
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.settings import chatter_in, ray_environment, write_token
-from harness.provision.runfolder.owner import parent, start_time
-from harness.provision.runfolder.reaper import end_processes, processes_of
+from harness.provision.temporary.owner import parent, start_time
+from harness.provision.temporary.reaper import end_processes, processes_of
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE
+from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 
 NODE_VARIABLES = {
     "RAY_AUTH_MODE": "token",

@@ -7,8 +7,8 @@ from harness.provision.docker.engine import engine
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.protocols import ClusterShape
-from harness.provision.runfolder.owner import Owner
 from harness.provision.source_hash import source_hash
+from harness.provision.temporary.owner import Owner
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, address: str) -> str:

@@ -29,7 +29,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.measure.metrics_port import listen
 from harness.provision.network_namespace import isolate
-from harness.provision.runfolder.reaper import RUN_FOLDER_VARIABLE, run_folder
+from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, run_folder
 from harness.worker.process.messages import JobError
 
 def told_of(address, port):
@@ -63,7 +63,7 @@ with run_folder(base) as folder:
 REAPS = """
 import sys
 from pathlib import Path
-from harness.provision.runfolder.reaper import reap
+from harness.provision.temporary.reaper import reap
 reap(Path(sys.argv[1]))
 """
 
@@ -144,7 +144,7 @@ def has_ended(pidfd: int) -> bool:
 def guard_of(base: Path) -> int:
     """The process that cleans up after whoever owns the one folder in `base`."""
     (folder,) = base.iterdir()
-    wanted = f"harness.provision.runfolder.reaper\0{folder}\0".encode()
+    wanted = f"harness.provision.temporary.reaper\0{folder}\0".encode()
     (guard,) = (pid for pid in process_ids() if of_process(pid, "cmdline").endswith(wanted))
     return guard
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from waiting import eventually
 
-from harness.provision.runfolder.owner import start_time
-from harness.provision.runfolder.reaper import (
+from harness.provision.temporary.owner import start_time
+from harness.provision.temporary.reaper import (
     RUN_FOLDER_VARIABLE,
     _environment,
     end_processes,
@@ -170,7 +170,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 def test_a_folder_goes_when_its_driver_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from harness.provision.runfolder.reaper import run_folder\n"
+        "from harness.provision.temporary.reaper import run_folder\n"
         "with run_folder(Path(sys.argv[1])) as folder: print(folder, flush=True); time.sleep(3600)"
     )
     driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)

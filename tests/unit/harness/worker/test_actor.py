@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import eventually
 
-from harness.provision.runfolder.owner import start_time
+from harness.provision.temporary.owner import start_time
 from harness.provision.worker_environment import process_variables
 from harness.worker.process.actor import Worker, WorkerFacts
 from harness.worker.process.messages import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer

@@ -7,7 +7,7 @@ from strategies.ir.assembly.assemble import assemble
 from strategies.ir.assembly.slot_owners import slot_owners
 from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.verify import verify
+from strategies.ir.graph_rules import verify
 
 FLOAT, INT64 = DType("float"), DType("int64")
 STATEFUL = frozenset(

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, producer
+from strategies.ir.graph_rules import verify
 from strategies.ir.traversal import ancestors, copy_nodes, descendants, prune, topological_order
-from strategies.ir.verify import verify
 
 
 def node(name, *inputs, op="Op", **attrs):

@@ -4,7 +4,7 @@ import pytest
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
-from strategies.ir.verify import verify
+from strategies.ir.graph_rules import verify
 
 X = Arg(name="x", dtype=DType("float"))
 Y = Arg(name="y", dtype=DType("float"))

@@ -10,9 +10,9 @@ import pytest
 
 from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.graph import Graph as IrGraph
+from strategies.ir.graph_rules import verify
 from strategies.ir.text import to_text
 from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion, Variable
-from strategies.ir.verify import verify
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of

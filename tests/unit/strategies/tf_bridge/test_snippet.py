@@ -7,7 +7,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.verify import verify
+from strategies.ir.graph_rules import verify
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from strategies.tf_bridge.snippet import SnippetError, TensorSpec, trace
 

@@ -1,6 +1,6 @@
 """Temporary folders of runs, and the removal of what dead runs have left in them and running.
 
-Each folder has a guard, `python -m harness.provision.runfolder.reaper FOLDER`: when its driver ends, however
+Each folder has a guard, `python -m harness.provision.temporary.reaper FOLDER`: when its driver ends, however
 that comes, the guard kills what still runs in the folder's name and removes it. Ray leaves its agents behind,
 which have overwritten the variables by which other processes are found.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness.provision.runfolder.owner import Owner
+from harness.provision.temporary.owner import Owner
 
 # In the environment of every process of a run; its value is the run's folder.
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
@@ -175,7 +175,7 @@ def _interruptions_wait() -> Iterator[None]:
 
 
 def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "harness.provision.runfolder.reaper", str(folder)]
+    command = [sys.executable, "-m", "harness.provision.temporary.reaper", str(folder)]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
