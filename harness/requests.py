@@ -41,7 +41,6 @@ class RunOptions:
     fail_fast: bool = False
     time_budget_s: float | None = None
     timeouts: Timeouts = USUAL
-    debug: bool = False
     quiet: bool = False
     live: bool = False
     metrics: socket | None = None
@@ -119,7 +118,6 @@ class VerifyRequest:
     dtype: Dtype | None = None
     shrink: bool = False
     live: bool = False
-    debug: bool = False
     timeouts: Timeouts = USUAL
 
 
@@ -133,7 +131,6 @@ class PlanRequest:
 
     target: Target
     live: bool = False
-    debug: bool = False
     timeouts: Timeouts = USUAL
 
 
@@ -153,5 +150,4 @@ class TransformRequest:
     graphdef: Path | None = None
     text: bool = False
     live: bool = False
-    debug: bool = False
     timeouts: Timeouts = USUAL

@@ -22,13 +22,12 @@ def plan(
     replicas: options.Replicas = 1,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
-    debug: options.Debug = False,
+    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
     request = PlanRequest(
         target=options.target(workload, strategy, edited, workers, replicas),
         live=options.is_watched(json=json),
-        debug=debug,
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline

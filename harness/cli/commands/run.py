@@ -87,7 +87,7 @@ def run(
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
     json: Json = False,
-    debug: Debug = False,
+    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Run an experiment: every case on fresh workers, checked, timed, recorded and reported."""
     if resume and out is None:
@@ -136,7 +136,6 @@ def run(
         fail_fast=fail_fast,
         time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
         timeouts=timeouts(timeout_factor),
-        debug=debug,
         quiet=json,
         live=options.is_watched(json=json),
         metrics=metrics,

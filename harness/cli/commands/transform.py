@@ -32,7 +32,7 @@ def transform(
     text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
-    debug: options.Debug = False,
+    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Apply a strategy's passes for one worker; show nodes and seconds of each pass."""
     if graphdef is not None and text:
@@ -47,7 +47,6 @@ def transform(
         graphdef=graphdef,
         text=text,
         live=options.is_watched(json=json),
-        debug=debug,
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline

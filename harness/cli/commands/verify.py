@@ -62,7 +62,7 @@ def verify(
     no_isolation: NoIsolation = False,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
-    debug: options.Debug = False,
+    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
     exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
@@ -74,7 +74,6 @@ def verify(
         restore=restore,
         shrink=shrink,
         live=options.is_watched(json=json),
-        debug=debug,
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
