@@ -14,8 +14,8 @@ from harness.errors import UsageError
 from harness.worker.session.session import WorkerSession
 from harness.worker.verify.check import check
 from harness.worker.verify.in_process import InProcessCluster
-from harness.worker.verify.reference import ShardSteps
 from harness.worker.verify.rounding import PLAIN
+from harness.worker.verify.shard_steps import ShardSteps
 
 
 @pytest.fixture

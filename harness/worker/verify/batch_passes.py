@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from harness.equivalence.batch_totals import Crossing, Totals
 from harness.equivalence.yardstick import Array
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.verify.reference import ShardSteps
 from harness.worker.verify.rounding import PLAIN, RoundedSums, Rounding, shares
+from harness.worker.verify.shard_steps import ShardSteps
 from strategies.ir.graph import producer
 from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.traversal import ancestors

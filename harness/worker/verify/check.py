@@ -15,8 +15,9 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.restored_state import left_out
 from harness.worker.verify.bounds import BoundMeter, compressed_steps
 from harness.worker.verify.in_process import InProcessCluster, programs_of
-from harness.worker.verify.reference import Combine, run_references
+from harness.worker.verify.reference import run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
+from harness.worker.verify.shard_steps import Combine
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of

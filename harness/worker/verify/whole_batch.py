@@ -17,8 +17,8 @@ from harness.equivalence.yardstick import Array
 from harness.graph_errors import graph_error
 from harness.worker.session.capture_store import InitialValues, in_float64
 from harness.worker.verify.batch_passes import Passes, made_by_forward
-from harness.worker.verify.reference import ShardSteps
 from harness.worker.verify.rounding import VARIATIONS, coarsest_eps
+from harness.worker.verify.shard_steps import ShardSteps
 from strategies.errors import StrategyError
 from strategies.ir.graph import producer
 from strategies.ir.replicas.draws import draws_of

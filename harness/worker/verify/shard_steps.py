@@ -1,0 +1,318 @@
+"""Steps of the reference: shards are taken from the same state, combined outside of TensorFlow, and fed back.
+
+Gradients are fed at the boundary, the update runs once, and forward state is merged by its rule. Where a step
+has gradients and updates in a row, shards are taken once for each, with what crossed the boundaries before.
+Where shards share the statistics of the batch, these are combined and fed in the same way before, level by
+level.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from harness.equivalence.step_results import Returned, returned
+from harness.equivalence.yardstick import Array, Copy
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.verify.rounding import Crossed, RoundedReads, RoundedSums, Rounding, shares
+from harness.worker.verify.shard_sessions import ShardSessions
+from strategies.ir.assembly.levels import levels_of
+from strategies.ir.graph import producer
+from strategies.ir.replicas.after_update import passing, replica_targets
+from strategies.ir.replicas.seeds import draws_from_op
+from strategies.ir.replicas.silence import quiet
+from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.topology import Shard, Topology
+
+Combine: TypeAlias = Callable[
+    [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
+]
+"""From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One shard's pass: its examples, and what it is fed with beside them."""
+
+    shard: Shard
+    examples: Sequence[Array]
+    fed: Mapping[str, Array]
+
+
+class ShardSteps:
+    """Steps of a captured step on global batches, shard by shard.
+
+    Attributes:
+        results: what the last step returned beside its loss.
+        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
+        beside: further tensors that each of them made.
+        with_gradient: variables that met a gradient other than zero since the beginning.
+        starts_over: it can begin again, as if no step had been made.
+    Args:
+        beside: tensors to fetch with all that crosses.
+    """
+
+    def __init__(
+        self,
+        step: TrainGraph,
+        initial: InitialValues,
+        topology: Topology,
+        *,
+        beside: Sequence[str] = (),
+    ) -> None:
+        step = quiet(step)
+        self._step = step
+        self.results: tuple[Returned, ...] = ()
+        self._widest = self._topology = topology
+        shards = topology.shards()
+        self._sessions = ShardSessions(step, initial, shards)
+        self.starts_over = self._sessions.starts_over
+        joint = step.joint_statistics(every_layer=topology.global_statistics)
+        self._statistics = joint if len(shards) > 1 else ()
+        is_sum = step.losses[0].reduction == "sum"
+        self._summed = {s.node for s in self._statistics if s.backward and is_sum}
+        by_name = step.graph.by_name
+        crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+        self._sources = {
+            b.values: (
+                by_name[b.values].inputs[0],
+                None if b.indices is None else by_name[b.indices].inputs[0],
+            )
+            for b in step.boundaries
+        }
+        # The turn of each node is one after the boundaries that lie before it.
+        levels = levels_of(step.graph, crossing)
+        self._draws = _draws(step) if step.n_levels > 1 else frozenset()
+        self._beside = tuple(beside)
+        refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
+        refs += [ref for source in self._sources.values() for ref in source if ref is not None]
+        self._fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(self._draws)]}
+        self._replica_targets = {target: levels[target] + 1 for target in replica_targets(step)}
+        self._n_turns = max(*self._fetches.values(), *self._replica_targets.values(), 1)
+
+    def begin(
+        self,
+        rounding: Rounding,
+        eps: float = 0.0,
+        *,
+        topology: Topology | None = None,
+        fed: Mapping[int, Mapping[str, Array]] | None = None,
+    ) -> None:
+        """Give every variable its initial value; rounding is of this kind from now on.
+
+        Args:
+            eps: of the coarsest type that forward and backward compute in.
+            topology: with no more shards than the one that it was made for, which is taken unless given.
+            fed: rank of a shard → tensors that it takes instead of computing them.
+        """
+        self._topology = topology or self._widest
+        self._fed = fed or {}
+        self._sums = RoundedSums(rounding)
+        self._reads = RoundedReads(rounding, eps)
+        self.with_gradient: set[str] = set()
+        self._sessions.load()
+
+    def __enter__(self) -> "ShardSteps":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._sessions.close()
+
+    def snapshot(self) -> dict[Copy, Array]:
+        """The shared variables as they are, and every shard's random state."""
+        return self._sessions.snapshot()
+
+    def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
+        """Step n, on a global batch; returns its loss."""
+        loss, combined = self.rounded_crossing(batch)
+        if combine is not None:
+            combined |= combine(self._sums.rounding, n, self._shards_of(batch), self.crossed)
+        self.with_gradient |= {b.variable for b in self._step.gradients() if np.any(combined[b.values][0])}
+        self._update(combined, batch)
+        return loss
+
+    def rounded_crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
+        """As `crossing`, from variables and examples that are off by rounding."""
+        with self._rounded_trainables():
+            return self.crossing([self._reads.of(part) for part in batch])
+
+    @contextmanager
+    def _rounded_trainables(self) -> Iterator[None]:
+        """Forward and backward read trainables that are off by rounding; the update has the stored ones."""
+        if self._reads.exact:
+            yield
+            return
+        names = [v.name for v in self._step.variables if v.kind == "trainable"]
+        stored = {copy: value for copy, value in self.snapshot().items() if copy[0] in names}
+        self._sessions.assign({copy: self._reads.of(value) for copy, value in stored.items()})
+        yield
+        self._sessions.assign(stored)
+
+    def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
+        """The loss of a global batch, and what all shards together send across each boundary.
+
+        A boundary of a later level is crossed by what each shard makes from the state that the updates before
+        leave: it takes the step from its beginning once more, with what crossed the boundaries before.
+        """
+        shards = self._shards_of(batch)
+        weights, joint = shares(shards), self.joint_statistics(batch)
+        fetched: list[dict[str, Array]] = [{} for _ in shards]
+        combined: dict[str, Crossed] = {}
+        before = self._sessions.shared() if self._n_turns > 1 else {}
+        for turn in range(1, self._n_turns + 1):
+            crossing = _fed(self._step, combined)
+            order = self._sums.order(len(shards))
+            drawn = [{ref: own[ref] for ref in self._draws if ref in own} for own in fetched]
+            passes = [
+                _Pass(
+                    shard=shards[i],
+                    examples=_examples(shards[i], batch),
+                    fed={**self._statistics_of(weights[i], joint), **crossing, **drawn[i]},
+                )
+                for i in order
+            ]
+            made = self._sessions.each(
+                passes,
+                partial(self._forward, turn, before),
+                feeds=frozenset[str]().union(*(each.fed for each in passes), *self._fed.values()),
+                # Later turns change all state.
+                in_turn=self._n_turns > 1 or bool(self._replica_targets),
+            )
+            for i, own in zip(order, made, strict=True):
+                fetched[i] |= own
+            combined |= {
+                b.values: self._sums.of_boundary(b, [self._brought(b, own) for own in fetched], shards)
+                for b in self._step.boundaries
+                if b.level == turn
+            }
+        self.results = returned(
+            (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
+            for i in self._sums.order(len(shards))
+            for result in self._step.results
+        )
+        self.crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
+        self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
+        loss = self._step.losses[0]
+        self.losses = [float(own[loss.tensor]) for own in fetched]
+        return self._sums.of_losses(self.losses, shards, loss.reduction), combined
+
+    def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
+        """What a shard sends across a boundary."""
+        values, indices = self._sources[b.values]
+        return fetched[values], None if indices is None else fetched[indices]
+
+    def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
+        """Tensors → what each shard of a batch makes of them, from the state before the step."""
+        return [
+            dict(zip(tensors, self._fetch(shard, _examples(shard, batch), tensors, {}), strict=True))
+            for shard in self._shards_of(batch)
+        ]
+
+    def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
+        """Statistics of a global batch by node, where shards share them; each level needs those before it.
+
+        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
+        """
+        shards = self._shards_of(batch)
+        weights = shares(shards)
+        by_name = self._step.graph.by_name
+        joint: dict[str, Array] = {}
+        for level in sorted({s.level for s in self._statistics}):
+            nodes = [s.node for s in self._statistics if s.level == level]
+            own = [
+                self._fetch(
+                    shard,
+                    _examples(shard, batch),
+                    [by_name[n].inputs[0] for n in nodes],
+                    self._statistics_of(weight, joint),
+                )
+                for shard, weight in zip(shards, weights, strict=True)
+            ]
+            joint |= {
+                node: self._sums.of_all(
+                    [values[k] for values in own], shards, "sum" if node in self._summed else "mean"
+                )
+                for k, node in enumerate(nodes)
+            }
+        return joint
+
+    def _statistics_of(self, share: float, joint: Mapping[str, Array]) -> dict[str, Array]:
+        """Statistics in the scale of the loss of a shard, which counts its share in a mean and 1 in a sum.
+
+        Args:
+            share: what part of the batch's examples the shard has.
+        """
+        return {name: value * share if name in self._summed else value for name, value in joint.items()}
+
+    def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
+        """The shards of a batch, which may have other examples than the topology's."""
+        return replace(self._topology, batch_size=len(batch[0])).shards()
+
+    def _fetch(
+        self,
+        shard: Shard,
+        examples: Sequence[Array],
+        fetches: Sequence[str],
+        joint: Mapping[str, Array],
+        targets: Sequence[str] = (),
+    ) -> list[Array]:
+        """Tensors of a shard's forward and backward pass, from the state before the step.
+
+        Args:
+            joint: statistics that it shares with the others.
+        """
+        feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
+        given = self._fed.get(shard.rank, {})
+        return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **given}, targets)
+
+    def _forward(self, turn: int, before: Mapping[Copy, Array], taken: _Pass) -> dict[str, Array]:
+        """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
+
+        Args:
+            before: all other state, which later turns change.
+        """
+        shard = taken.shard
+        fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
+        targets = [target for target, in_turn in self._replica_targets.items() if in_turn <= turn]
+        made = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
+        if turn == self._n_turns:
+            self._sessions.keep_random_state(shard.rank)
+        if turn > 1:
+            self._sessions.assign(before, shard.rank)
+        return dict(zip(fetches, made, strict=True))
+
+    def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
+        """All updates from the combined values, in every session alike."""
+        # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
+        first = self._shards_of(batch)[0]
+        feed = _fed(self._step, combined) | {
+            b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
+        }
+        targets = [t for region in self._step.regions for t in region.targets]
+        targets += [t for t in self._step.state_targets if t not in self._replica_targets]
+        self._sessions.run_all(targets, feed)
+
+
+def _fed(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[str, Array]:
+    """Node of a boundary → what crosses it, for the boundaries that were crossed."""
+    fed: dict[str, Array] = {}
+    for b in step.boundaries:
+        if b.values in combined:
+            values, indices = combined[b.values]
+            fed[b.values] = values
+            if b.indices is not None and indices is not None:
+                fed[b.indices] = indices
+    return fed
+
+
+def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
+    return [part[shard.start : shard.stop] for part in batch]
+
+
+def _draws(step: TrainGraph) -> frozenset[str]:
+    """Draws from states of ops, which no second run repeats, in forward and backward."""
+    needed = passing(step)
+    return frozenset(n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n))
