@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.provision.protocols import Provider
 
 
-def provider_of(name: str, exposure: str | None) -> Provider:
-    """The provider of a name in `harness.cluster.providers.PROVIDERS`.
+def _local(exposure: str | None) -> Provider:
+    from harness.provision.local.provider import LocalProvider
 
-    Args:
-        exposure: why strangers on the network can reach what this process starts, None if they cannot.
-    """
-    match name:
-        case "local":
-            from harness.provision.local.provider import LocalProvider
+    return LocalProvider(exposure=exposure)
 
-            return LocalProvider(exposure=exposure)
-        case "docker":
-            from harness.provision.docker.provider import DockerProvider
 
-            return DockerProvider()  # its containers have networks of their own
-        case "cluster":
-            from harness.provision.cluster.provider import ClusterProvider
+def _docker(exposure: str | None) -> Provider:
+    from harness.provision.docker.provider import DockerProvider
 
-            return ClusterProvider()  # its workers are on a network of others
-    raise AssertionError(name)
+    del exposure  # its containers have networks of their own
+    return DockerProvider()
+
+
+def _cluster(exposure: str | None) -> Provider:
+    from harness.provision.cluster.provider import ClusterProvider
+
+    del exposure  # its workers are on a network of others
+    return ClusterProvider()
+
+
+MAKERS: Mapping[str, Callable[[str | None], Provider]] = {
+    "local": _local,
+    "docker": _docker,
+    "cluster": _cluster,
+}
+"""What makes each provider of `harness.cluster.providers.PROVIDERS`.
+
+It takes why strangers on the network can reach what this process starts, None if they cannot.
+"""

@@ -29,8 +29,8 @@ def process_variables(
     Args:
         folder: of the run, by which its processes are found.
         temporary: where the processes run, a folder that goes when they have gone.
-        own: devices that the processes see and no others, see `devices.shared_out`; none for those that Ray
-            shows the actor which starts them.
+        own: devices that the processes see and no others, see `accelerators.shared_out`; none for what Ray
+            shows to the actor that starts them.
     """
     variables = {
         RUN_FOLDER_VARIABLE: str(folder),

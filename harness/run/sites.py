@@ -12,7 +12,7 @@ from harness.experiment.cases import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, ClusterShape, Provider
-from harness.provision.registry import provider_of
+from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.captures import Captures, Job
@@ -116,7 +116,7 @@ class _Sites:
         return None
 
     def _provider(self, slots: Sequence[Slot]) -> Provider:
-        return provider_of(slots[0].case.site.provider, self.options.exposure)
+        return MAKERS[slots[0].case.site.provider](self.options.exposure)
 
     def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
         return self._provider(slots).start(

@@ -131,7 +131,7 @@ class Statistic:
 
     A forward value becomes the mean over shards, weighted by examples, which all shards then share; what
     comes back to it in each shard's backward pass is combined as the losses are.
-    `passes/sync_statistics.py` says why.
+    `passes/collectives/batch_norm.py` says why.
 
     Attributes:
         layer: whose it is, by path.

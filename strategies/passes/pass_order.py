@@ -25,7 +25,6 @@ from strategies.passes.task_plan import TaskPlan
 from strategies.plan.schema import Plan
 
 PASSES: tuple[type[Pass], ...] = (
-    # Copies for replicas.
     HoistReads,
     Partition,
     Replicate,
@@ -33,11 +32,9 @@ PASSES: tuple[type[Pass], ...] = (
     SyncStatistics,
     AverageVariables,
     ProxyVariables,
-    # In the graph of one task.
     OwnMean,
     Lead,
     CombineLocal,
-    # Between replicas that own their variables.
     ShardUpdates,
     DenseReduceScatter,
     SparseAllGather,
@@ -46,7 +43,6 @@ PASSES: tuple[type[Pass], ...] = (
     DenseAllReduce,
     HandOn,
     CollectivesApart,
-    # Between workers and servers.
     CompressedPush,
     AsyncUpdates,
     UpdatesInTurn,
@@ -54,7 +50,10 @@ PASSES: tuple[type[Pass], ...] = (
     HandOver,
     Place,
 )
-"""Every pass there is; each says by itself whether a plan needs it."""
+"""Every pass there is: copies for replicas, what a task combines, collectives, servers.
+
+Each says by itself whether a plan needs it.
+"""
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:

@@ -5,6 +5,16 @@ from dataclasses import dataclass, replace
 
 from strategies.topology import Topology
 
+PARAMETERS = {
+    "accumulate": "micro_batches",
+    "sync_batch_norm": "global_statistics",
+    "sync": "sync",
+    "staleness": "staleness",
+    "backup": "backup",
+    "period": "period",
+}
+"""A parameter's name in the registry → the field that it sets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
@@ -30,16 +40,10 @@ class Execution:
 
     @classmethod
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
-        """What the parameters of a strategy ask for, by their names in the registry."""
-        usual = cls()
-        return cls(
-            micro_batches=int(params.get("accumulate") or usual.micro_batches),
-            global_statistics=bool(params.get("sync_batch_norm", usual.global_statistics)),
-            sync=bool(params.get("sync", usual.sync)),
-            staleness=int(params.get("staleness") or usual.staleness),
-            backup=int(params.get("backup") or usual.backup),
-            period=int(params.get("period") or usual.period),
-        )
+        """What a strategy's parameters ask for, by their names in the registry; None asks for nothing."""
+        given = {field: params[name] for name, field in PARAMETERS.items() if params.get(name) is not None}
+        assert all(isinstance(value, int) for value in given.values()), given
+        return cls(**given)  # type: ignore[arg-type]
 
     @property
     def waits_for_all(self) -> bool:

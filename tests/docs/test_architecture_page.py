@@ -16,6 +16,8 @@ DRAWN = sorted(
         )
     )
 )
+DECISIONS = "".join(page.read_text() for page in sorted((ROOT / "docs" / "decisions").glob("*.md")))
+TOLD = sorted(set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml))`", PAGE + DECISIONS)))
 ROOMS = dict(re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", PAGE, re.MULTILINE))
 
 
@@ -30,7 +32,7 @@ def summary(source: str) -> str:
     return told.split("\n\n")[0].replace("\n", " ")
 
 
-@pytest.mark.parametrize("path", [*NAMED, *DRAWN])
+@pytest.mark.parametrize("path", sorted({*NAMED, *DRAWN, *TOLD}))
 def test_every_path_exists(path: str) -> None:
     assert (ROOT / path).exists()
 

@@ -26,7 +26,7 @@ class SoloWorkers:
 
 
 class SoloProcessSet:
-    """Processes that work together; see `base.ProcessSet`."""
+    """Processes that work together; see `protocols.ProcessSet`."""
 
     def __init__(self, processes: Sequence[SoloProcess]) -> None:
         self._processes = tuple(processes)

@@ -49,7 +49,7 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
     Args:
         addresses: of all workers, of the parameter servers beside them, of coordinators beside them.
     Raises:
-        CaseError: `port-in-use`, as `jobs.start_server`.
+        CaseError: `port-in-use`, as `rendezvous.start_server`.
     """
     import tensorflow as tf
 
@@ -97,7 +97,7 @@ def open_coordinated(state: JobState, case: Case, seed: int, capture: str, plan:
 
 
 class CoordinatorSession:
-    """The steps of all workers, as their coordinator sees them; see `jobs.StepSession`.
+    """The steps of all workers, as their coordinator sees them; see `training.StepSession`.
 
     Args:
         variables: captured variable's name → where TensorFlow has it.
@@ -195,7 +195,7 @@ def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Ar
 
 
 class _Waiting:
-    """A worker whose steps the coordinator makes, counts and reads; see `jobs.StepSession`."""
+    """A worker whose steps the coordinator makes, counts and reads; see `training.StepSession`."""
 
     def load(self) -> None:
         """The coordinator loads."""

@@ -53,7 +53,7 @@ def start_distribution(
     """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
 
     Raises:
-        CaseError: `port-in-use`, as `jobs.start_server`.
+        CaseError: `port-in-use`, as `rendezvous.start_server`.
     """
     from strategies.baselines.distribution import distribution_of
 
@@ -97,7 +97,7 @@ def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: st
 
 
 class BaselineSession:
-    """One worker's part of a step under TensorFlow's own strategy; see `jobs.StepSession`.
+    """One worker's part of a step under TensorFlow's own strategy; see `training.StepSession`.
 
     Args:
         variables: captured variable's name → the distributed one.

@@ -53,12 +53,17 @@ def start_server(
 
 
 class Use(Enum):
-    """What a session is for: TensorFlow prepares its graph accordingly."""
+    """What a session is for, and so how far TensorFlow optimizes its graph; the arithmetic is the same.
+
+    Attributes:
+        MANY_STEPS: timed ones, with all of TensorFlow's optimizers.
+        FEW_STEPS: those of a check: one round of optimizers, without searches for memory and layout.
+        PARTS_OF_STEPS: whatever `run` is asked for; no step is prepared, and reads that nothing takes stay.
+    """
 
     MANY_STEPS = "many steps"
     FEW_STEPS = "few steps"
     PARTS_OF_STEPS = "parts of steps"
-    """By `run` alone."""
 
 
 class WorkerSession:
@@ -75,7 +80,7 @@ class WorkerSession:
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
         with_results: fetch results in every step.
-        use: what it is for; preparing steps takes as long as a few.
+        use: what it is for; to prepare steps takes as long as a few of them.
     """
 
     def __init__(

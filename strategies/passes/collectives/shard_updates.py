@@ -59,7 +59,7 @@ class ShardUpdates:
             buckets=plan.buckets,
             owners=plan.owners,
             whole=plan.whole,
-            carried=plan.carried & plan.owners.keys(),
+            carried=plan.carried.intersection(plan.owners),
             hints=plan.hints,
         )
 
