@@ -11,7 +11,7 @@ from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
-from harness.provision.local.child_process import SoloProcess, solo_process
+from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
 from harness.run.captures import STUDY, Capture, Captures, planned, topology_of_case
@@ -37,7 +37,7 @@ class TargetStudy:
     batches: Path
     folder: Path
     timeouts: Timeouts
-    _process: SoloProcess
+    _process: ChildProcess
     _captures: Captures
 
     def call(self, job: str, args: tuple[object, ...]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def study(
     reap()
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder())
-        process = stack.enter_context(solo_process(folder))
+        process = stack.enter_context(child_process(folder))
         captures = Captures(
             folder,
             process.call,

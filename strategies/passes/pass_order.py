@@ -60,5 +60,6 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; none at all for a single replica, whose step stays as it was captured."""
     if sum(plan.replicas_per_task) == 1:
         return ()
-    asked = TaskPlan.of(plan, task)
-    return tuple(made for each in PASSES if (made := each.of(asked)) is not None)
+    task_plan = TaskPlan.of(plan, task)
+    needed = (each.of(task_plan) for each in PASSES)
+    return tuple(each for each in needed if each is not None)

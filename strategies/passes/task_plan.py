@@ -16,7 +16,7 @@ Between: TypeAlias = Literal["replicas", "workers"]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """What a plan asks of one task's graph.
+    """What a plan asks of one task's graph; without slots, for what is derived is kept.
 
     Attributes:
         cuts: trainable or slot → its ranges, of variables that are cut.
@@ -55,7 +55,7 @@ class TaskPlan:
         return self.synchronizers != {"none"}
 
     @cached_property
-    def destinations(self) -> dict[str, int]:
+    def destinations(self) -> Mapping[str, int]:
         """Variable → task that serves it, of those that replicas share."""
         return {n.variable: n.destination for n in self.nodes if n.destination is not None}
 
@@ -75,8 +75,8 @@ class TaskPlan:
         return not self.synchronizers.isdisjoint(("all-reduce", "hierarchical-all-reduce", "average"))
 
     @property
-    def meets(self) -> bool:
-        """Whether that takes collectives: what the leader of a lone worker collects is the total already."""
+    def needs_collectives(self) -> bool:
+        """Whether sums among replicas take collectives; a lone worker's leader has the total already."""
         return self.is_reduced and (self.between == "replicas" or self.n_tasks > 1)
 
     @cached_property
@@ -89,33 +89,33 @@ class TaskPlan:
         return tuple(tuple(groups[key]) for key in sorted(groups))
 
     @cached_property
-    def hints(self) -> dict[str, str]:
+    def hints(self) -> Mapping[str, str]:
         """Variable → TensorFlow's implementation of its collective, where one is asked for."""
         return {n.variable: n.transport for n in self.nodes if n.transport in ("ring", "nccl")}
 
     @cached_property
-    def carried(self) -> frozenset[str]:
+    def on_own_transport(self) -> frozenset[str]:
         """Variables of which values travel by the workers' own transport."""
         return frozenset(n.variable for n in self.nodes if n.transport == "tcp")
 
     @cached_property
-    def owners(self) -> dict[str, int]:
+    def owners(self) -> Mapping[str, int]:
         """Variable → rank of the replica that alone updates it, of those that each replica has."""
         return {
             n.variable: n.owner for n in self.nodes if n.owner is not None and n.synchronizer == "all-reduce"
         }
 
     @cached_property
-    def whole(self) -> frozenset[str]:
+    def whole_gradients(self) -> frozenset[str]:
         """Variables with an owner whose gradient every replica gets the sum of."""
         return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.whole_gradient)
 
     @cached_property
-    def scattered(self) -> dict[str, int]:
+    def scattered_owners(self) -> Mapping[str, int]:
         """Variable → rank of the replica that alone gets the sum of its gradient."""
-        return {name: owner for name, owner in self.owners.items() if name not in self.whole}
+        return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}
 
-    def compressions(self, *, served: bool) -> dict[str, Compression]:
+    def compressions(self, *, served: bool) -> Mapping[str, Compression]:
         """Variable → compressor of its gradient, of those that servers hold or of the others."""
         return {
             n.variable: n.compressor

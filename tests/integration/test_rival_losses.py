@@ -9,7 +9,7 @@ from rival_processes import SERVERS, make_ready, started
 from harness.equivalence.verdict import Verdict
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.provision.local.child_process import solo_process
+from harness.provision.local.child_process import child_process
 from harness.provision.protocols import ProcessSet
 from harness.run.captures import Captures, planned, topology_of_case
 from harness.run.case import check
@@ -70,7 +70,7 @@ def case_of(
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     folder = tmp_path_factory.mktemp("captures")
-    with solo_process(folder) as process:
+    with child_process(folder) as process:
         yield Captures(folder, process.call, seed=SEED, n_batches=N_STEPS, n_least=N_STEPS)
 
 

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError
 
 from harness.provision import failures
-from harness.provision.cluster.node_agent import PorterHandle
+from harness.provision.cluster.node_agent import NodeAgentHandle
 from harness.provision.failures import Awaited, ProvisionError, WorkerDied
 from harness.worker.process import file_bundle
 from harness.worker.process.file_bundle import Listing, Stamp
@@ -28,7 +28,7 @@ _TRAVEL_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Parcel:
+class _Archive:
     """Files in Ray's object store."""
 
     content: ray.ObjectRef
@@ -40,7 +40,7 @@ class TravellingFiles:
 
     Args:
         folder: of the run, on every node.
-        porters: of the nodes of the first workers, each node's once, by the number of one of its workers.
+        agents: of the nodes of the first workers, each node's once, by the number of one of its workers.
         writes: folders of the driver that workers write to.
         secrets: files that stay with the driver, in whatever folder they lie.
         call: makes calls of Ray's; it raises ConnectionError where Ray has ended.
@@ -49,17 +49,17 @@ class TravellingFiles:
     def __init__(
         self,
         folder: Path,
-        porters: Callable[[int], Mapping[int, PorterHandle]],
+        agents: Callable[[int], Mapping[int, NodeAgentHandle]],
         writes: Sequence[Path],
         secrets: Sequence[Path],
         call: Callable[[Callable[[], object]], object],
     ) -> None:
         self._call = call
         self._folder = folder
-        self._porters = porters
+        self._agents = agents
         self._writes = tuple(tree_name(path) for path in writes)
         self._secrets = frozenset(path.resolve() for path in secrets)
-        self._parcels: list[_Parcel] = []
+        self._archives: list[_Archive] = []
         self._known: dict[str, Stamp] = {}
         self._fetched: dict[str, Stamp] = {}
 
@@ -97,53 +97,53 @@ class TravellingFiles:
             raise _without_node(0, started_s) from error
 
     def _bring(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
-        porters = self._porters(n_workers)
+        agents = self._agents(n_workers)
         names = [str(self.seen(path).relative_to(self._folder)) for path in folders]
-        asked = {worker: porter.present.remote([SCRATCH, TREE]) for worker, porter in porters.items()}
-        sent = {worker: [porter.make.remote(names)] for worker, porter in porters.items()}
+        asked = {worker: agent.present.remote([SCRATCH, TREE]) for worker, agent in agents.items()}
+        sent = {worker: [agent.make.remote(names)] for worker, agent in agents.items()}
         for worker, reference in asked.items():
             present = self._awaited(worker, reference, started_s)
             assert isinstance(present, dict)
-            for parcel in self._parcels:
+            for archive in self._archives:
                 lacking = [
                     name
-                    for name, stamp in parcel.files.items()
+                    for name, stamp in archive.files.items()
                     if self._known.get(name) == stamp != present.get(name)
                 ]
                 if lacking:
-                    sent[worker].append(porters[worker].unpack.remote(parcel.content, lacking))
+                    sent[worker].append(agents[worker].unpack.remote(archive.content, lacking))
         for worker, references in sent.items():
             for reference in references:
                 self._awaited(worker, reference, started_s)
 
     def take(self, n_workers: int) -> None:
         """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
-        for porter in self._porters(n_workers).values():
+        for agent in self._agents(n_workers).values():
             # A node that is gone has taken its files with it, which its case's failure tells.
             with contextlib.suppress(RayError, ConnectionError):
-                self._call(partial(self._take, porter))
+                self._call(partial(self._take, agent))
 
-    def _take(self, porter: PorterHandle) -> None:
-        present: Listing = ray.get(porter.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
+    def _take(self, agent: NodeAgentHandle) -> None:
+        present: Listing = ray.get(agent.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
         made = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
         if made:
             # Kept by the head, not by the node that made it, which may be lost before others have it.
-            self._keep(ray.put(ray.get(porter.pack.remote(list(made)), timeout=_TRAVEL_S)), made)
+            self._keep(ray.put(ray.get(agent.pack.remote(list(made)), timeout=_TRAVEL_S)), made)
         due = {n: s for n, s in fresh.items() if n not in made and self._fetched.get(n) != s}
         if due:
-            parcel = ray.get(porter.pack.remote(list(due)), timeout=_TRAVEL_S)
-            file_bundle.unpack(parcel, Path("/"), due, below=f"{TREE}/")
+            archive = ray.get(agent.pack.remote(list(due)), timeout=_TRAVEL_S)
+            file_bundle.unpack(archive, Path("/"), due, below=f"{TREE}/")
             self._fetched.update(due)
 
     def _keep(self, content: ray.ObjectRef, files: Listing) -> None:
         self._known.update(files)
-        self._parcels.append(_Parcel(content=content, files=files))
+        self._archives.append(_Archive(content=content, files=files))
         # One of which every file has a newer version is of no more use.
-        self._parcels = [
-            parcel
-            for parcel in self._parcels
-            if any(self._known[name] == stamp for name, stamp in parcel.files.items())
+        self._archives = [
+            archive
+            for archive in self._archives
+            if any(self._known[name] == stamp for name, stamp in archive.files.items())
         ]
 
     def _of_user(self, folder: Path) -> list[Path]:

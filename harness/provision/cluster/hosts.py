@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from harness.cluster.connection import Connection
 from harness.cluster.link_limits import Limits
-from harness.provision.cluster.node_agent import NodeFacts, Porter, PorterHandle
+from harness.provision.cluster.node_agent import NodeAgent, NodeAgentHandle, NodeFacts
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
@@ -46,7 +46,7 @@ class ClusterHosts:
         self._connection = connection
         self._folder = folder
         self._below = list(below)
-        self._porters: dict[int, PorterHandle] = {}
+        self._agents: dict[int, NodeAgentHandle] = {}
         self._facts: dict[int, NodeFacts] = {}
         self._addresses: dict[int, str] = {}
         self._n_workers = n_workers
@@ -64,7 +64,7 @@ class ClusterHosts:
         # A cluster whose head has gone answers no more; its nodes leave when they notice that.
         with contextlib.suppress(RayError, ConnectionError):
             self._head.call(self._leave)
-        self._porters.clear()
+        self._agents.clear()
 
     @property
     def addresses(self) -> Sequence[str]:
@@ -81,13 +81,13 @@ class ClusterHosts:
         placement = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
         return {"scheduling_strategy": placement}
 
-    def porters(self, n_workers: int) -> Mapping[int, PorterHandle]:
+    def agents(self, n_workers: int) -> Mapping[int, NodeAgentHandle]:
         """Actors on the nodes of the first workers, each node's once, by one of its workers."""
         found: dict[str, int] = {}
         for worker in range(n_workers):
-            if worker in self._porters and worker in self._facts:
+            if worker in self._agents and worker in self._facts:
                 found.setdefault(self._facts[worker].node_id, worker)
-        return {worker: self._porters[worker] for worker in found.values()}
+        return {worker: self._agents[worker] for worker in found.values()}
 
     def is_up(self) -> bool:
         """Whether the cluster's head still answers."""
@@ -121,42 +121,42 @@ class ClusterHosts:
         del folder
 
     def _leave(self) -> None:
-        leaving = [porter.leave.remote() for porter in self.porters(self._n_workers).values()]
+        leaving = [agent.leave.remote() for agent in self.agents(self._n_workers).values()]
         if leaving:
             ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
-        for porter in self._porters.values():
-            ray.kill(porter, no_restart=True)
+        for agent in self._agents.values():
+            ray.kill(agent, no_restart=True)
 
     def _renewed(self, n_workers: int) -> Sequence[int]:
-        asked = {worker: self._porters[worker].make.remote([]) for worker in range(n_workers)}
+        asked = {worker: self._agents[worker].make.remote([]) for worker in range(n_workers)}
         lost = [worker for worker, reference in asked.items() if not _answers(reference)]
         if lost:
             self._require_room()
             # Ray finds a bundle of a lost node another one.
             for worker in lost:
-                ray.kill(self._porters.pop(worker), no_restart=True)
+                ray.kill(self._agents.pop(worker), no_restart=True)
             self._settle(lost)
         return lost
 
     def _settle(self, workers: Sequence[int]) -> None:
         for worker in workers:
-            remote = ray.remote(Porter).options(num_cpus=0, **self.options(worker))
-            self._porters[worker] = remote.remote(str(self._folder))
+            remote = ray.remote(NodeAgent).options(num_cpus=0, **self.options(worker))
+            self._agents[worker] = remote.remote(str(self._folder))
         for worker in workers:
             self._facts[worker] = self._introduced(worker)
-        known = {self._facts[worker].node_id for worker in self._porters if worker not in workers}
+        known = {self._facts[worker].node_id for worker in self._agents if worker not in workers}
         settling = []
         for worker in workers:
             node = self._facts[worker].node_id
             if node not in known:
                 known.add(node)
-                settling.append(self._porters[worker].settle.remote(self._below))
+                settling.append(self._agents[worker].settle.remote(self._below))
         for reference in settling:
             self._asked(reference, f"a folder {self._folder} of its own")
         self._addresses = {worker: self._address(worker) for worker in self._facts}
 
     def _introduced(self, worker: int) -> NodeFacts:
-        facts = self._asked(self._porters[worker].facts.remote(), "stratbench")
+        facts = self._asked(self._agents[worker].facts.remote(), "stratbench")
         assert isinstance(facts, NodeFacts)
         if facts.source != source_hash():
             raise ProvisionError(
@@ -182,7 +182,7 @@ class ClusterHosts:
         peer = next((each for each in self._facts.values() if each.node_id != facts.node_id), None)
         if peer is None:
             return facts.address
-        return str(self._asked(self._porters[worker].source_of.remote(peer.address), "a route to its peers"))
+        return str(self._asked(self._agents[worker].source_of.remote(peer.address), "a route to its peers"))
 
     def _asked(self, reference: ray.ObjectRef, what: str) -> object:
         try:

@@ -48,7 +48,7 @@ class NodeFacts:
     clock_hz: float
 
 
-class Porter:
+class NodeAgent:
     """Owns a run's folder on one node: it is gone, and all that ran in its name, when this actor has ended.
 
     Args:
@@ -101,12 +101,12 @@ class Porter:
         return found
 
     def pack(self, names: Sequence[str]) -> bytes:
-        """A parcel with files of the run's folder."""
+        """An archive with files of the run's folder."""
         return file_bundle.pack({name: self._folder / name for name in names})
 
-    def unpack(self, parcel: bytes, wanted: Collection[str]) -> None:
-        """Take files out of a parcel into the run's folder."""
-        file_bundle.unpack(parcel, self._folder, wanted)
+    def unpack(self, archive: bytes, wanted: Collection[str]) -> None:
+        """Take files out of an archive into the run's folder."""
+        file_bundle.unpack(archive, self._folder, wanted)
 
     def leave(self) -> None:
         """End what runs in the run's name here, and remove its folder."""
@@ -117,8 +117,8 @@ class _RemoteMethod(Protocol):
     def remote(self, *args: object) -> "ray.ObjectRef": ...
 
 
-class PorterHandle(Protocol):
-    """A Ray handle of `Porter`, whose methods answer with references."""
+class NodeAgentHandle(Protocol):
+    """A Ray handle of `NodeAgent`, whose methods answer with references."""
 
     facts: _RemoteMethod
     source_of: _RemoteMethod

@@ -85,7 +85,7 @@ class ClusterProvider:
             stack.callback(hosts.stop)
             hosts.start()
             files = TravellingFiles(
-                folder, hosts.porters, [log_dir, *writes], [] if token is None else [token], head.call
+                folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
             )
             files.ship(reads)
             cores = cores_of_workers(hosts.facts, shape.cores_per_worker)

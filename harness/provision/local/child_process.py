@@ -17,7 +17,7 @@ from harness.worker.process.messages import Died, JobError, Silent, pack_job, un
 _EXIT_S = 5.0
 
 
-class SoloProcess:
+class ChildProcess:
     """Runs jobs one after the other in a process of its own."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", jobs: socket.socket, log: Path) -> None:
@@ -62,14 +62,14 @@ class SoloProcess:
 
 
 @contextmanager
-def solo_process(folder: Path, log: Path | None = None) -> Iterator[SoloProcess]:
+def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProcess]:
     """A fresh process; it is dead when the context ends.
 
     Args:
         folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
-        log: for its output, `solo.log` in the folder by default.
+        log: for its output, `child.log` in the folder by default.
     """
-    log = log or folder / "solo.log"
+    log = log or folder / "child.log"
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
@@ -90,4 +90,4 @@ def solo_process(folder: Path, log: Path | None = None) -> Iterator[SoloProcess]
             )
         stack.callback(process.wait)
         stack.callback(process.kill)
-        yield SoloProcess(process, ours, log)
+        yield ChildProcess(process, ours, log)

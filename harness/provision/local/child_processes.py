@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.provision.local.child_process import SoloProcess, solo_process
+from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.protocols import LOOPBACK
 
 
@@ -17,18 +17,18 @@ class SoloWorkers:
     folder: Path
 
     @contextmanager
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["SoloProcessSet"]:
+    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["ChildProcessSet"]:
         """Start processes; all of them are dead when the context ends."""
         assert len(log_paths) == n_workers
         with ExitStack() as stack:
-            processes = [stack.enter_context(solo_process(self.folder, log)) for log in log_paths]
-            yield SoloProcessSet(processes)
+            processes = [stack.enter_context(child_process(self.folder, log)) for log in log_paths]
+            yield ChildProcessSet(processes)
 
 
-class SoloProcessSet:
+class ChildProcessSet:
     """Processes that work together; see `protocols.ProcessSet`."""
 
-    def __init__(self, processes: Sequence[SoloProcess]) -> None:
+    def __init__(self, processes: Sequence[ChildProcess]) -> None:
         self._processes = tuple(processes)
 
     @property
@@ -71,6 +71,6 @@ class SoloProcessSet:
 
 
 def _caller(
-    process: SoloProcess, function: str, args: tuple[object, ...], timeout_s: float, stage: str
+    process: ChildProcess, function: str, args: tuple[object, ...], timeout_s: float, stage: str
 ) -> Callable[[], object]:
     return lambda: process.call(function, args, timeout_s=timeout_s, stage=stage)

@@ -40,7 +40,7 @@ def listing(folder: Path) -> dict[str, Stamp]:
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """Put files, by the names that they shall have, into a parcel; those that are gone are left out."""
+    """Put files, by the names that they shall have, into an archive; those that are gone are left out."""
     packed: dict[str, tuple[int, bytes]] = {}
     for name, path in files.items():
         try:
@@ -50,8 +50,8 @@ def pack(files: Mapping[str, Path]) -> bytes:
     return pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpack(parcel: bytes, folder: Path, wanted: Collection[str], *, below: str = "") -> None:
-    """Write some of a parcel's files below a folder, each at once and with the stamp that it had.
+def unpack(archive: bytes, folder: Path, wanted: Collection[str], *, below: str = "") -> None:
+    """Write some of an archive's files below a folder, each at once and with the stamp that it had.
 
     Args:
         wanted: names.
@@ -60,12 +60,12 @@ def unpack(parcel: bytes, folder: Path, wanted: Collection[str], *, below: str =
         ValueError: a name leads out of the folder.
     """
     # Between processes of one run only, which trust each other as they trust the workload.
-    packed: dict[str, tuple[int, bytes]] = pickle.loads(parcel)  # noqa: S301
+    packed: dict[str, tuple[int, bytes]] = pickle.loads(archive)  # noqa: S301
     for name, (changed_ns, content) in packed.items():
         if name not in wanted:
             continue
         if not name.startswith(below) or {"/", ".."}.intersection(PurePosixPath(name).parts):
-            raise ValueError(f"a file of a parcel must stay below its folder, got {name!r}")
+            raise ValueError(f"a file of an archive must stay below its folder, got {name!r}")
         path = folder / name.removeprefix(below)
         path.parent.mkdir(parents=True, exist_ok=True)
         arriving = path.with_name(f"{path.name}{_TEMPORARY}")

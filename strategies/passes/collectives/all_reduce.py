@@ -48,7 +48,7 @@ class DenseAllReduce:
     @classmethod
     def of(cls, plan: TaskPlan) -> "DenseAllReduce | None":
         """Where there are collectives."""
-        if not plan.meets:
+        if not plan.needs_collectives:
             return None
         return cls(task=plan.task, buckets=plan.buckets, between=plan.between, hints=plan.hints)
 
@@ -120,7 +120,7 @@ class SparseAllGather:
     @classmethod
     def of(cls, plan: TaskPlan) -> "SparseAllGather | None":
         """Where there are collectives."""
-        return cls(task=plan.task, between=plan.between) if plan.meets else None
+        return cls(task=plan.task, between=plan.between) if plan.needs_collectives else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with three gathers per sparse gradient on each local member."""

@@ -38,7 +38,9 @@ class DenseReduceScatter:
     @classmethod
     def of(cls, plan: TaskPlan) -> "DenseReduceScatter | None":
         """Where owners alone get sums, through collectives."""
-        owners = {name: owner for name, owner in plan.scattered.items() if name not in plan.carried}
+        owners = {
+            name: owner for name, owner in plan.scattered_owners.items() if name not in plan.on_own_transport
+        }
         if not owners:
             return None
         return cls(task=plan.task, buckets=plan.buckets, owners=owners, hints=plan.hints)

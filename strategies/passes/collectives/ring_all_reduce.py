@@ -46,15 +46,15 @@ class TransportAllReduce:
     def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
         """Where gradients travel by the workers' own transport."""
         carried = frozenset(
-            n.variable for n in plan.nodes if n.variable in plan.carried and n.compressor is None
+            n.variable for n in plan.nodes if n.variable in plan.on_own_transport and n.compressor is None
         )
-        if not plan.meets or not carried:
+        if not plan.needs_collectives or not carried:
             return None
         return cls(
             task=plan.task,
             buckets=tuple(tuple(name for name in bucket if name in carried) for bucket in plan.buckets),
             between=plan.between,
-            owners={name: owner for name, owner in plan.scattered.items() if name in carried},
+            owners={name: owner for name, owner in plan.scattered_owners.items() if name in carried},
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:

@@ -58,8 +58,8 @@ class ShardUpdates:
             task=plan.task,
             buckets=plan.buckets,
             owners=plan.owners,
-            whole=plan.whole,
-            carried=plan.carried.intersection(plan.owners),
+            whole=plan.whole_gradients,
+            carried=plan.on_own_transport.intersection(plan.owners),
             hints=plan.hints,
         )
 

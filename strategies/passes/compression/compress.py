@@ -47,7 +47,7 @@ class CompressedAllReduce:
     def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
         """Where collectives carry compressed gradients."""
         compressions = plan.compressions(served=False)
-        if not plan.meets or not compressions:
+        if not plan.needs_collectives or not compressions:
             return None
         return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
 

@@ -60,7 +60,7 @@ def test_what_vanishes_before_it_is_packed_is_left_out(tmp_path: Path) -> None:
     ("name", "below"), [("../a", ""), ("/a", ""), ("tree/../a", "tree/"), ("a", "tree/")]
 )
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str, below: str) -> None:
-    parcel = pickle.dumps({name: (0, b"")})
+    archive = pickle.dumps({name: (0, b"")})
     with pytest.raises(ValueError, match="must stay below"):
-        unpack(parcel, tmp_path / "here", {name}, below=below)
+        unpack(archive, tmp_path / "here", {name}, below=below)
     assert list(tmp_path.iterdir()) == []
