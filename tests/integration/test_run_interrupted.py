@@ -88,7 +88,7 @@ def test_who_interrupts_again_and_again_is_told_once(tmp_path: Path) -> None:
 def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out)], tmp_path) as run:
-        eventually(slow_case_is_timed(run, out, "none"), START_S, "the window of the slow case runs")
+        eventually(slow_case_is_timed(run, out, "none"), START_S, "the slow case makes steps")
         n_before = len(records_so_far(out))
         os.killpg(run.process.pid, signal.SIGINT)
         status, output, errors = run.finish(15.0)
@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [*BOTH, "--out", str(out)]
     with watched(command, tmp_path) as run:
-        eventually(slow_case_is_timed(run, out, "ps"), START_S, "the window of the slow case runs")
+        eventually(slow_case_is_timed(run, out, "ps"), START_S, "the slow case makes steps")
         run.process.kill()
         run.finish(15.0)
         eventually(lambda: not run.leftovers(), 20.0, "all of it goes")
@@ -132,7 +132,7 @@ def test_a_killed_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
 def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with watched([*BOTH, "--out", str(out), "--json"], tmp_path) as run:
-        eventually(slow_case_is_timed(run, out, "none"), START_S, "the window of the slow case runs")
+        eventually(slow_case_is_timed(run, out, "none"), START_S, "the slow case makes steps")
         n_before = len(records_so_far(out))
         os.kill(run.workers()[0], signal.SIGKILL)
         eventually(lambda: len(records_so_far(out)) > n_before, 15.0, "the case is recorded")
@@ -143,7 +143,9 @@ def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
     (failed,) = by_status["failed"]
     assert len(by_status["ok"]) == 3
     assert (failed["workload"], failed["strategy"]) == (SLOW, "none")
-    assert (failed["error"]["type"], failed["error"]["stage"]) == ("worker-died", "run")
+    assert failed["error"]["type"] == "worker-died"
+    # Processor time, all that is seen from outside, does not tell the window from the steps of the check before.
+    assert failed["error"]["stage"] in ("check", "run")
     assert re.match(
         r"worker \d: its process was killed by SIGKILL .* into run_steps; see worker-\d.log, ",
         failed["error"]["message"],
