@@ -144,7 +144,7 @@ def test_a_killed_worker_ends_its_case_alone(tmp_path: Path) -> None:
     assert len(by_status["ok"]) == 3
     assert (failed["workload"], failed["strategy"]) == (SLOW, "none")
     assert failed["error"]["type"] == "worker-died"
-    # Processor time, all that is seen from outside, does not tell the window from the steps of the check before.
+    # Processor time is all that is seen from outside: steps of the check look like those of the window.
     assert failed["error"]["stage"] in ("check", "run")
     assert re.match(
         r"worker \d: its process was killed by SIGKILL .* into run_steps; see worker-\d.log, ",
