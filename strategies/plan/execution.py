@@ -40,10 +40,19 @@ class Execution:
 
     @classmethod
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
-        """What a strategy's parameters ask for, by their names in the registry; None asks for nothing."""
-        given = {field: params[name] for name, field in PARAMETERS.items() if params.get(name) is not None}
-        assert all(isinstance(value, int) for value in given.values()), given
-        return cls(**given)  # type: ignore[arg-type]
+        """What a strategy's parameters ask for, by their names in the registry.
+
+        None asks for nothing, and neither do words: a user's builder may mean something else by a name.
+        """
+        usual = cls()
+        given = {field: params.get(name) for name, field in PARAMETERS.items()}
+        # Truth values and counts, as the field has them.
+        asked = {
+            field: type(getattr(usual, field))(value)
+            for field, value in given.items()
+            if isinstance(value, int | float)
+        }
+        return replace(usual, **asked)
 
     @property
     def waits_for_all(self) -> bool:

@@ -11,6 +11,7 @@ from strategies.planning.registry import STRATEGIES
 def test_what_is_not_asked_for_goes_as_usual() -> None:
     assert Execution.of({}) == Execution.of(dict.fromkeys(PARAMETERS)) == Execution()
     assert Execution.of({"compressor": "topk", "sync": False}) == Execution(sync=False)
+    assert Execution.of({"period": "daily", "backup": 1.0}) == Execution(backup=1)
 
 
 def test_every_field_is_some_strategys_parameter() -> None:
