@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import socket
-from typing import Any
 
+from harness.equivalence.verification import Verification
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
 from harness.experiment.cases import expand, schedule
 from harness.experiment.chosen_strategy import choose
@@ -15,15 +15,19 @@ from harness.host_facts import environment
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
-from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
+from harness.requests import Dtype, PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
 from harness.run.checkpoints import require
 from harness.run.progress import Progress
 from harness.run.repeats import Ended, storing
 from harness.run.sites import run_slots
 from harness.run.status_line import StatusLine
+from harness.study.answers import Verified
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study
 from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
+from harness.worker.jobs.transform import Transformation
+from harness.worker.jobs.transform import transform as transform_plan
+from harness.worker.jobs.verify import verify as verify_plan
 from strategies.plan.schema import Plan
 
 
@@ -69,7 +73,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         return _outcome(folder, _write_report(folder))
 
 
-def verify(request: VerifyRequest) -> dict[str, Any]:
+def verify(request: VerifyRequest) -> Verified:
     """Check a strategy against the single-device reference; see `stratbench verify`.
 
     Raises:
@@ -87,24 +91,28 @@ def verify(request: VerifyRequest) -> dict[str, Any]:
     ) as opened:
         compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
         with status.doing(f"running {compared} in {dtype}"):
-            answer = verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
-        restored = opened.capture.restored
-        origin = None if restored is None else {"path": str(restored.path), "step": restored.step}
-        heading = {**_heading(opened.plan), "steps": n_steps, "dtype": dtype, "restored": origin}
-        return {**heading, "last_batch": request.last_batch, **answer}
+            found = verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
+        return Verified(
+            plan=opened.plan,
+            steps=n_steps,
+            dtype=dtype,
+            restored=opened.capture.restored,
+            last_batch=request.last_batch,
+            found=found,
+        )
 
 
-def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: str) -> dict[str, Any]:
+def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> Verification:
     """Compare a rewritten graph with the reference."""
     if request.last_batch is not None:
         facts = opened.capture.facts
         require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
     folders = (str(opened.capture.folder), str(opened.batches))
     asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
-    return opened.call("verify", (*folders, opened.plan, *asked))
+    return opened.call(verify_plan, (*folders, opened.plan, *asked))
 
 
-def plan(request: PlanRequest) -> dict[str, Any]:
+def plan(request: PlanRequest) -> Plan:
     """Where a strategy puts each variable, and what it will send; see `stratbench plan`.
 
     Raises:
@@ -113,11 +121,10 @@ def plan(request: PlanRequest) -> dict[str, Any]:
     with study(
         request.target, timeouts=request.timeouts, n_batches=1, status=StatusLine(live=request.live)
     ) as opened:
-        document = opened.plan.model_dump(mode="json")
-        return {**document, "class": document.pop("strategy_class")}
+        return opened.plan
 
 
-def transform(request: TransformRequest) -> dict[str, Any]:
+def transform(request: TransformRequest) -> Transformation:
     """A strategy's passes applied for one worker; see `stratbench transform`.
 
     Raises:
@@ -134,7 +141,7 @@ def transform(request: TransformRequest) -> dict[str, Any]:
         graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
         args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)
         with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):
-            return opened.call("transform", args)
+            return opened.call(transform_plan, args)
 
 
 @contextlib.contextmanager
@@ -147,17 +154,6 @@ def _observer(metrics: socket | None) -> Iterator[Callable[[Ended], None]]:
 
     with serve_metrics(metrics) as exporter:
         yield lambda ended: exporter.observe(ended.record, ended.steps)
-
-
-def _heading(made: Plan) -> dict[str, Any]:
-    return {
-        "workload": made.workload,
-        "strategy": made.strategy,
-        "strategy_params": dict(made.strategy_params),
-        "class": made.strategy_class,
-        "workers": len(made.replicas_per_task),
-        "replicas": made.replicas_per_task[0],
-    }
 
 
 def _write_report(folder: RunFolder) -> Path | None:

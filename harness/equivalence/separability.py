@@ -196,18 +196,3 @@ def _misdeclared(declared: Reduction, n_shards: int) -> str:
         f'TrainStep(reduction="sum") needs a loss that adds up over examples, got their mean: the mean over '
         f"{n_shards} shards is that of the whole batch; drop reduction"
     )
-
-
-def separability_document(found: Separability) -> dict[str, object]:
-    """The part of `verify`'s JSON that says whether shards mean what the step means."""
-    return {
-        "separable": found.separable,
-        "separability": {
-            "explanation": found.explanation,
-            "gradient_difference": found.gradient_difference,
-            "variable": found.variable,
-            "loss_difference": found.loss_difference,
-            "state_difference": found.state_difference,
-            "state_variable": found.state_variable,
-        },
-    }

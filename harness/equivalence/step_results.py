@@ -53,27 +53,46 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
     return tuple(found)
 
 
-def results_document(made: Sequence[Returned], expected: Sequence[Returned]) -> list[dict[str, object]]:
-    """The part of `verify`'s JSON that tells results of the last step beside the reference's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedResult:
+    """One result of the last step beside the reference's.
 
-    Only numbers and words are told as they are; of arrays and complex numbers shape and error.
+    Only numbers and words are kept as they are; of arrays and complex numbers shape and error.
+
+    Attributes:
+        shape: of all shards' together where they join, else of the first one's.
+        value, reference_value: the global batch's, None where there is none or it is not kept.
+        error: the largest among the shards, as a share of the largest value; infinite for unequal integers
+            or words.
     """
+
+    name: str
+    rule: ResultRule
+    shape: tuple[int, ...]
+    value: object
+    reference_value: object
+    per_shard: tuple[object, ...]
+    error: float
+
+
+def compared(own: Sequence[Returned], expected: Sequence[Returned]) -> tuple[ComparedResult, ...]:
+    """Results of the last step beside the reference's, in their order."""
     of_name = {each.name: each for each in expected}
-    return [_told(each, of_name[each.name]) for each in made]
+    return tuple(_compared(each, of_name[each.name]) for each in own)
 
 
-def _told(made: Returned, expected: Returned) -> dict[str, object]:
-    value, wanted = made.reduced(), expected.reduced()
-    pairs = zip(made.per_shard, expected.per_shard, strict=True)
-    return {
-        "name": made.name,
-        "rule": made.rule,
-        "shape": list((made.per_shard[0] if value is None else value).shape),
-        "value": _scalar(value),
-        "reference_value": _scalar(wanted),
-        "per_shard": [_scalar(each) for each in made.per_shard],
-        "error": max(_error(own, other) for own, other in pairs),
-    }
+def _compared(own: Returned, expected: Returned) -> ComparedResult:
+    value = own.reduced()
+    pairs = zip(own.per_shard, expected.per_shard, strict=True)
+    return ComparedResult(
+        name=own.name,
+        rule=own.rule,
+        shape=(own.per_shard[0] if value is None else value).shape,
+        value=_scalar(value),
+        reference_value=_scalar(expected.reduced()),
+        per_shard=tuple(_scalar(each) for each in own.per_shard),
+        error=max(_error(shard, other) for shard, other in pairs),
+    )
 
 
 def _scalar(value: Array | None) -> object:

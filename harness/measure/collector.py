@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +12,15 @@ from harness.provision.protocols import ProcessSet
 from harness.records.record import StepSeconds
 from harness.records.steps_file import Steps
 from harness.worker.counters.interface import sent_per_step
-from harness.worker.counters.read import Counters
+from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpTraffic, merge
-from harness.worker.jobs.training import TimedSteps
+from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps
+from harness.worker.process.job import Args, Job, Result
 
-JOBS = "harness.worker.jobs.training"
-COUNTERS = "harness.worker.counters.read"
 MAX_LOSSES = 100
 _COUNTER_S = 10.0
 
 Floats = npt.NDArray[np.float64]
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,11 +125,10 @@ class _Run:
             return
         args = (n_steps, self._n_done)
         known_s = self.slowest_s().tolist() if self._rows else ()
-        results = self._processes.call(
-            f"{JOBS}:run_steps", [args] * self._n_workers, timeout_s=self._timeouts.steps_s(n_steps, known_s)
+        timed = self._processes.call(
+            run_steps, [args] * self._n_workers, timeout_s=self._timeouts.steps_s(n_steps, known_s)
         )
-        told = [_exactly(TimedSteps, result) for result in results]
-        self._rows.append([timed for timed in told if timed.weights])
+        self._rows.append([steps for steps in timed if steps.weights])
         self._n_done += n_steps
 
     def first_steps(self, n_steps: int) -> None:
@@ -143,14 +139,13 @@ class _Run:
     def counters(self) -> list[Counters]:
         """Read all workers' counters."""
         args = [(host if self._isolated else None,) for host in self._processes.hosts]
-        return [_exactly(Counters, told) for told in self._quickly(f"{COUNTERS}:read_counters", args)]
+        return self._quickly(read_counters, args)
 
     def peak_rss_bytes(self) -> tuple[int | None, ...]:
         """Read all workers' largest memory."""
-        peaks = self._quickly(f"{JOBS}:peak_rss_bytes", [()] * self._n_workers)
-        return tuple(_maybe(int, peak) for peak in peaks)
+        return tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers))
 
-    def _quickly(self, job: str, args: Sequence[tuple[object, ...]]) -> list[object]:
+    def _quickly(self, job: Job[*Args, Result], args: Sequence[tuple[*Args]]) -> list[Result]:
         return self._processes.call(job, args, timeout_s=self._timeouts.factor * _COUNTER_S, stage="collect")
 
     def slowest_s(self) -> Floats:
@@ -209,16 +204,6 @@ def _padded(values: Floats, length: int) -> Floats:
     """Fill the last axis up with zeros."""
     missing = length - values.shape[-1]
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
-
-
-def _exactly(kind: type[Value], value: object) -> Value:
-    if not isinstance(value, kind):
-        raise TypeError(f"a job must answer with {kind.__name__}, got {type(value).__name__}")
-    return value
-
-
-def _maybe(kind: type[Value], value: object) -> Value | None:
-    return None if value is None else _exactly(kind, value)
 
 
 def tcp_fields(tcp: TcpTraffic | None) -> tuple[float | None, Sequence[Sequence[float]] | None]:

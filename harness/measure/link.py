@@ -7,8 +7,9 @@ from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
 from harness.provision.protocols import ProcessSet
 from harness.records.record import Link, WorkerLink
+from harness.worker.jobs import link_rate
+from harness.worker.jobs.link_rate import Place
 
-JOBS = "harness.worker.jobs.link_rate"
 MOST_OFF = 0.10
 _WINDOW_S = 0.3
 _LEAST_WINDOW_BITS = 64 * 1514 * 8  # at a low rate so many packets, that one more or less is little
@@ -31,12 +32,12 @@ def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, .
     if n_workers < 2 or all(limit is None for limit in limits):
         return None
     hosts = [(host,) for host in processes.hosts]
-    places = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=_MARGIN_S, stage="provision")
+    places = processes.call(link_rate.await_sender, hosts, timeout_s=_MARGIN_S, stage="provision")
     sent: dict[int, float] = {}
     for senders in _rounds(n_workers):
         limited = [_Pair.of(sender, limits) for sender in senders]
         sent |= _measured(processes, places, [pair for pair in limited if pair is not None])
-    processes.call(f"{JOBS}:await_no_more", [()] * n_workers, timeout_s=_MARGIN_S, stage="provision")
+    processes.call(link_rate.await_no_more, [()] * n_workers, timeout_s=_MARGIN_S, stage="provision")
     return tuple(
         WorkerLink(
             requested_mbit=None if limit is None else limit.rate_mbit,
@@ -86,7 +87,7 @@ def _rounds(n_workers: int) -> list[list[int]]:
     return [list(range(0, even, 2)), list(range(1, even, 2)), *last]
 
 
-def _measured(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_Pair]) -> dict[int, float]:
+def _measured(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair]) -> dict[int, float]:
     """Rates in Mbit/s by sender, all of them measured at the same time."""
     left = list(pairs)
     found: dict[int, float] = {}
@@ -105,7 +106,7 @@ def _measured(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_
     )
 
 
-def _rates(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_Pair]) -> dict[int, float]:
+def _rates(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair]) -> dict[int, float]:
     senders = {pair.sender: (places[pair.receiver], None) for pair in pairs}
     receivers = {pair.receiver: (None, (pair.lead_bytes, pair.window_s)) for pair in pairs}
     idle = (None, None)
@@ -114,6 +115,6 @@ def _rates(processes: ProcessSet, places: Sequence[object], pairs: Sequence[_Pai
     longest_s = max(
         (pair.window_s + pair.lead_bytes * 8 / (pair.asked_mbit * 1e6) for pair in pairs), default=0
     )
-    found = processes.call(f"{JOBS}:transfer", args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision")
+    found = processes.call(link_rate.transfer, args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision")
     rates = {pair.sender: found[pair.receiver] for pair in pairs}
-    return {sender: rate for sender, rate in rates.items() if isinstance(rate, float)}
+    return {sender: rate for sender, rate in rates.items() if rate is not None}

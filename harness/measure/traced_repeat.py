@@ -10,9 +10,8 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.trace_file import trace_document
 from harness.provision.protocols import ProcessSet
 from harness.records.record import TracedStep
-from harness.worker.session.step_trace import WorkerTrace, doubts, summary, together
-
-TRACE = "harness.worker.jobs.profile_step:trace_step"
+from harness.worker.jobs.profile_step import trace_step
+from harness.worker.session.step_trace import doubts, summary, together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +44,14 @@ def traced(
     longest_s = float((measured.steps.end_s - measured.steps.start_s).max())
     try:
         answers = processes.call(
-            TRACE,
+            trace_step,
             [(n_before,)] * len(processes.pids),
             timeout_s=timeouts.steps_s(n_before + 1, [longest_s]),
             stage="collect",
         )
     except CaseError as error:
         return Traced(note=f"no traced step: {error}")
-    traces = together([answer for answer in answers if isinstance(answer, WorkerTrace)])
+    traces = together([answer for answer in answers if answer is not None])
     if len(traces) < len(answers):
         return Traced(note="no traced step: updates passed it by before all workers had made it")
     return Traced(step=summary(traces), document=trace_document(title, traces), note=doubts(traces))

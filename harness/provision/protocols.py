@@ -11,6 +11,7 @@ from harness.cluster.link_limits import Limits
 from harness.cluster.providers import Device
 from harness.records.record import Machine
 from harness.worker.process.actor import WorkerFacts
+from harness.worker.process.job import Args, Job, Result
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,13 +49,13 @@ class ProcessSet(Protocol):
 
     def call(
         self,
-        function: str,
-        per_worker_args: Sequence[tuple[object, ...]],
+        job: Job[*Args, Result],
+        per_worker_args: Sequence[tuple[*Args]],
         *,
         timeout_s: float,
         stage: str = "run",
-    ) -> list[object]:
-        """Run `package.module:function(state, *args)` in all processes at the same time.
+    ) -> list[Result]:
+        """Run `job(state, *args)` in all processes at the same time.
 
         Args:
             per_worker_args: one tuple for each process.
@@ -67,8 +68,14 @@ class ProcessSet(Protocol):
         """
 
     def call_one(
-        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
-    ) -> object:
+        self,
+        worker: int,
+        job: Job[*Args, Result],
+        args: tuple[*Args],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> Result:
         """Run a job in one process; errors as for `call`."""
 
 

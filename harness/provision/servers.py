@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harness.errors import CaseError
 from harness.provision.protocols import Forks, ProcessSet
-
-_LINKS = "harness.worker.jobs.rendezvous"
+from harness.worker.jobs import rendezvous
+from harness.worker.process.job import Job
 
 
 @contextmanager
@@ -18,8 +18,7 @@ def serving_processes(
     n_devices: Sequence[int],
     timeout_s: float = 60.0,
     attempts: int = 3,
-    server: str = f"{_LINKS}:start_server",
-    settings: tuple[object, ...] = (),
+    server: Job[int, Sequence[str], int, None] = rendezvous.start_server,
     n_ports: int = 1,
 ) -> Iterator[ProcessSet]:
     """Fork processes on the first workers and start a server in each; all are dead when the context ends.
@@ -29,7 +28,7 @@ def serving_processes(
         n_devices: logical CPU devices of each server.
         attempts: how often to try, with other ports, when somebody takes a port in the moment between its
             reservation and its use.
-        server: the job that starts one, called with task, addresses, devices and `settings`.
+        server: the job that starts one, called with task, addresses and devices.
         n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.
     Raises:
         CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
@@ -39,9 +38,9 @@ def serving_processes(
         for attempt in range(attempts):
             processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
             wanted = [(n_ports, host) for host in processes.hosts]
-            reserved = processes.call(f"{_LINKS}:reserve_ports", wanted, timeout_s=timeout_s)
+            reserved = processes.call(rendezvous.reserve_ports, wanted, timeout_s=timeout_s)
             addresses = _port_by_port(reserved)
-            args = [(task, addresses, n_devices[task], *settings) for task in range(n_workers)]
+            args = [(task, addresses, n_devices[task]) for task in range(n_workers)]
             try:
                 processes.call(server, args, timeout_s=timeout_s)
             except CaseError as error:
@@ -60,11 +59,10 @@ def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
         CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
     """
     hosts = [(host,) for host in processes.hosts]
-    addresses = processes.call(f"{_LINKS}:listen", hosts, timeout_s=timeout_s)
+    addresses = processes.call(rendezvous.listen, hosts, timeout_s=timeout_s)
     args = [(task, addresses) for task in range(len(hosts))]
-    processes.call(f"{_LINKS}:join_ring", args, timeout_s=timeout_s)
+    processes.call(rendezvous.join_ring, args, timeout_s=timeout_s)
 
 
-def _port_by_port(reserved: Sequence[object]) -> list[str]:
-    by_worker = [ports for ports in reserved if isinstance(ports, list)]
-    return [address for of_all in zip(*by_worker, strict=True) for address in of_all]
+def _port_by_port(reserved: Sequence[Sequence[str]]) -> list[str]:
+    return [address for of_all in zip(*reserved, strict=True) for address in of_all]

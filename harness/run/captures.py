@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
@@ -14,22 +14,17 @@ from harness.experiment.chosen_strategy import choose
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
-from harness.worker.jobs.study import CapturedWorkload
+from harness.worker.jobs import check
+from harness.worker.jobs.batches import lay_batches
+from harness.worker.jobs.capture import CapturedWorkload, restore
+from harness.worker.jobs.capture import capture as capture_workload
+from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
-STUDY = "harness.worker.jobs.study"
-
 Value = TypeVar("Value")
-
-
-class Job(Protocol):
-    """Runs a job in a fresh process, or in one that only such jobs share."""
-
-    def __call__(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
-        """Run `package.module:function(state, *args)` and return what it returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,7 @@ class Captures:
     What cannot be made because of a user's mistake is not tried again: the same error is raised.
 
     Args:
-        job: where they are made.
+        call: where they are made.
         seed: of models and data.
         n_batches: how many different batches a case can use. n_least: how many it must have.
         restore: checkpoint that captures begin with.
@@ -67,7 +62,7 @@ class Captures:
     def __init__(
         self,
         folder: Path,
-        job: Job,
+        call: CallsJobs,
         *,
         seed: int,
         n_batches: int,
@@ -80,7 +75,7 @@ class Captures:
         self._timeouts = timeouts
         self._seen = seen
         self._restore = None if restore is None else restore.absolute()
-        self._job = job
+        self._call = call
         self._seed = seed
         self._n_batches, self._n_least = n_batches, n_least
         self._captures = _Memory[Capture]()
@@ -121,13 +116,11 @@ class Captures:
 
         def make() -> Reference:
             args = (str(capture.folder), str(batches), topology, n_steps)
-            made = self._study("reference", args, capture, topology.n_replicas)
-            assert isinstance(made, Reference)
-            return made
+            return self._checked(check.reference, args, capture, topology.n_replicas)
 
         separability = self.separability(case, capture, topology)
-        made = self._references.get((capture.folder, batches, topology, n_steps), make)
-        return replace(made, separability=separability)
+        reference = self._references.get((capture.folder, batches, topology, n_steps), make)
+        return replace(reference, separability=separability)
 
     def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
         """Whether the shards of a case's batch mean what its step means on the whole of it.
@@ -139,9 +132,7 @@ class Captures:
 
         def make() -> Separability:
             args = (str(capture.folder), str(batches), topology)
-            made = self._study("separability", args, capture, topology.n_replicas)
-            assert isinstance(made, Separability)
-            return made
+            return self._checked(check.separability, args, capture, topology.n_replicas)
 
         return self._separabilities.get((capture.folder, batches, topology), make)
 
@@ -156,40 +147,38 @@ class Captures:
         def make() -> BoundVerdict:
             args = (str(capture.folder), str(batches), plan, n_steps)
             # All workers share the process.
-            made = self._study("bounds", args, capture, case.n_replicas)
-            assert isinstance(made, BoundVerdict)
-            return made
+            return self._checked(check.bounds, args, capture, case.n_replicas)
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
-    def _study(self, job: str, args: tuple[object, ...], capture: Capture, n_replicas: int) -> object:
+    def _checked(
+        self, job: Job[*Args, Result], args: tuple[*Args], capture: Capture, n_replicas: int
+    ) -> Result:
         """Run a job that checks something of a capture."""
         limits = self._timeouts.for_model(capture.summary, n_replicas)
-        return self._job(f"{STUDY}:{job}", args, timeout_s=limits.study_s, stage="check")
+        return self._call(job, args, timeout_s=limits.study_s, stage="check")
 
     def _capture(self, case: Case) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
-        facts = self._job(
-            f"{STUDY}:capture",
+        facts = self._call(
+            capture_workload,
             (case, self._seed, str(folder), _n_shards(case)),
             timeout_s=self._timeouts.capture_s,
             stage="capture",
         )
-        assert isinstance(facts, CapturedWorkload)
         return Capture(folder=folder, facts=facts, restored=self._restored(folder))
 
     def _restored(self, folder: Path) -> Restored | None:
         if self._restore is None:
             return None
         args = (str(folder), str(self._seen(self._restore)))
-        step = self._job(f"{STUDY}:restore", args, timeout_s=self._timeouts.capture_s, stage="restore")
-        assert step is None or isinstance(step, int)
+        step = self._call(restore, args, timeout_s=self._timeouts.capture_s, stage="restore")
         return Restored(path=self._restore, step=step)
 
     def _lay_batches(self, case: Case) -> Path:
         folder = self._folder / f"batches-{self._batches.n_made}"
         args = (case, self._seed, str(folder), self._n_batches, self._n_least)
-        self._job(f"{STUDY}:lay_batches", args, timeout_s=self._timeouts.capture_s, stage="capture")
+        self._call(lay_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
         return folder
 
 

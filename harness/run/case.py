@@ -1,11 +1,11 @@
 """One repeat of one case: fresh processes, the transformed step, the check, the timed window."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
@@ -21,15 +21,15 @@ from harness.provision.servers import join_ring, serving_processes
 from harness.records.record import Equivalence, WorkerLink
 from harness.run import checkpoints
 from harness.run.captures import Capture
-from harness.worker.jobs.training import Opened, TimedSteps
-from harness.worker.session.variable_parts import Held, values_of
+from harness.worker.jobs import rendezvous, tf_parameter_server, tf_strategy, training
+from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.codec_time import codec_seconds
+from harness.worker.jobs.training import Opened
+from harness.worker.process.job import Job
+from harness.worker.session.variable_parts import values_of
 from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Plan
 
-JOBS = "harness.worker.jobs.training"
-BASELINE = "harness.worker.jobs.tf_strategy"
-COORDINATED = "harness.worker.jobs.tf_parameter_server"
-STUDY = "harness.worker.jobs.study"
 CHECK_STEPS = 4
 _COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
@@ -141,8 +141,7 @@ def run_case(
 def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: Timeouts) -> Equivalence:
     """Compare the real workers' state with the reference's, and have them begin again."""
     verdict = check(processes, reference, timeouts).verdict
-    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
-    processes.call(f"{JOBS}:load", no_args, timeout_s=timeouts.setup_s, stage="load")
+    processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
     nearest = verdict.nearest
     return Equivalence(
         checked=True,
@@ -172,10 +171,10 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
     """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
     n_workers = len(processes.pids)
     held: dict[tuple[int, str], int] = {}
-    job = f"{JOBS}:held_bytes"
-    for told in processes.call(job, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"):
-        assert isinstance(told, Mapping)
-        held |= told  # several workers know of what one serves
+    for known in processes.call(
+        training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
+    ):
+        held |= known  # several workers know of what one serves
     return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
 
 
@@ -183,23 +182,52 @@ def _codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | N
     if not any(node.compressor for node in plan.nodes):
         return None
     args = [(plan.model_dump_json(),)] * len(processes.pids)
-    job = "harness.worker.jobs.codec_time:codec_seconds"
-    spent_s = processes.call(job, args, timeout_s=timeouts.setup_s, stage="run")
-    return max(seconds for seconds in spent_s if isinstance(seconds, float))
+    return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="run"))
 
 
 def _update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
     if plan.strategy_class != "statistical":
         return ()
-    no_args: list[tuple[object, ...]] = [()] * len(processes.pids)
-    told = processes.call(f"{JOBS}:update_notes", no_args, timeout_s=timeouts.setup_s, stage="collect")
-    return tuple(str(note) for notes in told if isinstance(notes, tuple) for note in notes)
+    notes = processes.call(
+        training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
+    )
+    return tuple(note for of_worker in notes for note in of_worker)
 
 
 def n_waiting(plan: Plan) -> int:
     """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
     in_ring = [node for node in plan.nodes if node.transport == "tcp"]
     return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it."""
+
+    server: Job[int, Sequence[str], int, None]
+    opens: Job[str, str, int, Opened]
+    n_ports: int = 1
+
+
+def _runner_of(plan: Plan, origin: Origin) -> _Runner:
+    document, case, seed = plan.model_dump_json(), origin.case, origin.seed
+    match choose(case.strategy).strategy.runner:
+        case "graph":
+            return _Runner(
+                server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
+                opens=training.open_program,
+            )
+        case "baseline":
+            return _Runner(
+                server=partial(tf_strategy.start_distribution, plan=document),
+                opens=partial(tf_strategy.open_baseline, case=case, seed=seed),
+            )
+        case "coordinator":
+            return _Runner(
+                server=partial(tf_parameter_server.start_cluster, plan=document),
+                opens=partial(tf_parameter_server.open_coordinated, case=case, seed=seed),
+                n_ports=_COORDINATED_PORTS,
+            )
 
 
 @contextmanager
@@ -214,37 +242,24 @@ def ready_processes(
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
     """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
-    document = plan.model_dump_json()
-    runner = choose(origin.case.strategy).strategy.runner
-    server: dict[str, Any] = {
-        "settings": (n_waiting(plan),) if runner == "graph" else (document,),
-        "timeout_s": timeouts.server_s,
-    }
-    before: tuple[object, ...] = () if runner == "graph" else (origin.case, origin.seed)
-    job = f"{JOBS}:open_program"
-    if runner == "baseline":
-        server["server"] = f"{BASELINE}:start_distribution"
-        job = f"{BASELINE}:open_baseline"
-    elif runner == "coordinator":
-        server |= {"server": f"{COORDINATED}:start_cluster", "n_ports": _COORDINATED_PORTS}
-        job = f"{COORDINATED}:open_coordinated"
-    with serving_processes(cluster, logs, n_devices=n_devices, **server) as processes:
+    runner = _runner_of(plan, origin)
+    with serving_processes(
+        cluster,
+        logs,
+        n_devices=n_devices,
+        server=runner.server,
+        n_ports=runner.n_ports,
+        timeout_s=timeouts.server_s,
+    ) as processes:
         if n_waiting(plan):
             join_ring(processes, timeout_s=timeouts.setup_s)
-        args = [(*before, str(capture.folder), document, task) for task in range(len(logs))]
-        answers = processes.call(job, args, timeout_s=timeouts.setup_s, stage="transform")
-        yield processes, _loaded(processes, answers, batches, timeouts)
-
-
-def _loaded(
-    processes: ProcessSet, answers: Sequence[object], batches: Path, timeouts: Timeouts
-) -> tuple[Opened, ...]:
-    opened = tuple(answer for answer in answers if isinstance(answer, Opened))
-    for job in ("load", "setup"):
-        processes.call(f"{JOBS}:{job}", [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
-    shares: list[tuple[object, ...]] = [(str(batches), o.start, o.stop) for o in opened]
-    processes.call(f"{STUDY}:stage_batches", shares, timeout_s=timeouts.setup_s, stage="load")
-    return opened
+        args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(len(logs))]
+        opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
+        for job in (training.load, training.setup):
+            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
+        shares = [(str(batches), each.start, each.stop) for each in opened]
+        processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
+        yield processes, tuple(opened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,13 +278,15 @@ def check(processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUA
     losses: list[float] = []
     for first in range(yardstick.n_steps):
         started_s = time.monotonic()
-        args: list[tuple[object, ...]] = [(1, first)] * n_workers
-        ran = processes.call(f"{JOBS}:run_steps", args, timeout_s=timeouts.steps_s(1, known_s), stage="check")
+        ran = processes.call(
+            training.run_steps,
+            [(1, first)] * n_workers,
+            timeout_s=timeouts.steps_s(1, known_s),
+            stage="check",
+        )
         known_s.append(time.monotonic() - started_s)
-        losses.append(sum(float(r.times.losses[0] @ r.weights) for r in ran if isinstance(r, TimedSteps)))
-    held: list[Held] = []
-    read = f"{JOBS}:read_variables"
-    for values in processes.call(read, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"):
-        assert isinstance(values, Mapping)
-        held.append(values)
+        losses.append(sum(float(steps.times.losses[0] @ steps.weights) for steps in ran))
+    held = processes.call(
+        training.read_variables, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"
+    )
     return CheckedSteps(verdict=yardstick.judge(values_of(held), losses), losses=tuple(losses))

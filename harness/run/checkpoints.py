@@ -1,15 +1,14 @@
 """Checkpoints as the driver has them made and restored; `harness.worker.session.checkpoint` has the files."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import CaseError, UsageError
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import ProcessSet
+from harness.worker.jobs import training
 from strategies.plan.schema import StepSummary
 
-JOBS = "harness.worker.jobs.training"
 WRITER = 0
 
 
@@ -74,19 +73,14 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, t
     """
     shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
     n_workers = len(processes.pids)
-    processes.call(
-        f"{JOBS}:settle", [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint"
-    )
+    processes.call(training.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint")
     args = [(shared, task == WRITER) for task in range(n_workers)]
-    gathered = processes.call(
-        f"{JOBS}:gather_checkpoint", args, timeout_s=timeouts.save_s, stage="checkpoint"
-    )
-    others = [values for values in gathered if isinstance(values, Mapping)]
+    gathered = processes.call(training.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint")
     model = frozenset(v.name for v in step.variables)
     processes.call_one(
         WRITER,
-        f"{JOBS}:write_checkpoint",
-        (str(folder.absolute()), model, others, n_steps),
+        training.write_checkpoint,
+        (str(folder.absolute()), model, gathered, n_steps),
         timeout_s=timeouts.save_s,
         stage="checkpoint",
     )

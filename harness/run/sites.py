@@ -15,11 +15,12 @@ from harness.provision.protocols import Cluster, ClusterShape, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.captures import Captures, Job
+from harness.run.captures import Captures
 from harness.run.case import CHECK_STEPS
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import Ended, SlotRunner
+from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 
 
 def run_slots(
@@ -142,7 +143,7 @@ class _Sites:
     def _runner(self, cluster: Cluster) -> SlotRunner:
         captures = Captures(
             cluster.scratch,
-            self._job_in(cluster),
+            self._calls_in(cluster),
             seed=self.spec.measure.seed,
             n_batches=MAX_WARMUP_STEPS + self.spec.measure.steps,
             n_least=CHECK_STEPS,
@@ -160,15 +161,15 @@ class _Sites:
             timeouts=self.options.timeouts,
         )
 
-    def _job_in(self, cluster: Cluster) -> Job:
+    def _calls_in(self, cluster: Cluster) -> CallsJobs:
         """Jobs in fresh processes of the first worker."""
 
-        def job(function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
-            log = self.folder.path / "logs" / f"{function.rpartition(':')[2]}.log"
+        def call(job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
+            log = self.folder.path / "logs" / f"{job_name(job)}.log"
             with cluster.open_session(1, [log]) as processes:
-                return processes.call_one(0, function, args, timeout_s=timeout_s, stage=stage)
+                return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
-        return job
+        return call
 
 
 def _folders_of_users(slots: Sequence[Slot], spec: ExperimentSpec) -> tuple[Path, ...]:

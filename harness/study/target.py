@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
@@ -14,8 +13,9 @@ from harness.provision.failures import USER_ERROR
 from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
-from harness.run.captures import STUDY, Capture, Captures, planned, topology_of_case
+from harness.run.captures import Capture, Captures, planned, topology_of_case
 from harness.run.status_line import UNWATCHED, StatusLine
+from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.plan.schema import Plan
 
 SEED = 0
@@ -40,15 +40,13 @@ class TargetStudy:
     _process: ChildProcess
     _captures: Captures
 
-    def call(self, job: str, args: tuple[object, ...]) -> dict[str, Any]:
-        """Run a job of `harness.worker.jobs.study` that answers with a part of a command's JSON.
+    def call(self, job: Job[*Args, Result], args: tuple[*Args]) -> Result:
+        """Run a job in the target's process.
 
         Raises:
             CaseError: it failed.
         """
-        answer = self._process.call(f"{STUDY}:{job}", args, timeout_s=self.timeouts.study_s, stage=job)
-        assert isinstance(answer, dict)
-        return answer
+        return self._process.call(job, args, timeout_s=self.timeouts.study_s, stage=job_name(job))
 
     def reference(self, n_steps: int) -> Reference:
         """What the target must compute.

@@ -1,9 +1,6 @@
 """Verifying one of TensorFlow's own strategies: it rewrites no graph, so its real workers are checked."""
 
-from typing import Any
-
-from harness.equivalence.separability import separability_document
-from harness.equivalence.verdict_document import verdict_document
+from harness.equivalence.verification import Verification, comparable
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
@@ -37,15 +34,13 @@ def refuse_what_needs_a_graph(request: VerifyRequest) -> None:
         raise UsageError(f"names a pass, and {name} has none; drop it", field="shrink")
 
 
-def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
+def verify_baseline(opened: TargetStudy, n_steps: int) -> Verification:
     """Check a strategy of TensorFlow's own against the reference, each worker in a process of its own.
 
-    Returns:
-        the part of `verify`'s JSON that comes of running.
     Raises:
         CaseError: the check could not be made.
     """
-    reference = opened.reference(n_steps)
+    reference = comparable(opened.reference(n_steps))
     origin = Origin(case=opened.case, seed=SEED)
     logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
     workers = SoloWorkers(folder=opened.folder)
@@ -53,10 +48,12 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> dict[str, Any]:
         workers, origin, opened.capture, opened.plan, opened.batches, logs, opened.timeouts
     ) as (processes, programs):
         checked = check(processes, reference, opened.timeouts)
-    answer = verdict_document(checked.verdict, checked.losses, reference.yardstick.losses)
-    if reference.separability is not None:
-        answer |= separability_document(reference.separability)
-    if opened.plan.strategy_class != "exact":
-        # What differs by what it is has no verdict, and so no reason for one.
-        answer |= {"equivalent": None, "reason": None}
-    return {**answer, "notes": list(programs[0].notes)}
+    return Verification(
+        strategy_class=opened.plan.strategy_class,
+        verdict=checked.verdict,
+        losses=checked.losses,
+        reference_losses=reference.yardstick.losses,
+        separability=reference.separability,
+        warnings=opened.plan.warnings,
+        notes=programs[0].notes,
+    )

@@ -18,6 +18,7 @@ from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED
 from servers import in_own_group, running
 from test_mutations import after, broken, noticed, without
 
+from harness.equivalence.verification import Divergence
 from harness.worker.verify.bisect import first_divergence
 from harness.worker.verify.check import make_reference
 from harness.worker.verify.in_process import programs_of
@@ -120,7 +121,7 @@ class TestWhereOneLayerAsksForIt:
         verdict = case.check(plan)
         assert not verdict.equivalent
         found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
-        assert found == {"pass": "sync-statistics", "variable": "shared"}
+        assert found == Divergence(pass_name="sync-statistics", variable="shared")
 
     @pytest.mark.parametrize(
         ("strategy", "params"),
@@ -266,7 +267,7 @@ class TestMistakes:
         verdict = case.check(plan)
         assert not verdict.equivalent
         found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
-        assert found == {"pass": "sync-statistics", "variable": "sequential/of_images"}
+        assert found == Divergence(pass_name="sync-statistics", variable="sequential/of_images")
 
 
 def alone(*tensors, shapes, **_):

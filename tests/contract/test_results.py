@@ -1,7 +1,7 @@
 """What a whole step returns beside its loss: fetched of each shard, and reduced by its rule."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model
 from model import BATCH_SIZE, on_labelled, variable
 
-from harness.equivalence.step_results import results_document, returned
+from harness.equivalence.step_results import compared, returned
 from harness.worker.verify.check import check
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import Result
@@ -88,8 +88,8 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
     last = {each.name: each for each in checkup.results}
     for made, expected in zip(checkup.results, checkup.reference.results, strict=True):
         assert (made.name, made.weights) == (expected.name, expected.weights)
-    told = results_document(checkup.results, checkup.reference.results)
-    assert [row["error"] for row in told] == pytest.approx([0.0] * len(told), abs=1e-12)
+    told = compared(checkup.results, checkup.reference.results)
+    assert [row.error for row in told] == pytest.approx([0.0] * len(told), abs=1e-12)
     # The labels of the last batch tell what the reduced values must be, whatever shards there are.
     logits, labels = last["logits"].reduced(), case.batches[-1][1]
     assert logits.shape == (BATCH_SIZE, N_CLASSES)
@@ -118,10 +118,10 @@ def test_another_shards_result_is_told_as_an_error(case):
     expected = returned([(accuracy, np.float64(0.5))])
     for value, other, error in [(1.0, np.nan, np.inf), (1.0, np.inf, np.inf), (np.nan, np.nan, 0.0)]:
         made = returned([(accuracy, np.float64(value))])
-        (told,) = results_document(made, returned([(accuracy, np.float64(other))]))
-        assert told["error"] == error
-    (told,) = results_document(returned([(accuracy, np.float64(0.25))]), expected)
-    assert (told["value"], told["reference_value"], told["error"]) == (0.25, 0.5, 0.5)
+        (told,) = compared(made, returned([(accuracy, np.float64(other))]))
+        assert told.error == error
+    (told,) = compared(returned([(accuracy, np.float64(0.25))]), expected)
+    assert (told.value, told.reference_value, told.error) == (0.25, 0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_what_is_told_of_unusual_results(rule, values, reduced):
         (Result(name="r", tensor="r", rule=rule, rank=rank, weight=0.5), value)
         for rank, value in enumerate(values)
     ]
-    (told,) = results_document(returned(given), returned(given))
-    assert json.loads(json.dumps(told))["value"] == reduced
-    assert told["error"] == 0.0
+    (told,) = compared(returned(given), returned(given))
+    assert json.loads(json.dumps(asdict(told)))["value"] == reduced
+    assert told.error == 0.0
 
 
 def test_shards_are_ordered_by_rank_and_weighted_by_examples(case):

@@ -76,9 +76,9 @@ def test_the_broken_pass_is_named(
     verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     assert not verdict.equivalent
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found["pass"] == blamed
+    assert found.pass_name == blamed
     (embedding,) = [b.variable for b in model.step.boundaries if b.indices is not None]
-    assert (found["variable"] == embedding) is sparse
+    assert (found.variable == embedding) is sparse
 
 
 def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) -> None:
@@ -86,7 +86,7 @@ def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) 
     plan = model.plan("none", TOPOLOGY)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: model.reference(TOPOLOGY)).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found["pass"] == "replicate"
+    assert found.pass_name == "replicate"
 
 
 def test_gradients_after_an_update_are_compared_where_replicas_share_it(
@@ -99,4 +99,4 @@ def test_gradients_after_an_update_are_compared_where_replicas_share_it(
     monkeypatch.setattr(all_reduce, "keyed_all_reduce", no_collective)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found["pass"] == "dense-all-reduce"
+    assert found.pass_name == "dense-all-reduce"

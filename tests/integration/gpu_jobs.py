@@ -2,7 +2,7 @@
 
 import os
 
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 
 MOST_MIB = 4096
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.errors import CaseError
 from harness.worker.jobs.training import Batch, Training
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 
 
 def add(state: JobState, left: int, right: int) -> int:

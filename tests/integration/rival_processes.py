@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from harness.experiment.cases import Case
@@ -9,20 +10,23 @@ from harness.provision.local.child_processes import SoloWorkers
 from harness.provision.protocols import ProcessSet
 from harness.provision.servers import serving_processes
 from harness.run.captures import Capture
-from harness.run.case import BASELINE, COORDINATED, JOBS, STUDY
 from harness.study.target import SEED
-from harness.worker.jobs.training import Opened
+from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.tf_parameter_server import open_coordinated, start_cluster
+from harness.worker.jobs.tf_strategy import open_baseline, start_distribution
+from harness.worker.jobs.training import load
+from harness.worker.process.job import Job
 from strategies.plan.schema import Plan
 
 SERVERS = "tf-parameter-server"
 
 
 @contextmanager
-def started(plan: Plan, folder: Path, break_it: str | None = None) -> Iterator[ProcessSet]:
+def started(plan: Plan, folder: Path, break_it: Job[None] | None = None) -> Iterator[ProcessSet]:
     """The workers of a plan.
 
     Args:
-        break_it: a job of `probe_jobs` that makes them compute something else.
+        break_it: a job that makes them compute something else.
     """
     coordinated = plan.strategy == SERVERS
     n_workers = len(plan.replicas_per_task)
@@ -30,21 +34,20 @@ def started(plan: Plan, folder: Path, break_it: str | None = None) -> Iterator[P
         SoloWorkers(folder=folder),
         [folder / f"worker-{task}.log" for task in range(n_workers)],
         n_devices=plan.replicas_per_task,
-        server=f"{COORDINATED}:start_cluster" if coordinated else f"{BASELINE}:start_distribution",
-        settings=(plan.model_dump_json(),),
+        server=partial(start_cluster if coordinated else start_distribution, plan=plan.model_dump_json()),
         n_ports=3 if coordinated else 1,
     ) as processes:
         if break_it is not None:
-            processes.call(f"probe_jobs:{break_it}", [()] * n_workers, timeout_s=120)
+            processes.call(break_it, [()] * n_workers, timeout_s=120)
         yield processes
 
 
 def make_ready(processes: ProcessSet, case: Case, capture: Capture, plan: Plan, batches: Path) -> None:
     """Build a workload in all workers, with its first batches staged and its initial values loaded."""
     n_workers = len(plan.replicas_per_task)
-    args = [(case, SEED, str(capture.folder), plan.model_dump_json(), task) for task in range(n_workers)]
-    job = f"{COORDINATED}:open_coordinated" if plan.strategy == SERVERS else f"{BASELINE}:open_baseline"
-    answers = [a for a in processes.call(job, args, timeout_s=120) if isinstance(a, Opened)]
-    shares = [(str(batches), answer.start, answer.stop) for answer in answers]
-    processes.call(f"{STUDY}:stage_batches", shares, timeout_s=120)
-    processes.call(f"{JOBS}:load", [()] * n_workers, timeout_s=120)
+    args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(n_workers)]
+    opens = open_coordinated if plan.strategy == SERVERS else open_baseline
+    opened = processes.call(partial(opens, case=case, seed=SEED), args, timeout_s=120)
+    shares = [(str(batches), each.start, each.stop) for each in opened]
+    processes.call(stage_batches, shares, timeout_s=120)
+    processes.call(load, [()] * n_workers, timeout_s=120)

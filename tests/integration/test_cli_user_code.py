@@ -7,8 +7,10 @@ import pytest
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.worker.jobs import study
-from harness.worker.process.job_process import JobState
+from harness.worker.jobs import batches
+from harness.worker.jobs.batches import lay_batches
+from harness.worker.jobs.capture import capture
+from harness.worker.process.job import JobState
 
 pytestmark = pytest.mark.tensorflow
 
@@ -64,8 +66,8 @@ def write(folder: Path, mine: str) -> Path:
 
 
 def try_out(asked: Case, folder: Path) -> None:
-    study.capture(JobState(), asked, 0, str(folder / "capture"), asked.n_replicas)
-    study.lay_batches(JobState(), asked, 0, str(folder / "batches"), 2, 1)
+    capture(JobState(), asked, 0, str(folder / "capture"), asked.n_replicas)
+    lay_batches(JobState(), asked, 0, str(folder / "batches"), 2, 1)
 
 
 def mine(method: str, *lines: str) -> str:
@@ -181,16 +183,16 @@ def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, told: st
 
 def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(tmp_path: Path) -> None:
     asked = case(write(tmp_path, "Mine = Good"), workers=9)
-    assert study.capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.n_replicas).batch_size == 8
+    assert capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.n_replicas).batch_size == 8
     with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
-        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
+        lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
 
 
 def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = case(write(tmp_path, "Mine = Good"))
-    monkeypatch.setattr(study.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
-    study.lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
+    monkeypatch.setattr(batches.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
+    lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
     with pytest.raises(UsageError, match=r"Mine.batch_size: must be as many examples as memory holds, got 8"):
-        study.lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
+        lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)

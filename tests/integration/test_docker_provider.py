@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import docker
+import probe_jobs
 import pytest
 from docker.models.containers import Container
 from waiting import eventually, is_waiting
@@ -27,11 +28,12 @@ from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
 from harness.provision.temporary.owner import Owner
+from harness.worker.jobs import rendezvous
+from harness.worker.process.job import Job
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 HERE = Path(__file__).parent
-JOBS = "probe_jobs"
 RUN = f"test-docker-{os.getpid()}"
 REFUSED, LEFT = f"test-refused-{os.getpid()}", f"test-left-{os.getpid()}"
 MEMORY_BYTES = 1 << 30
@@ -86,18 +88,16 @@ def container(client: docker.DockerClient, role: str) -> Container:
 
 class TestContainers:
     def test_jobs_run_in_hosts_of_their_own_and_reach_each_other(self, processes: ProcessSet) -> None:
-        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
+        assert processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         assert len(set(processes.hosts)) == 2
-        processes.call(
-            "harness.worker.jobs.rendezvous:listen", [(host,) for host in processes.hosts], timeout_s=120
-        )
-        first, second = processes.call(f"{JOBS}:host_name", [(), ()], timeout_s=120)
+        processes.call(rendezvous.listen, [(host,) for host in processes.hosts], timeout_s=120)
+        first, second = processes.call(probe_jobs.host_name, [(), ()], timeout_s=120)
         assert first != second
 
     def test_each_has_a_core_of_its_own_and_a_limit_of_memory(
         self, client: docker.DockerClient, processes: ProcessSet
     ) -> None:
-        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=120)
+        first, second = processes.call(probe_jobs.affinity, [(), ()], timeout_s=120)
         assert isinstance(first, set)
         assert isinstance(second, set)
         assert len(first) == len(second) == 1
@@ -125,7 +125,7 @@ class TestContainers:
             assert not [path for path in writable if path.endswith("token")]
 
     def test_inside_a_worker_no_privilege_is_left(self, processes: ProcessSet) -> None:
-        (seen, _) = processes.call(f"{JOBS}:privileges", [(), ()], timeout_s=120)
+        (seen, _) = processes.call(probe_jobs.privileges, [(), ()], timeout_s=120)
         assert seen == {"uid": 10001, "capabilities": 0, "no_new_privileges": 1, "root_is_writable": False}
 
     def test_the_head_is_on_the_control_network_only(
@@ -146,7 +146,7 @@ class TestContainers:
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
         assert not stat.S_IMODE(token.stat().st_mode) & 0o337
         assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=120)
+        (seen, _) = processes.call(probe_jobs.environment, [(), ()], timeout_s=120)
         assert isinstance(seen, dict)
         assert not [name for name in seen if name.startswith("RAY_")]
         secret = token.read_text()
@@ -156,7 +156,7 @@ class TestContainers:
             assert secret.encode() not in found.logs()
 
     def test_output_goes_to_the_run_folder(self, processes: ProcessSet, logs: list[Path]) -> None:
-        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=120)
+        processes.call(probe_jobs.speak, [("first",), ("second",)], timeout_s=120)
         assert logs[1].read_text().split() == ["second", "second"]
 
     def test_a_stranger_on_another_network_finds_no_port(
@@ -281,7 +281,11 @@ def test_cleaning_takes_what_dead_runs_left_and_nothing_of_a_living_one(client: 
 
 class TestFailures:
     def fails(
-        self, cluster: Cluster, logs: Sequence[Path], harm: Callable[[], object], job: str = "wait_for_ever"
+        self,
+        cluster: Cluster,
+        logs: Sequence[Path],
+        harm: Callable[[], object],
+        job: Job[None] = probe_jobs.wait_for_ever,
     ) -> CaseError:
         """Do harm to a cluster while a job runs on both workers; return how the case failed."""
         with cluster.open_session(2, logs) as opened:
@@ -294,10 +298,10 @@ class TestFailures:
             thread = threading.Thread(target=when_it_runs)
             thread.start()
             with pytest.raises(CaseError) as caught:
-                opened.call(f"{JOBS}:{job}", [(), ()], timeout_s=300)
+                opened.call(job, [(), ()], timeout_s=300)
             thread.join()
         with cluster.open_session(2, logs) as opened:
-            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
+            assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         return caught.value
 
     def test_a_killed_container(
@@ -325,7 +329,7 @@ class TestFailures:
                 CaseError, match=r"worker 1: its process must stay within cluster\.memory_per"
             ) as caught,
         ):
-            opened.call(f"{JOBS}:fill_memory", [(0,), (2 * MEMORY_BYTES,)], timeout_s=120)
+            opened.call(probe_jobs.fill_memory, [(0,), (2 * MEMORY_BYTES,)], timeout_s=120)
         assert caught.value.kind == "out-of-memory"
 
     def test_a_cut_data_link(self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]) -> None:
@@ -352,11 +356,11 @@ class TestFailures:
         control = client.networks.get(f"stratbench-{RUN}-control")
         control.disconnect(container(client, "worker-0"))
         with cluster.open_session(2, logs) as opened:
-            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
+            assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
 
     def test_a_full_disk(self, cluster: Cluster, logs: list[Path]) -> None:
         with cluster.open_session(2, logs) as opened, pytest.raises(CaseError) as caught:
-            opened.call(f"{JOBS}:fill_disk", [(), ()], timeout_s=120)
+            opened.call(probe_jobs.fill_disk, [(), ()], timeout_s=120)
         assert caught.value.kind == "disk-full"
 
     def test_the_end_of_the_head(
@@ -375,11 +379,12 @@ DRIVER = """
     place = Path(sys.argv[1])
     (place / "cases").mkdir()
     os.chdir(sys.argv[2])
+    import probe_jobs
     provider = DockerProvider(imports=("json",))
     folders = {"reads": [Path.cwd()], "writes": [place / "cases"]}
     with provider.start(ClusterShape(workers=1), sys.argv[3], place / "logs", **folders) as cluster:
         with cluster.open_session(1, [place / "cases" / "a" / "worker-0.log"]) as processes:
-            processes.call("probe_jobs:wait_for_ever", [()], timeout_s=600)
+            processes.call(probe_jobs.wait_for_ever, [()], timeout_s=600)
 """
 
 

@@ -14,7 +14,6 @@ from harness.provision.protocols import ClusterShape
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 
 HERE = Path(__file__).parent
-JOBS = gpu_jobs.__name__
 EXPERIMENT = """
 name: gpus
 workloads: [digits-mlp]
@@ -40,7 +39,7 @@ def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
         LocalProvider().start(shape, "test-gpu", tmp_path / "logs") as cluster,
         cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes,
     ):
-        seen = processes.call_one(0, f"{JOBS}:multiply", (), timeout_s=120)
+        seen = processes.call_one(0, gpu_jobs.multiply, (), timeout_s=120)
         taken_mib = used_mib(first) - before_mib
     assert seen == {"visible": first, "n_gpus": 1, "device": "GPU"}
     # The context and libraries take some hundreds; TensorFlow would else have taken nearly all there is.

@@ -13,11 +13,11 @@ from harness.measure.link import MOST_OFF, measured_links
 from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.worker.jobs import link_rate
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 RUN = f"test-links-{os.getpid()}"
-JOBS = "harness.worker.jobs.link_rate"
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,10 @@ def limits(first: float | None, second: float | None) -> Limits:
 def carried_mbit(processes: ProcessSet) -> tuple[float, float]:
     """What the links carry from the first worker to the second, and back."""
     hosts = [(host,) for host in processes.hosts]
-    first, second = processes.call(f"{JOBS}:await_sender", hosts, timeout_s=120)
+    first, second = processes.call(link_rate.await_sender, hosts, timeout_s=120)
     window = (200_000, 0.3)
-    _, there = processes.call(f"{JOBS}:transfer", [(second, None), (None, window)], timeout_s=120)
-    back, _ = processes.call(f"{JOBS}:transfer", [(None, window), (first, None)], timeout_s=120)
+    _, there = processes.call(link_rate.transfer, [(second, None), (None, window)], timeout_s=120)
+    back, _ = processes.call(link_rate.transfer, [(None, window), (first, None)], timeout_s=120)
     assert isinstance(there, float)
     assert isinstance(back, float)
     return there, back

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import probe_jobs
 import pytest
 from processes import descendants, of_process, process_ids, program, session
 from waiting import eventually, is_waiting
@@ -22,11 +23,11 @@ from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
 from harness.provision.temporary.owner import start_time
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, processes_of
+from harness.worker.process.job import Job
 
 pytestmark = pytest.mark.ray
 
 HERE = Path(__file__).parent
-JOBS = "probe_jobs"
 LONG_S = 120.0  # no job takes so long that ends at all, on whatever machine
 NEVER_S = 3600.0  # longer than a test may take: what a call returns within it, it did not wait for
 
@@ -72,27 +73,27 @@ def is_dead(pid: int) -> bool:
 
 class TestJobs:
     def test_results_come_in_worker_order(self, processes: ProcessSet) -> None:
-        assert processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
-        assert processes.call_one(1, f"{JOBS}:add", (5, 6), timeout_s=LONG_S) == 11
+        assert processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
+        assert processes.call_one(1, probe_jobs.add, (5, 6), timeout_s=LONG_S) == 11
 
     def test_a_process_keeps_what_jobs_leave_and_the_next_one_has_none_of_it(
         self, cluster: Cluster, tmp_path: Path
     ) -> None:
         for _ in range(2):
             with cluster.open_session(1, [tmp_path / "worker-0.log"]) as opened:
-                assert opened.call(f"{JOBS}:remember", [(1,)], timeout_s=LONG_S) == [None]
-                assert opened.call(f"{JOBS}:remember", [(2,)], timeout_s=LONG_S) == [1]
+                assert opened.call(probe_jobs.remember, [(1,)], timeout_s=LONG_S) == [None]
+                assert opened.call(probe_jobs.remember, [(2,)], timeout_s=LONG_S) == [1]
 
     def test_large_values_travel_both_ways(self, processes: ProcessSet) -> None:
         value = os.urandom(30_000_000)
-        assert processes.call_one(0, f"{JOBS}:echo", (value,), timeout_s=LONG_S) == value
+        assert processes.call_one(0, probe_jobs.echo, (value,), timeout_s=LONG_S) == value
 
     def test_processes_are_pinned_to_cores_of_their_own(
         self, cluster: Cluster, processes: ProcessSet
     ) -> None:
         if not cluster.pinned:
             pytest.skip("fewer than two cores")
-        first, second = processes.call(f"{JOBS}:affinity", [(), ()], timeout_s=LONG_S)
+        first, second = processes.call(probe_jobs.affinity, [(), ()], timeout_s=LONG_S)
         assert isinstance(first, set)
         assert isinstance(second, set)
         assert len(first) == len(second) == 1
@@ -101,12 +102,12 @@ class TestJobs:
     def test_output_goes_to_the_log_only(
         self, processes: ProcessSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        processes.call(f"{JOBS}:speak", [("first",), ("second",)], timeout_s=LONG_S)
+        processes.call(probe_jobs.speak, [("first",), ("second",)], timeout_s=LONG_S)
         assert (tmp_path / "worker-1.log").read_text().split() == ["second", "second"]
         assert capfd.readouterr() == ("", "")
 
     def test_a_process_inherits_no_descriptor(self, processes: ProcessSet) -> None:
-        (held, _) = processes.call(f"{JOBS}:descriptors", [(), ()], timeout_s=LONG_S)
+        (held, _) = processes.call(probe_jobs.descriptors, [(), ()], timeout_s=LONG_S)
         assert isinstance(held, list)
         sockets = [name for name in held if name.startswith("socket:")]
         others = [name for name in held if not name.startswith("socket:")]
@@ -117,7 +118,7 @@ class TestJobs:
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
         assert stat.S_IMODE(token.stat().st_mode) == 0o400
         assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
-        (seen, _) = processes.call(f"{JOBS}:environment", [(), ()], timeout_s=LONG_S)
+        (seen, _) = processes.call(probe_jobs.environment, [(), ()], timeout_s=LONG_S)
         assert isinstance(seen, dict)
         assert not [name for name in seen if name.startswith("RAY_")]
         for pid in processes_of(token.parent):
@@ -128,45 +129,45 @@ class TestJobs:
 class TestFailures:
     def test_an_exception_crosses_as_text(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed) as caught:
-            processes.call(f"{JOBS}:fail", [(), ()], timeout_s=LONG_S)
+            processes.call(probe_jobs.fail, [(), ()], timeout_s=LONG_S)
         assert str(caught.value) == "worker 0: fail raised LinAlgError: singular"
         assert caught.value.kind == "worker-error"
         assert "probe_jobs.py" in caught.value.__notes__[0]
 
     def test_a_case_error_keeps_its_kind_and_stage(self, processes: ProcessSet) -> None:
         with pytest.raises(CaseError) as caught:
-            processes.call(f"{JOBS}:fail_as_case", [(), ()], timeout_s=LONG_S)
+            processes.call(probe_jobs.fail_as_case, [(), ()], timeout_s=LONG_S)
         assert (caught.value.kind, caught.value.stage) == ("non-finite-loss", "collect")
 
     def test_a_result_that_cannot_travel_is_an_error(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed, match="return_unpicklable raised"):
-            processes.call_one(0, f"{JOBS}:return_unpicklable", (), timeout_s=LONG_S)
+            processes.call_one(0, probe_jobs.return_unpicklable, (), timeout_s=LONG_S)
 
-    @pytest.mark.parametrize("job", ["wait_for_ever", "wait_beside_a_grandchild"])
+    @pytest.mark.parametrize("job", [probe_jobs.wait_for_ever, probe_jobs.wait_beside_a_grandchild])
     def test_a_killed_process_is_noticed_and_its_peer_is_killed(
-        self, processes: ProcessSet, tmp_path: Path, job: str
+        self, processes: ProcessSet, tmp_path: Path, job: Job[None]
     ) -> None:
         thread = kill_when_waiting(processes.pids[1], tmp_path / "worker-1.log")
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into wait"
         ) as caught:
-            processes.call(f"{JOBS}:{job}", [(), ()], timeout_s=NEVER_S)
+            processes.call(job, [(), ()], timeout_s=NEVER_S)
         thread.join()
         assert "waiting for ever" in caught.value.__notes__[0]
         assert all(is_dead(pid) for pid in processes.pids)
 
     def test_an_exit_status_is_told(self, processes: ProcessSet) -> None:
         with pytest.raises(WorkerDied, match="worker 0: its process ended with exit status 7"):
-            processes.call_one(0, f"{JOBS}:exit_with", (7,), timeout_s=LONG_S)
+            processes.call_one(0, probe_jobs.exit_with, (7,), timeout_s=LONG_S)
 
     def test_a_peer_that_fails_ends_the_wait_for_the_others(self, processes: ProcessSet) -> None:
         with pytest.raises(JobFailed, match="worker 1: fail_unless_first raised RuntimeError"):
-            processes.call(f"{JOBS}:fail_unless_first", [(0,), (1,)], timeout_s=NEVER_S)
+            processes.call(probe_jobs.fail_unless_first, [(0,), (1,)], timeout_s=NEVER_S)
 
     def test_silence_ends_with_the_stacks_in_a_note(self, processes: ProcessSet) -> None:
-        processes.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S)  # has imported the jobs by then
+        processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S)  # has imported the jobs by then
         with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 2\.0 s") as caught:
-            processes.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=2.0)
+            processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=2.0)
         assert caught.value.kind == "unresponsive"
         assert "wait_for_ever" in caught.value.__notes__[0]
         assert all(is_dead(pid) for pid in processes.pids)
@@ -181,12 +182,12 @@ class TestFailures:
             pid = facts.zygote_pid if victim == "zygote" else facts.pid
             thread = kill_when_waiting(pid, logs[1])
             with pytest.raises(WorkerDied, match=f"worker 1: its {victim}"):
-                opened.call(f"{JOBS}:wait_for_ever", [(), ()], timeout_s=NEVER_S)
+                opened.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=NEVER_S)
             thread.join()
             for left in (facts.zygote_pid, *opened.pids):
                 eventually(functools.partial(is_dead, left), LONG_S, f"{left} ends")
         with cluster.open_session(2, logs) as opened:
-            assert opened.call(f"{JOBS}:add", [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
+            assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
         assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
 
 
@@ -194,13 +195,14 @@ AGENTS = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 DRIVER = """
     import sys
     from pathlib import Path
+    import probe_jobs
     from harness.provision.protocols import ClusterShape
     from harness.provision.local.provider import LocalProvider
 
     logs = Path(sys.argv[1])
     with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
         with cluster.open_session(2, [logs / f"worker-{k}.log" for k in range(2)]) as processes:
-            processes.call("probe_jobs:wait_for_ever", [(), ()], timeout_s=600)
+            processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=600)
 """
 
 
@@ -220,7 +222,8 @@ def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
         import signal, sys
         from pathlib import Path
         from harness.provision.local.ray_instance import own_ray
-        from harness.provision.temporary.reaper import run_folder
+        from harness.worker.process.job import Job
+from harness.provision.temporary.reaper import run_folder
 
         signal.signal(signal.SIGTERM, lambda *_: print("heard"))
         with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):

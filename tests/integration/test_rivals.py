@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import probe_jobs
 import pytest
 from rival_processes import SERVERS, make_ready, started
 from watched_run import records, watched
@@ -17,6 +18,7 @@ from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.run.case import check
 from harness.study.target import TargetStudy, study
+from harness.worker.process.job import Job
 
 pytestmark = pytest.mark.tensorflow
 
@@ -187,9 +189,9 @@ def test_servers_are_held_to_no_equivalence_and_tell_how_they_were_set_up(run: l
     assert any("worker 0 made" in note and "worker 1 made" in note for note in record["notes"])
 
 
-@pytest.mark.parametrize("break_it", [None, "drop_sum_over_replicas", "halve_shares"])
+@pytest.mark.parametrize("break_it", [None, probe_jobs.drop_sum_over_replicas, probe_jobs.halve_shares])
 def test_the_check_finds_a_rival_that_computes_something_else(
-    break_it: str | None, monkeypatch: pytest.MonkeyPatch
+    break_it: Job[None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     target = Target(
@@ -204,9 +206,9 @@ def test_the_check_finds_a_rival_that_computes_something_else(
     assert all(loss > 0 for loss in checked.losses)
 
 
-@pytest.mark.parametrize("break_it", [None, "halve_closures"])
+@pytest.mark.parametrize("break_it", [None, probe_jobs.halve_closures])
 def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
-    break_it: str | None, monkeypatch: pytest.MonkeyPatch
+    break_it: Job[None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     target = Target(
@@ -234,7 +236,7 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
         replicas=1,
     )
     with study(target, n_batches=3, timeouts=USUAL) as opened, processes_of(opened, None) as processes:
-        losses, workers = processes.call_one(0, "probe_jobs:closures", (10,), timeout_s=120)
+        losses, workers = processes.call_one(0, probe_jobs.closures, (10,), timeout_s=120)
     for worker in range(2):
         own = [loss for loss, by in zip(losses, workers, strict=True) if by == worker]
         # The numbers 0 to 23 in batches of 8, of which each worker has a half.
@@ -242,7 +244,7 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
 
 
 @contextmanager
-def processes_of(opened: TargetStudy, break_it: str | None) -> Iterator[ProcessSet]:
+def processes_of(opened: TargetStudy, break_it: Job[None] | None) -> Iterator[ProcessSet]:
     with started(opened.plan, opened.folder, break_it) as processes:
         make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
         yield processes

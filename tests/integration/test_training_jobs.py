@@ -4,21 +4,22 @@ import math
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+import probe_jobs
 import pytest
 
 from harness.errors import CaseError
-from harness.measure.collector import JOBS, measure
+from harness.measure.collector import measure
 from harness.provision.failures import WorkerDied
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.case import n_waiting, variable_bytes
-from harness.worker.jobs.training import Opened
+from harness.worker.jobs import rendezvous
+from harness.worker.jobs import training as jobs
 from harness.worker.session.capture_store import load_summary
 from strategies.plan.schema import Plan
 from strategies.planning.registry import STRATEGIES, make_plan
@@ -56,12 +57,9 @@ class Capture:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.folder = folder
         with cluster.open_session(1, [folder.parent / "capture.log"]) as processes:
-            answer = processes.call_one(
-                0, "probe_jobs:capture_workload", ("wide-mlp", str(folder), 2), timeout_s=120
+            self.batch_size, self.batches = processes.call_one(
+                0, probe_jobs.capture_workload, ("wide-mlp", str(folder), 2), timeout_s=120
             )
-        assert isinstance(answer, tuple)
-        self.batch_size: int = answer[0]
-        self.batches: list[list[npt.NDArray[np.generic]]] = answer[1]
 
     def plan(self, strategy: str, **params: Param) -> Plan:
         topology = Topology(replicas_per_task=(1,) * N_WORKERS, batch_size=self.batch_size)
@@ -85,25 +83,18 @@ def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capt
 @contextmanager
 def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Iterator[ProcessSet]:
     paths = [logs / f"worker-{k}.log" for k in range(N_WORKERS)]
-    settings = (n_waiting(plan),)
-    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, settings=settings) as processes:
+    server = partial(rendezvous.start_server, n_waiting=n_waiting(plan))
+    with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, server=server) as processes:
         if n_waiting(plan):
             join_ring(processes)
         document = plan.model_dump_json()
         args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
-        opened = processes.call(f"{JOBS}:open_program", args, timeout_s=120)
-        for job in ("load", "setup"):
-            processes.call(f"{JOBS}:{job}", [()] * N_WORKERS, timeout_s=120)
-        shares = [
-            [[part[o.start : o.stop] for part in b] for b in captured.batches] for o in opened if is_opened(o)
-        ]
-        processes.call(f"{JOBS}:stage", [(share,) for share in shares], timeout_s=120)
+        opened = processes.call(jobs.open_program, args, timeout_s=120)
+        for job in (jobs.load, jobs.setup):
+            processes.call(job, [()] * N_WORKERS, timeout_s=120)
+        shares = [[[part[o.start : o.stop] for part in b] for b in captured.batches] for o in opened]
+        processes.call(jobs.stage, [(share,) for share in shares], timeout_s=120)
         yield processes
-
-
-def is_opened(value: object) -> bool:
-    assert isinstance(value, Opened)
-    return True
 
 
 @pytest.mark.parametrize(("strategy", "params"), MEASURED, ids=str)
@@ -153,7 +144,7 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
-        processes.call_one(1, "probe_jobs:die_in_step", (), timeout_s=120)
+        processes.call_one(1, probe_jobs.die_in_step, (), timeout_s=120)
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
         ):
@@ -164,7 +155,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
-        processes.call_one(1, "probe_jobs:lose_in_step", (3,), timeout_s=120)
+        processes.call_one(1, probe_jobs.lose_in_step, (3,), timeout_s=120)
         with pytest.raises(
             CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
         ):
@@ -173,12 +164,10 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
-        processes.call_one(0, "harness.worker.jobs.rendezvous:reserve_ports", (1, "127.0.0.1"), timeout_s=120)
+        processes.call_one(0, rendezvous.reserve_ports, (1, "127.0.0.1"), timeout_s=120)
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(CaseError, match=f"worker 0: a free port is needed, got {address}") as caught:
-            processes.call_one(
-                0, "harness.worker.jobs.rendezvous:start_server", (0, [address], 1), timeout_s=120
-            )
+            processes.call_one(0, rendezvous.start_server, (0, [address], 1), timeout_s=120)
     assert caught.value.kind == "port-in-use"

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import docker
+import probe_jobs
 from docker.errors import DockerException
 from waiting import eventually, is_waiting
 
@@ -84,12 +85,12 @@ def main(folder: Path, place: Path) -> None:
             thread = threading.Thread(target=restart)
             thread.start()
             try:
-                processes.call("probe_jobs:wait_for_ever", [(), ()], timeout_s=120)
+                processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=120)
             except CaseError as error:
                 sys.stdout.write(f"{error.kind}\n")
             thread.join()
         with cluster.open_session(2, logs) as processes:
-            sums = processes.call("probe_jobs:add", [(1, 2), (3, 4)], timeout_s=30)
+            sums = processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=30)
             sys.stdout.write(f"{sums}\n")
 
 

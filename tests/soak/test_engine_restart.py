@@ -45,6 +45,9 @@ def test_a_restart_ends_the_case_and_the_next_one_runs(namespace: str, tmp_path:
         # Not `ip netns exec`, which mounts another /sys, without the control groups that the engine needs.
         # What the engine mounts goes with a mount namespace.
         inside = ["unshare", "--mount", "nsenter", f"--net=/var/run/netns/{namespace}", *driver]
-        shared = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+        shared = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(HERE.parent), str(HERE.parent / "integration"))),
+        }
         done = subprocess.run(inside, env=shared, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["worker-died", "[3,", "7]"], done.stderr

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.cli.documents import plan_document
 from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest
+
+if TYPE_CHECKING:
+    from strategies.plan.schema import Partition, Plan
 
 EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
@@ -32,72 +37,59 @@ def plan(
     )
     from harness import pipeline
 
-    document = pipeline.plan(request)
-    return Answer(document=document, show=partial(_show, document))
+    planned = pipeline.plan(request)
+    return Answer(document=plan_document(planned), show=partial(_show, planned))
 
 
 _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 
-def _show(document: Mapping[str, object]) -> None:
-    for warning in _texts(document.get("warnings")):
+def _show(planned: Plan) -> None:
+    for warning in planned.warnings:
         output.say(f"warning: {warning}")
-    nodes = document["nodes"]
-    rows = [item for item in nodes if isinstance(item, Mapping)] if isinstance(nodes, Sequence) else []
     output.table(
         ["variable", "shape", "bytes", *_PLACES],
         [
             [
-                str(item["variable"]),
-                _shape(item["shape"]),
-                output.n_bytes(item["bytes"]),
-                *(_text(item.get(key)) for key in _PLACES),
+                node.variable,
+                "x".join(map(str, node.shape)) or "scalar",
+                output.n_bytes(node.bytes),
+                "-" if node.partition is None else _partition(node.partition),
+                *(_text(place) for place in (node.synchronizer, node.destination, node.group, node.owner)),
             ]
-            for item in rows
+            for node in planned.nodes
         ],
     )
     output.say()
-    output.say(
-        f"payload, all workers together: {output.n_bytes(document['payload_bytes_per_step'])} per step"
-    )
-    statistics = document.get("statistics")
-    if isinstance(statistics, Sequence) and statistics:
-        n_bytes = sum(item["bytes"] for item in statistics if isinstance(item, Mapping))
+    output.say(f"payload, all workers together: {output.n_bytes(planned.payload_bytes_per_step)} per step")
+    if planned.statistics:
+        n_bytes = sum(layer.bytes for layer in planned.statistics)
         output.say(
-            f"among it statistics of {len(statistics)} layers: {output.n_bytes(n_bytes)} in each replica"
+            f"among it statistics of {len(planned.statistics)} layers: {output.n_bytes(n_bytes)} in each "
+            "replica"
         )
-    for key in ("server_bytes", "worker_bytes"):
-        output.say(f"{key.replace('_', ' ')}: {_bytes(document[key])}")
-    for note in _texts(document["notes"]):
+    served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
+    output.say(f"server bytes: {', '.join(served) or 'none'}")
+    output.say(f"worker bytes: {output.n_bytes(planned.worker_bytes)}")
+    for note in planned.notes:
         output.say(f"note: {note}")
 
 
-def _texts(value: object) -> Sequence[object]:
-    return value if isinstance(value, Sequence) else ()
-
-
-def _shape(shape: object) -> str:
-    return "x".join(map(str, shape)) or "scalar" if isinstance(shape, Sequence) else _text(shape)
-
-
 def _text(value: object) -> str:
-    return "-" if value is None else _partition(value) if isinstance(value, Mapping) else str(value)
+    return "-" if value is None else str(value)
 
 
-def _partition(value: Mapping[str, object]) -> str:
+def _partition(partition: Partition) -> str:
     """A partition's axis and sizes, and of each part where it lives and with what it travels."""
-    told = [f"axis {value['axis']}: {_list(value['sizes'])}"]
-    told += [f"{key} {_list(value[key])}" for key in ("destinations", "groups", "owners") if value.get(key)]
-    return "; ".join(told)
+    places = {
+        "destinations": partition.destinations,
+        "groups": partition.groups,
+        "owners": partition.owners,
+    }
+    parts = [f"axis {partition.axis}: {_list(partition.sizes)}"]
+    parts += [f"{name} {_list(values)}" for name, values in places.items() if values]
+    return "; ".join(parts)
 
 
-def _list(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, Sequence) else str(value)
-
-
-def _bytes(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {output.n_bytes(item)}" for name, item in value.items()) or "none"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(f"{index}: {output.n_bytes(item)}" for index, item in enumerate(value)) or "none"
-    return output.n_bytes(value)
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))

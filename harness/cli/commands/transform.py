@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.cli.documents import transform_document
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import TransformRequest
+
+if TYPE_CHECKING:
+    from harness.worker.jobs.transform import Transformation
 
 EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef worker1.pb"
 
@@ -51,22 +54,19 @@ def transform(
     )
     from harness import pipeline
 
-    document = pipeline.transform(request)
-    return Answer(document=document, show=partial(_show, document, graphdef))
+    made = pipeline.transform(request)
+    return Answer(document=transform_document(made), show=partial(_show, made, graphdef))
 
 
-def _show(document: Mapping[str, object], graphdef: Path | None) -> None:
-    if isinstance(document.get("text"), str):
-        output.say_text(str(document["text"]))
+def _show(made: Transformation, graphdef: Path | None) -> None:
+    if made.text is not None:
+        output.say_text(made.text)
         return
-    passes = document["passes"]
-    rows = [item for item in passes if isinstance(item, Mapping)] if isinstance(passes, Sequence) else []
     output.table(
         ["pass", "seconds", "nodes after"],
-        [[str(item["name"]), output.number(item["seconds"]), str(item["nodes"])] for item in rows],
+        [[each.name, output.number(each.seconds), str(each.nodes)] for each in made.passes],
     )
     output.say()
-    counts = f"{document['nodes_before']} nodes became {document['nodes_after']}"
-    output.say(f"{counts} in {output.number(document['seconds'])} s")
+    output.say(f"{made.nodes_before} nodes became {made.nodes_after} in {output.number(made.seconds)} s")
     if graphdef is not None:
         output.say(f"GraphDef: {graphdef}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from math import inf, isfinite
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
+from harness.cli.documents import verify_document
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
 from harness.equivalence.verdict import named
 from harness.errors import EXIT_CASE, EXIT_OK
@@ -20,10 +21,15 @@ from harness.measure.timeouts import timeouts
 from harness.provision.network_namespace import exposed_line
 from harness.requests import Target, VerifyRequest
 
+if TYPE_CHECKING:
+    from harness.equivalence.step_results import ComparedResult
+    from harness.equivalence.verdict import VariableVerdict
+    from harness.equivalence.verification import Verification
+    from harness.study.answers import Verified
+
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
 
 _N_WORST = 5
-_WITHOUT_LIMIT = ("bounded", "statistical")  # they differ from the exact reference by what they are
 
 
 class Precision(StrEnum):
@@ -78,101 +84,87 @@ def verify(
     )
     from harness import pipeline
 
-    document = pipeline.verify(request)
+    verified = pipeline.verify(request)
     if exposure is not None:
         # Not before: a mistake of the user's costs one line.
         output.warn(exposed_line(exposure))
     return Answer(
-        document=document,
-        show=partial(_show, document, request.target),
-        exit_status=EXIT_OK if _passes(document) else EXIT_CASE,
+        document=verify_document(verified),
+        show=partial(_show, verified, request.target),
+        exit_status=EXIT_OK if verified.found.passes else EXIT_CASE,
     )
 
 
-def _show(document: Mapping[str, object], asked: Target) -> None:
-    variables = document.get("variables")
-    rows = (
-        [item for item in variables if isinstance(item, Mapping)] if isinstance(variables, Sequence) else []
-    )
-    output.say(_verdict(document, asked))
-    _show_undecidable(document)
-    _show_separability(document)
-    for key in ("warnings", "notes"):
-        texts = document.get(key)
-        for text in texts if isinstance(texts, Sequence) else ():
-            output.say(f"{key.removesuffix('s')}: {text}")
-    _show_variables(document, rows)
-    _show_results(document.get("results"))
-    diverged = document.get("shrink")
-    if isinstance(diverged, Mapping):
-        output.say()
-        output.say(", ".join(f"first {key} that diverges: {value}" for key, value in diverged.items()))
-
-
-def _show_undecidable(document: Mapping[str, object]) -> None:
-    """What a passed check says nothing of; one that did not pass names it with its reason."""
-    names = cast("Sequence[str]", document["undecidable"])
-    if names and _passes(document) and document["class"] != "statistical":
+def _show(verified: Verified, asked: Target) -> None:
+    found = verified.found
+    output.say(_verdict(verified, asked))
+    if found.undecidable and found.passes and found.strategy_class != "statistical":
+        # One that did not pass names them with its reason.
         output.say(
-            f"UNDECIDED: nothing can be told of {named(names)}, which rounding moves as far as the update or "
-            "which did not move"
+            f"UNDECIDED: nothing can be told of {named(found.undecidable)}, which rounding moves as far as "
+            "the update or which did not move"
+        )
+    if found.separability is not None:
+        word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
+        output.say(f"{word[found.separability.separable]}: {found.separability.explanation}")
+    for kind, texts in (("warning", found.warnings), ("note", found.notes)):
+        for text in texts:
+            output.say(f"{kind}: {text}")
+    _show_variables(found)
+    _show_results(found.results)
+    if found.divergence is not None:
+        output.say()
+        output.say(
+            f"first pass that diverges: {found.divergence.pass_name}, first variable that diverges: "
+            f"{found.divergence.variable}"
         )
 
 
-def _show_separability(document: Mapping[str, object]) -> None:
-    """Whether what is equivalent is also what the step means on the whole batch."""
-    told = document.get("separability")
-    if isinstance(told, Mapping):
-        words = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
-        output.say(f"{words[cast('bool | None', document['separable'])]}: {told['explanation']}")
-
-
-def _show_variables(document: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
+def _show_variables(found: Verification) -> None:
     """The variables that decide, beside what they are held to; without limits those that differ most."""
-    undecidable = document.get("undecidable")
-    silent = set(undecidable) if isinstance(undecidable, Sequence) else set()
-    shown = sorted((row for row in rows if row["name"] not in silent), key=_badness, reverse=True)[:_N_WORST]
+    everything = found.verdict.variables
+    shown = sorted((v for v in everything if v.decidable), key=_badness, reverse=True)[:_N_WORST]
     if not shown:
         return
-    figures = ["update_error", "tolerance", "noise_floor"]
-    title = "nearest to their limits"
-    if document["class"] in _WITHOUT_LIMIT:
-        figures, title = ["update_error"], "farthest from the exact reference"
-        shown = sorted(rows, key=lambda row: _finite_or_inf(row["update_error"]), reverse=True)[:_N_WORST]
+    figures, title = ["update error", "tolerance", "noise floor"], "nearest to their limits"
+    if _differs_by_what_it_is(found):
+        figures, title = figures[:1], "farthest from the exact reference"
+        shown = sorted(everything, key=_finite_error, reverse=True)[:_N_WORST]
     output.say()
     output.table(
-        [f"{title}, {len(shown)} of {len(rows)}", "kind", *(key.replace("_", " ") for key in figures)],
+        [f"{title}, {len(shown)} of {len(everything)}", "kind", *figures],
         [
-            [str(row["name"]), str(row["kind"]), *(output.number(row[key]) for key in figures)]
-            for row in shown
+            [
+                v.name,
+                v.kind,
+                *map(output.number, (v.update_error, v.limits.tolerance, v.limits.floor)[: len(figures)]),
+            ]
+            for v in shown
         ],
     )
 
 
-def _show_results(results: object) -> None:
+def _show_results(results: Sequence[ComparedResult]) -> None:
     """What the last step returned beside its loss."""
-    rows = [row for row in results if isinstance(row, Mapping)] if isinstance(results, Sequence) else []
-    if not rows:
+    if not results:
         return
     output.say()
     output.table(
         ["results of the last step", "rule", "each replica", "all replicas", "reference", "error"],
         [
             [
-                str(row["name"]),
-                str(row["rule"]),
-                ", ".join(_scalar(value) for value in row["per_shard"]),
-                _result(row, "value"),
-                _result(row, "reference_value"),
-                output.number(row["error"]),
+                result.name,
+                str(result.rule),
+                ", ".join(map(_scalar, result.per_shard)),
+                *(
+                    f"of shape {list(result.shape)}" if result.shape else _scalar(value)
+                    for value in (result.value, result.reference_value)
+                ),
+                output.number(result.error),
             ]
-            for row in rows
+            for result in results
         ],
     )
-
-
-def _result(row: Mapping[str, object], key: str) -> str:
-    return _scalar(row[key]) if row["shape"] == [] else f"of shape {row['shape']}"
 
 
 def _scalar(value: object) -> str:
@@ -181,54 +173,51 @@ def _scalar(value: object) -> str:
     return output.number(value) if isinstance(value, float) else str(value)
 
 
-def _verdict(document: Mapping[str, object], asked: Target) -> str:
-    verdict = _word(document)
-    shape = f"{document['workers']} workers x {document['replicas']} replicas"
+def _verdict(verified: Verified, asked: Target) -> str:
+    found, plan = verified.found, verified.plan
+    shape = f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
     # Files have given it a name; parameters are as they were asked for.
-    strategy = replace(asked.strategy, name=str(document["strategy"]))
-    workload = replace(asked.workload, reference=str(document["workload"]))
-    what = f"{strategy} ({document['class']}) on {workload}, {shape}"
-    error, tolerance = output.number(document["max_update_error"]), output.number(document["tolerance"])
-    floor = output.number(document["noise_floor"])
-    if document["class"] in _WITHOUT_LIMIT:
-        variables = cast("Sequence[Mapping[str, object]]", document["variables"])
-        largest = max((_finite_or_inf(v["update_error"]) for v in variables), default=0.0)
+    strategy = replace(asked.strategy, name=plan.strategy)
+    workload = replace(asked.workload, reference=plan.workload)
+    what = f"{strategy} ({plan.strategy_class}) on {workload}, {shape}"
+    if _differs_by_what_it_is(found):
+        largest = max(map(_finite_error, found.verdict.variables), default=0.0)
         figures = f"update errors of up to {output.number(largest)} against the exact reference"
     else:
-        figures = (
-            f"update error {error}, tolerance {tolerance}, noise floor {floor} where nearest to the limit"
+        nearest = found.verdict.nearest
+        error, tolerance, floor = (
+            (None, None, None)
+            if nearest is None
+            else (nearest.update_error, nearest.limits.tolerance, nearest.limits.floor)
         )
-    line = f"{verdict}: {what}, {document['steps']} steps in {document['dtype']}: {figures}"
-    return line if document["reason"] is None else f"{line}; {document['reason']}"
+        figures = (
+            f"update error {output.number(error)}, tolerance {output.number(tolerance)}, noise floor "
+            f"{output.number(floor)} where nearest to the limit"
+        )
+    line = f"{_word(found)}: {what}, {verified.steps} steps in {verified.dtype}: {figures}"
+    return line if found.reason is None else f"{line}; {found.reason}"
 
 
-def _passes(document: Mapping[str, object]) -> bool:
-    """Whether the exit status is that of success: shown, as far as its class can be."""
-    if document["class"] == "bounded":
-        return document["within_bound"] is True
-    return document["class"] == "statistical" or document["equivalent"] is True
-
-
-def _word(document: Mapping[str, object]) -> str:
-    if document["class"] == "statistical":
+def _word(found: Verification) -> str:
+    if found.strategy_class == "statistical":
         return "NOT COMPARED"
-    if document["class"] == "bounded":
-        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[
-            cast("bool | None", document["within_bound"])
-        ]
-    return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[
-        cast("bool | None", document["equivalent"])
-    ]
+    if found.bound is not None:
+        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[found.bound.within]
+    return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[found.equivalent]
 
 
-def _badness(item: Mapping[str, object]) -> tuple[float, float]:
+def _differs_by_what_it_is(found: Verification) -> bool:
+    return found.strategy_class not in ("exact", "control")
+
+
+def _badness(variable: VariableVerdict) -> tuple[float, float]:
     """An error as a share of its tolerance; of errors alike, the one that had more room first."""
-    error, tolerance = _finite_or_inf(item["update_error"]), _finite_or_inf(item["tolerance"])
+    error, tolerance = _finite_error(variable), variable.limits.tolerance
     if not error or (isfinite(error) and tolerance == inf):
         return 0.0, tolerance
     return (error / tolerance if tolerance and isfinite(error) else inf), tolerance
 
 
-def _finite_or_inf(value: object) -> float:
-    # Missing means not finite, which is as wrong as it gets; NaN would leave the order undefined.
-    return float(value) if isinstance(value, int | float) and isfinite(value) else inf
+def _finite_error(variable: VariableVerdict) -> float:
+    # What is not finite is as wrong as it gets; NaN would leave the order undefined.
+    return variable.update_error if isfinite(variable.update_error) else inf

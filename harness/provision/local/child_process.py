@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.worker_environment import process_variables, temporary_folder
 from harness.worker.process import channel
+from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import Died, JobError, Silent, pack_job, unpack_answer
 
 _EXIT_S = 5.0
@@ -32,8 +34,8 @@ class ChildProcess:
         """End it, whatever it does; a call that waits for it fails."""
         self._process.kill()
 
-    def call(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
-        """Run `package.module:function(state, *args)` and return what it returns.
+    def call(self, job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
+        """Run `job(state, *args)` and return what it returns.
 
         Raises:
             CaseError: the job failed, the process died, or it gave no answer in time.
@@ -41,15 +43,18 @@ class ChildProcess:
         started_s = time.monotonic()
 
         def awaited() -> Awaited:
-            name = function.partition(":")[2]
-            waited_s = time.monotonic() - started_s
             return Awaited(
-                worker=0, what=name, waited_s=waited_s, log=self._log, stage=stage, is_log_kept=False
+                worker=0,
+                what=job_name(job),
+                waited_s=time.monotonic() - started_s,
+                log=self._log,
+                stage=stage,
+                is_log_kept=False,
             )
 
         try:
             deadline_s = started_s + timeout_s
-            channel.send_message(self._jobs, pack_job(function, args), deadline_s=deadline_s)
+            channel.send_message(self._jobs, pack_job(job, args), deadline_s=deadline_s)
             answer = unpack_answer(bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
         except channel.ChannelClosedError:
             exit_code = self._process.wait(timeout=_EXIT_S)
@@ -58,7 +63,7 @@ class ChildProcess:
             raise worker_unresponsive(Silent(waited_s=timeout_s), awaited()) from None
         if isinstance(answer, JobError):
             raise job_failed(answer, awaited())
-        return answer
+        return cast("Result", answer)
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """Several processes on this machine that work together, where real workers are needed and no provider is."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.protocols import LOOPBACK
+from harness.worker.process.job import Args, Job, Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +45,16 @@ class ChildProcessSet:
 
     def call(
         self,
-        function: str,
-        per_worker_args: Sequence[tuple[object, ...]],
+        job: Job[*Args, Result],
+        per_worker_args: Sequence[tuple[*Args]],
         *,
         timeout_s: float,
         stage: str = "run",
-    ) -> list[object]:
+    ) -> list[Result]:
         """Run a job in all processes at the same time; the first failure ends them all."""
         with ThreadPoolExecutor(len(self._processes)) as pool:
             calls = [
-                pool.submit(_caller(process, function, args, timeout_s, stage))
+                pool.submit(partial(process.call, job, args, timeout_s=timeout_s, stage=stage))
                 for process, args in zip(self._processes, per_worker_args, strict=True)
             ]
             done, _ = wait(calls, return_when=FIRST_EXCEPTION)
@@ -64,13 +66,13 @@ class ChildProcessSet:
         return [call.result() for call in ([failed] if failed is not None else calls)]
 
     def call_one(
-        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
-    ) -> object:
+        self,
+        worker: int,
+        job: Job[*Args, Result],
+        args: tuple[*Args],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> Result:
         """Run a job in one process."""
-        return self._processes[worker].call(function, args, timeout_s=timeout_s, stage=stage)
-
-
-def _caller(
-    process: ChildProcess, function: str, args: tuple[object, ...], timeout_s: float, stage: str
-) -> Callable[[], object]:
-    return lambda: process.call(function, args, timeout_s=timeout_s, stage=stage)
+        return self._processes[worker].call(job, args, timeout_s=timeout_s, stage=stage)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import ray
 
@@ -19,6 +20,7 @@ from harness.provision.ray.actors import (
 )
 from harness.provision.ray.files import Files
 from harness.provision.ray.hosts import Hosts
+from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
 from harness.worker.process.reachability import Door
 
@@ -58,31 +60,37 @@ class RayProcessSet:
 
     def call(
         self,
-        function: str,
-        per_worker_args: Sequence[tuple[object, ...]],
+        job: Job[*Args, Result],
+        per_worker_args: Sequence[tuple[*Args]],
         *,
         timeout_s: float,
         stage: str = "run",
-    ) -> list[object]:
-        """Run `package.module:function(state, *args)` in all processes at once; see `ProcessSet.call`."""
+    ) -> list[Result]:
+        """Run `job(state, *args)` in all processes at once; see `ProcessSet.call`."""
         if len(per_worker_args) != len(self._actors):
             raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
-        return self._run(function, dict(enumerate(per_worker_args)), timeout_s, stage)
+        return self._run(job, dict(enumerate(per_worker_args)), timeout_s, stage)
 
     def call_one(
-        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
-    ) -> object:
+        self,
+        worker: int,
+        job: Job[*Args, Result],
+        args: tuple[*Args],
+        *,
+        timeout_s: float,
+        stage: str = "run",
+    ) -> Result:
         """Run a job in one process; see `ProcessSet.call_one`."""
-        return self._run(function, {worker: args}, timeout_s, stage)[0]
+        return self._run(job, {worker: args}, timeout_s, stage)[0]
 
     def _run(
-        self, function: str, args: dict[int, tuple[object, ...]], timeout_s: float, stage: str
-    ) -> list[object]:
+        self, job: Job[*Args, Result], args: dict[int, tuple[*Args]], timeout_s: float, stage: str
+    ) -> list[Result]:
         started_s = time.monotonic()
         try:
             pending = {
                 self._actors[worker].call.remote(
-                    self._pids[worker], pack_job(function, arguments), timeout_s
+                    self._pids[worker], pack_job(job, arguments), timeout_s
                 ): worker
                 for worker, arguments in args.items()
             }
@@ -94,7 +102,7 @@ class RayProcessSet:
                 raise
             results, failed = {}, _without_ray(args)
         if not failed:
-            return [results[worker] for worker in args]
+            return [cast("Result", results[worker]) for worker in args]
         kill_processes(self._actors, self._pids, self._hosts)
         self._files.take(len(self._actors))
         # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
@@ -108,7 +116,7 @@ class RayProcessSet:
             self._hosts.condemn(value.peer)
         awaited = Awaited(
             worker=worker,
-            what=function.rpartition(":")[2],
+            what=job_name(job),
             waited_s=time.monotonic() - started_s,
             log=self._log_paths[worker],
             stage=stage,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from harness.worker.counters.interface import Interface, read_interface
 from harness.worker.counters.tcp import Reading, read_connections
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

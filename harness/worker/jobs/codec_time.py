@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from strategies.plan.schema import Plan, PlanNode
 
 N_WARM = 2

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.errors import CaseError
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 
 Place: TypeAlias = tuple[str, int]
 

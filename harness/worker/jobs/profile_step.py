@@ -3,27 +3,31 @@
 import heapq
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.equivalence.yardstick import Array
 from harness.worker.jobs.training import Training
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
-from harness.worker.session import trace_events
-from harness.worker.session.session import WorkerSession
 from harness.worker.session.step_trace import WorkerTrace
+
+if TYPE_CHECKING:
+    from harness.worker.session.session import WorkerSession
 
 MAX_EVENTS = 20_000
 
 
 def trace_step(state: JobState, n_before: int) -> WorkerTrace | None:
     """Trace a step of this worker after some others, while all workers do so; see `trace`."""
+    from harness.worker.session.session import WorkerSession
+
     training = state.get(Training)
     assert isinstance(training.session, WorkerSession)
     feeds = itertools.islice(itertools.cycle(training.feeds), n_before + 1)
     return trace(training.session, list(feeds))
 
 
-def trace(session: WorkerSession, feeds: Sequence[Sequence[Array]]) -> WorkerTrace | None:
+def trace(session: "WorkerSession", feeds: Sequence[Sequence[Array]]) -> WorkerTrace | None:
     """Make steps and trace the last.
 
     The first of them builds its graphs, since TensorFlow does not trace those of the prepared step.
@@ -33,6 +37,8 @@ def trace(session: WorkerSession, feeds: Sequence[Sequence[Array]]) -> WorkerTra
     Returns:
         the longest events; None where the step passed without this worker.
     """
+    from harness.worker.session import trace_events
+
     *before, last = feeds
     with session.traced() as tracer:
         for feed in before:

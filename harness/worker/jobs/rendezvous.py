@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.errors import CaseError
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from harness.worker.transport.ring import Ring, RingError, address_of
 from harness.worker.transport.ring import listen as listen_on
 
@@ -53,7 +53,7 @@ def reserve_ports(state: JobState, n_ports: int, host: str) -> list[str]:
 
 
 def start_server(
-    state: JobState, task: int, addresses: Sequence[str], n_devices: int, n_waiting: int = 0
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, n_waiting: int = 0
 ) -> None:
     """Start TensorFlow's server of one task on the port reserved for it.
 

@@ -19,7 +19,7 @@ from harness.experiment.cases import Case
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.tf_strategy import Array, built, refuse_seeded_operations
 from harness.worker.jobs.training import Batch, Opened, Training
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes
 from harness.worker.session.variable_parts import Held
 from strategies.builders.baselines import servers_of
@@ -43,7 +43,7 @@ class _Cluster:
     servers: tuple[object, ...]  # kept alive by this reference
 
 
-def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_devices: int, plan: str) -> None:
+def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str) -> None:
     """Start the servers of one task on the ports reserved for them.
 
     Args:
@@ -70,12 +70,13 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
     state.put(_Cluster(spec=spec, addresses=coordinators, servers=tuple(started)))
 
 
-def open_coordinated(state: JobState, case: Case, seed: int, capture: str, plan: str, task: int) -> Opened:
+def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
     """Build and trace the workload's step in the coordinator; other processes wait for what it sends them.
 
     Args:
         capture: folder of the capture, whose initial values and names are taken.
         plan: JSON of the plan.
+        case, seed: to build the workload from.
     Raises:
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """

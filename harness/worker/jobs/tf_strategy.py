@@ -15,7 +15,7 @@ from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Batch, Opened, Training
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
 from strategies.errors import UnsupportedError
 from strategies.ir.replicas.seeds import reseed
@@ -48,7 +48,7 @@ class _Distributed:
 
 
 def start_distribution(
-    state: JobState, task: int, addresses: Sequence[str], n_devices: int, plan: str
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str
 ) -> None:
     """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
 
@@ -62,12 +62,13 @@ def start_distribution(
     state.put(_Distributed(distribution=made))
 
 
-def open_baseline(state: JobState, case: Case, seed: int, capture: str, plan: str, task: int) -> Opened:
+def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
     """Build the workload's step in the scope of this process's strategy and trace it.
 
     Args:
         capture: folder of the capture, whose initial values and names are taken.
         plan: JSON of the plan.
+        case, seed: to build the workload from.
     Raises:
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """
@@ -240,7 +241,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     """
     import keras
 
-    from harness.worker.jobs.study import workload_of
+    from harness.worker.jobs.workload import workload_of
     from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded
     from strategies.capture.capture import declared_variables

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness.errors import CaseError
 from harness.worker.jobs.rendezvous import InRing, Served
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes
 from harness.worker.session.timed_loop import run_steps as timed_steps
 from harness.worker.session.variable_parts import Held, Pieces, values_of
@@ -127,20 +127,17 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.restored_state import left_out
     from harness.worker.session.session import WorkerSession
-    from strategies.passes.pass_order import passes_of
-    from strategies.passes.run import run_passes
+    from strategies.compile import compile_step
     from strategies.plan.schema import Plan
-    from strategies.planning.plan import topology_of
-    from strategies.tf_bridge.program import build_program
 
-    folder, made = Path(capture), Plan.model_validate_json(plan)
-    step, topology = load_step(folder), topology_of(made)
+    folder = Path(capture)
+    step = load_step(folder)
     if float64:
         from strategies.tf_bridge.float64_step import step_in_float64
 
         step = step_in_float64(step)
-    transformed = run_passes(passes_of(made, task), step, topology, check=False)
-    program = build_program(transformed.step, topology, task, nodes_before=len(step.graph.nodes))
+    compiled = compile_step(step, Plan.model_validate_json(plan), task, check=False)
+    program = compiled.program
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
     transport = state.get(InRing).ring if program.transfers else None
@@ -149,7 +146,7 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     weights = tuple(loss.weight for loss in program.losses)
     state.put(Training(session=session, task=task, weights=weights))
     return Opened(
-        transform_s=transformed.seconds,
+        transform_s=compiled.seconds,
         import_s=import_s,
         nodes_before=program.nodes_before,
         nodes_after=program.nodes_after,

@@ -2,54 +2,20 @@
 
 import faulthandler
 import gc
-import importlib
 import os
 import signal
 import socket
 import sys
 import traceback
-from contextlib import ExitStack, suppress
-from typing import TypeVar
+from contextlib import suppress
 
 from harness.worker.process import channel, os_process
+from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
-
-Value = TypeVar("Value")
-
-
-class JobState:
-    """What jobs of one process leave for the jobs after them, one value of each type.
-
-    Attributes:
-        stack: closed when the process ends in order; a killed process does not get there.
-    """
-
-    def __init__(self) -> None:
-        self.stack = ExitStack()
-        self._values: dict[type, object] = {}
-
-    def put(self, value: object) -> None:
-        """Keep a value; it replaces one of the same type."""
-        self._values[type(value)] = value
-
-    def has(self, kind: type) -> bool:
-        """Whether a value of a type is there."""
-        return kind in self._values
-
-    def get(self, kind: type[Value]) -> Value:
-        """Return the value of a type that an earlier job has put.
-
-        Raises:
-            LookupError: no job has left one.
-        """
-        value = self._values.get(kind)
-        if not isinstance(value, kind):
-            raise LookupError(f"{kind.__name__}: a job before this one must make it, got none")
-        return value
 
 
 def serve(jobs: socket.socket) -> None:
-    """Run jobs until the other end closes; a job is `module:function`, called with state and arguments."""
+    """Run jobs until the other end closes."""
     state = JobState()
     with state.stack:
         while True:
@@ -68,9 +34,8 @@ def serve(jobs: socket.socket) -> None:
 
 def _run(state: JobState, message: bytearray) -> object:
     try:
-        path, args = unpack_job(message)
-        module, _, name = path.partition(":")
-        return getattr(importlib.import_module(module), name)(state, *args)
+        job, args = unpack_job(message)
+        return job(state, *args)
     except BaseException as error:  # noqa: BLE001  a job runs the code of workloads; Ctrl-C does not come here
         described = JobError.of(error)
         # A workload can have closed standard error, which is this process's log, and its disk can be full.

@@ -3,10 +3,12 @@
 import errno
 import pickle
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
+from harness.worker.process.job import Args, Job, Result
 from harness.worker.process.network_errors import way_out_offline
 
 
@@ -106,15 +108,15 @@ class CutOff:
 Reply: TypeAlias = Answer | Died | Silent
 
 
-def pack_job(function: str, args: tuple[object, ...]) -> bytes:
-    """Make the message that asks a worker process to run `package.module:function` with `args`."""
-    return pickle.dumps((function, args), protocol=5)
+def pack_job(job: Job[*Args, Result], args: tuple[*Args]) -> bytes:
+    """Make the message that asks a worker process to run `job(state, *args)`."""
+    return pickle.dumps((job, args), protocol=5)
 
 
-def unpack_job(message: bytes | bytearray) -> tuple[str, tuple[object, ...]]:
+def unpack_job(message: bytes | bytearray) -> tuple[Callable[..., object], tuple[object, ...]]:
     """Read a job; both ends run the same trusted code."""
-    function, args = pickle.loads(message)  # noqa: S301
-    return function, args
+    job, args = pickle.loads(message)  # noqa: S301
+    return job, args
 
 
 def pack_answer(value: object) -> bytes:

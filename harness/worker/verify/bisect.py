@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from harness.equivalence.verdict import Verdict
+from harness.equivalence.verification import Divergence
 from harness.equivalence.yardstick import GROUP_SHARE, Array
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import Use, WorkerSession
@@ -37,15 +38,15 @@ LOSS = "the loss"
 
 def first_divergence(
     step: TrainGraph, initial: InitialValues, plan: Plan, batch: Sequence[Array], verdict: Verdict
-) -> dict[str, str]:
+) -> Divergence:
     """The first pass and variable that diverge, for a plan that is not equivalent.
 
     Args:
         batch: the first global batch.
         verdict: of the whole strategy; its tolerances are what differences are compared with.
     Returns:
-        `{"pass", "variable"}`; the pass is the last one if gradients are right and the update is not. A wrong
-        statistic goes by its layer's name.
+        where; the pass is the last one if gradients are right and the update is not. A wrong statistic goes
+        by its layer's name.
     """
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
@@ -53,7 +54,7 @@ def first_divergence(
     joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
     layer = _first_wrong_layer(step, joint, made, initial, topology, batch, verdict.tolerance)
     if layer is not None:
-        return {"pass": SyncStatistics.name, "variable": layer}
+        return Divergence(pass_name=SyncStatistics.name, variable=layer)
     combined = first_crossing(step, initial, topology, batch)
     shapes = {b.values: b for b in step.boundaries}
     expected = {
@@ -78,12 +79,12 @@ def first_divergence(
             }
             wrong = _first_wrong(step, expected, [shown], verdict)
             if wrong is not None:
-                return {"pass": each.name, "variable": shapes[wrong].variable}
+                return Divergence(pass_name=each.name, variable=shapes[wrong].variable)
     wrong = _first_wrong(step, expected, _passed_on(made, initial, topology, batch), verdict)
     if wrong is not None:
-        return {"pass": synchronised_by.get(wrong, last), "variable": shapes[wrong].variable}
+        return Divergence(pass_name=synchronised_by.get(wrong, last), variable=shapes[wrong].variable)
     worst = next((v.name for v in verdict.variables if v.wrong), LOSS)
-    return {"pass": last, "variable": worst}
+    return Divergence(pass_name=last, variable=worst)
 
 
 def _first_wrong_layer(

@@ -28,16 +28,14 @@ from harness.worker.session.variable_parts import Pieces, joined, of_part
 from harness.worker.verify.boundary_values import passed_on
 from harness.worker.verify.in_process import InProcessCluster
 from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
+from strategies.compile import compile_step
 from strategies.ir.train_graph import Boundary, Part, TrainGraph
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.pass_order import passes_of
-from strategies.passes.run import run_passes
 from strategies.plan.schema import Plan, PlanNode
 from strategies.planning.plan import topology_of
-from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
 _BEYOND_ROUNDING = 1e3
@@ -68,13 +66,12 @@ def compressed_steps(
     step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
 ) -> CompressedSteps:
     """Make the steps of a compressed strategy, all workers in this process."""
-    topology = topology_of(plan)
-    steps = [run_passes(passes_of(plan, task), step, topology).step for task in range(topology.n_tasks)]
-    programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
+    compiled = [compile_step(step, plan, task) for task in range(topology_of(plan).n_tasks)]
+    steps = [each.step for each in compiled]
     compressed = {node.variable for node in plan.nodes if node.compressor is not None}
     boundaries = [_of_variables(s, compressed) for s in steps]
     passed, losses = [], []
-    with InProcessCluster(programs, initial) as cluster:
+    with InProcessCluster([each.program for each in compiled], initial) as cluster:
         values = cluster.read()
         owed = [_owed(values)]
         for batch in batches:

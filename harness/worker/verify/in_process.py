@@ -14,13 +14,11 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import Use, WorkerSession, start_server
 from harness.worker.session.variable_parts import values_of
 from harness.worker.transport.ring import Ring, address_of, listen
+from strategies.compile import compile_step
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.pass_order import passes_of
-from strategies.passes.run import run_passes
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
 from strategies.program import Program
-from strategies.tf_bridge.program import build_program
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -30,16 +28,7 @@ _N_INTER_OP = 32
 
 def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
     """The program of every task."""
-    topology = topology_of(plan)
-    return tuple(
-        build_program(
-            run_passes(passes_of(plan, task), step, topology).step,
-            topology,
-            task,
-            nodes_before=len(step.graph.nodes),
-        )
-        for task in range(topology.n_tasks)
-    )
+    return tuple(compile_step(step, plan, task).program for task in range(topology_of(plan).n_tasks))
 
 
 class InProcessCluster:

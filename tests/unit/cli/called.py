@@ -1,7 +1,7 @@
 """The command line in this process, and a pipeline that stands in for the real one."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,20 +10,85 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
+from harness.equivalence.separability import Separability
+from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
+from harness.equivalence.verification import Verification
 from harness.experiment.spec import ExperimentSpec
 from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
+from harness.study.answers import Verified
+from harness.worker.jobs.transform import Transformation
+from strategies.passes.run import PassTiming
+from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
+
+PLAN = Plan(
+    workload="wide-mlp",
+    strategy="ps",
+    strategy_params={},
+    strategy_class="exact",
+    replicas_per_task=(1, 1),
+    batch_size=16,
+    device="cpu",
+    nodes=(
+        PlanNode(
+            variable="dense/kernel",
+            shape=(64, 1200),
+            dtype="float32",
+            bytes=307200,
+            sparse=False,
+            partition=Partition(axis=0, sizes=(32, 32), destinations=(0, 1)),
+            synchronizer="ps",
+            destination=0,
+        ),
+    ),
+    payload_bytes_per_step=614400,
+    payload_matrix=((0, 307200), (307200, 0)),
+    server_bytes=(307200, 0),
+    worker_bytes=614400,
+    statistics=(StatisticSummary(layer="norm_0", bytes=256), StatisticSummary(layer="norm_1", bytes=512)),
+    notes=("one variable stays whole",),
+    warnings=("nothing is partitioned",),
+)
+
+
+def verified(
+    *, wrong: Sequence[str] = (), noisy: Sequence[str] = (), separable: bool | None = True
+) -> Verified:
+    """What `verify` answers of nine slots, v0 to v8, the last of them nearest to its limit.
+
+    Args:
+        wrong: those that are off by 1. noisy: small ones of which nothing can be told.
+    """
+    variables = tuple(
+        VariableVerdict(
+            name=name,
+            kind="slot",
+            group="m",
+            n_elements=1 if name in noisy else 1000,
+            update_error=1.0 if name in wrong else 1e-16,
+            limits=Limits(
+                floor=float("nan"), tolerance=2.0 if name in noisy else 1e-13 / (index + 1), eps=FLOAT64_EPS
+            ),
+        )
+        for index, name in enumerate(f"v{index}" for index in range(9))
+    )
+    found = Verification(
+        strategy_class="exact",
+        verdict=Verdict(variables=variables),
+        losses=(2.0,),
+        reference_losses=(2.0,),
+        separability=Separability(separable=separable, explanation="what shards make of it"),
+    )
+    return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, found=found)
 
 
 class Pipeline(ModuleType):
-    """Stands in for `harness.pipeline`: notes what it is asked and answers in the contract's shapes."""
+    """Stands in for `harness.pipeline`: notes what it is asked and answers with values of the same types."""
 
     def __init__(self) -> None:
         super().__init__("harness.pipeline")
         self.asked: list[Any] = []
         self.raises: BaseException | None = None
-        self.equivalent: bool | None = True
-        self.separable: bool | None = True
-        self.undecidable: list[str] = []
+        self.verified = verified()
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=Path("runs/x/report.html"), n_ok=3)
 
     def _note(self, *asked: Any) -> None:
@@ -36,79 +101,22 @@ class Pipeline(ModuleType):
         self._note(spec, options)
         return self.outcome
 
-    def verify(self, request: VerifyRequest) -> Mapping[str, object]:
+    def verify(self, request: VerifyRequest) -> Verified:
         self._note(request)
-        return {
-            "workload": "wide-mlp",
-            "strategy": "ps",
-            "strategy_params": {},
-            "class": "exact",
-            "workers": 2,
-            "replicas": 1,
-            "steps": 4,
-            "dtype": "float64",
-            "undecidable": self.undecidable,
-            "equivalent": self.equivalent,
-            "reason": None if self.equivalent else "too little can be judged",
-            "max_update_error": 3e-16,
-            "noise_floor": float("nan"),
-            "tolerance": 5.7e-14,
-            "variables": [
-                {
-                    "name": f"v{index}",
-                    "kind": "slot",
-                    "update_error": 1e-16,
-                    "noise_floor": 0.0,
-                    "tolerance": 1e-13 / (index + 1),
-                }
-                for index in range(9)
-            ],
-            "separable": self.separable,
-            "separability": {"explanation": "what shards make of it, and of the whole batch"},
-            "loss": [2.0],
-            "reference_loss": [2.0],
-        }
+        return self.verified
 
-    def plan(self, request: PlanRequest) -> Mapping[str, object]:
+    def plan(self, request: PlanRequest) -> Plan:
         self._note(request)
-        node = {
-            "variable": "dense/kernel",
-            "shape": [64, 1200],
-            "dtype": "float32",
-            "bytes": 307200,
-            "sparse": False,
-            "partition": {
-                "axis": 0,
-                "sizes": [32, 32],
-                "destinations": [0, 1],
-                "groups": None,
-                "owners": None,
-            },
-            "synchronizer": "ps",
-            "destination": "worker:0",
-            "group": None,
-        }
-        return {
-            "workload": "wide-mlp",
-            "strategy": "ps",
-            "nodes": [node],
-            "payload_bytes_per_step": 614400,
-            "server_bytes": [307200, 0],
-            "worker_bytes": {"worker:1": 614400},
-            "statistics": [{"layer": "norm_0", "bytes": 256}, {"layer": "norm_1", "bytes": 512}],
-            "notes": ["one variable stays whole"],
-            "warnings": ["nothing is partitioned"],
-        }
+        return PLAN
 
-    def transform(self, request: TransformRequest) -> Mapping[str, object]:
+    def transform(self, request: TransformRequest) -> Transformation:
         self._note(request)
-        document = {
-            "nodes_before": 10,
-            "nodes_after": 24,
-            "passes": [{"name": "replicate", "seconds": 0.01, "nodes": 20}],
-            "seconds": 0.01,
-        }
-        return {**document, "text": "node a\nnode b\n"} if request.text else document
+        return Transformation(
+            nodes_before=10,
+            nodes_after=24,
+            passes=(PassTiming(name="replicate", seconds=0.01, nodes=20),),
+            text="node a\nnode b\n" if request.text else None,
+        )
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, CaptureResult[str]]:

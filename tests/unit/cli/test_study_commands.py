@@ -1,10 +1,13 @@
 """`stratbench verify`, `plan` and `transform`: what they ask for, and what they show."""
 
 import pytest
-from called import Pipeline, call, document
+from called import Pipeline, call, document, verified
 
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
+from harness.study.answers import Verified
+
+NAMES = [f"v{index}" for index in range(9)]
 
 
 @pytest.mark.parametrize(
@@ -30,34 +33,44 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
     assert status == 0
     shown = captured.out.partition("\n")[2]
     assert shown.startswith("EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas, 4 steps in float64")
-    assert "tolerance 5.7e-14, noise floor nan" in shown
+    assert "tolerance 1.11e-14, noise floor nan" in shown
     assert [line.split()[0] for line in shown.splitlines()[4:]] == ["v8", "v7", "v6", "v5", "v4"]
 
 
 @pytest.mark.parametrize(
-    ("equivalent", "word", "expected"), [(False, "NOT EQUIVALENT", 1), (None, "UNDECIDABLE", 1)]
+    ("answer", "equivalent", "word", "reason"),
+    [
+        (verified(wrong=["v1"]), False, "NOT EQUIVALENT", "v1 is off by 1, the tolerance is 5e-14"),
+        (verified(noisy=NAMES), None, "UNDECIDABLE", "only 0 % of the elements of the m slots can be judged"),
+    ],
 )
 def test_verify_that_fails_prints_its_document_all_the_same(
-    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, equivalent: bool | None, word: str, expected: int
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Pipeline,
+    answer: Verified,
+    equivalent: bool | None,
+    word: str,
+    reason: str,
 ) -> None:
-    pipeline.equivalent = equivalent
+    pipeline.verified = answer
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps", "--json")
-    assert (status, document(captured)["equivalent"]) == (expected, equivalent)
+    assert (status, document(captured)["equivalent"]) == (1, equivalent)
+    assert document(captured)["reason"].startswith(reason)
     assert document(captured)["noise_floor"] is None
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
-    assert status == expected
+    assert status == 1
     assert f"{word}: ps" in captured.out
-    assert "; too little can be judged" in captured.out
+    assert f"; {reason}" in captured.out
 
 
 def test_verify_names_what_a_passed_check_says_nothing_of(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:
-    pipeline.undecidable = ["v0", "v1", "v2", "v3"]
+    pipeline.verified = verified(noisy=NAMES[:4])
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
     assert "UNDECIDED: nothing can be told of v0, v1, v2 and 1 more, which" in captured.out
-    pipeline.equivalent = None
+    pipeline.verified = verified(noisy=NAMES)
     assert "UNDECIDED:" not in call(capsys, "verify", "wide-mlp", "--strategy", "ps")[1].out
 
 
@@ -67,10 +80,10 @@ def test_verify_names_what_a_passed_check_says_nothing_of(
 def test_verify_says_whether_shards_mean_what_the_step_means(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline, separable: bool | None, word: str
 ) -> None:
-    pipeline.separable = separable
+    pipeline.verified = verified(separable=separable)
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
-    assert f"\n{word}: what shards make of it, and of the whole batch\n" in captured.out
+    assert f"\n{word}: what shards make of it\n" in captured.out
 
 
 def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +93,7 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "614 kB per step" in captured.out
     assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
     assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
-    assert "worker bytes: worker:1 614 kB" in captured.out
+    assert "worker bytes: 614 kB" in captured.out
     assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fake_processes import require_call
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case
@@ -11,12 +13,12 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.captures import Captures, topology_of_case
-from harness.worker.jobs.study import CapturedWorkload
+from harness.worker.jobs.capture import CapturedWorkload, capture
 from strategies.plan.schema import StepSummary
 
 
 class Jobs:
-    """Answers as the jobs of `harness.worker.jobs.study` do, and counts them."""
+    """Answers as the jobs of captures do, and counts them."""
 
     def __init__(self, *, error: CaseError | None = None, replica_batch: int | None = None) -> None:
         self.asked: list[str] = []
@@ -24,13 +26,13 @@ class Jobs:
         self.error = error
         self.replica_batch = replica_batch
 
-    def __call__(self, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str) -> object:
-        name = function.partition(":")[2]
-        self.asked.append(name)
+    def __call__(self, job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
+        require_call(job, args)
+        self.asked.append(job.__name__)
         self.limits_s.append(timeout_s)
         if self.error is not None:
             raise self.error
-        if name != "capture":
+        if job is not capture:
             return None
         summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
         return CapturedWorkload(

@@ -19,7 +19,7 @@ from harness.run.case import CaseRun
 from harness.run.checkpoints import Restored
 from harness.run.recorder import RunRecorder, SiteFacts
 from harness.worker.counters.tcp import TcpTraffic
-from harness.worker.jobs.study import CapturedWorkload
+from harness.worker.jobs.capture import CapturedWorkload
 from harness.worker.jobs.training import Opened
 from strategies.plan.schema import Plan, StepSummary
 

@@ -1,54 +1,45 @@
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+from fake_processes import FakeProcesses
 
 from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import CaseError
 from harness.measure.link import link_of_record, measured_links
+from harness.worker.jobs import link_rate
 
 Rate = Callable[[int, int], float]
 
 
-class FakeProcesses:
+class Workers(FakeProcesses):
     """Workers whose links carry what a function of sender and receiver says."""
 
     def __init__(self, n_workers: int, rate: Rate) -> None:
-        self.pids = tuple(range(n_workers))
-        self.hosts = tuple(f"10.0.0.{worker}" for worker in range(n_workers))
+        super().__init__([f"10.0.0.{worker}" for worker in range(n_workers)])
         self.rounds: list[list[tuple[int, int]]] = []
         self._rate = rate
         self.is_closed = False
 
-    def call(
-        self,
-        function: str,
-        per_worker_args: Sequence[tuple[object, ...]],
-        *,
-        timeout_s: float,
-        stage: str = "run",
-    ) -> list[object]:
-        if function.endswith(":await_sender"):
+    def answer(self, job: Any, per_worker_args: Sequence[Any], stage: str) -> list[Any]:
+        if job is link_rate.await_sender:
             return [(host, 1000 + worker) for worker, (host,) in enumerate(per_worker_args)]
-        if function.endswith(":await_no_more"):
+        if job is link_rate.await_no_more:
             self.is_closed = True
             return [None] * len(self.pids)
+        assert job is link_rate.transfer
         assert not self.is_closed
         pairs = []
-        found: list[object] = [None] * len(self.pids)
+        rates: list[float | None] = [None] * len(self.pids)
         for sender, (place, _) in enumerate(per_worker_args):
             if place is not None:
-                receiver = place[1] - 1000  # type: ignore[index]
+                receiver = place[1] - 1000
                 assert per_worker_args[receiver][0] is None
                 assert per_worker_args[receiver][1] is not None
                 pairs.append((sender, receiver))
-                found[receiver] = self._rate(sender, receiver)
+                rates[receiver] = self._rate(sender, receiver)
         self.rounds.append(pairs)
-        return found
-
-    def call_one(
-        self, worker: int, function: str, args: tuple[object, ...], *, timeout_s: float, stage: str = "run"
-    ) -> object:
-        raise AssertionError
+        return rates
 
 
 def limits(
@@ -60,7 +51,7 @@ def limits(
 
 @pytest.mark.parametrize("n_workers", [2, 3, 4, 5])
 def test_every_worker_sends_once_and_receives_once_never_both_at_a_time(n_workers: int) -> None:
-    processes = FakeProcesses(n_workers, lambda sender, receiver: 95.0 + sender)
+    processes = Workers(n_workers, lambda sender, receiver: 95.0 + sender)
     found = measured_links(processes, limits(n_workers))
     assert processes.is_closed
     assert found is not None
@@ -72,7 +63,7 @@ def test_every_worker_sends_once_and_receives_once_never_both_at_a_time(n_worker
 
 
 def test_a_rate_is_held_to_the_slower_of_both_links() -> None:
-    slow = FakeProcesses(3, lambda sender, receiver: 9.6 if 1 in (sender, receiver) else 96.0)
+    slow = Workers(3, lambda sender, receiver: 9.6 if 1 in (sender, receiver) else 96.0)
     found = measured_links(slow, limits(3, {1: 10.0}))
     assert found is not None
     assert [(each.requested_mbit, each.sent_mbit, each.received_mbit) for each in found] == [
@@ -86,7 +77,7 @@ def test_a_rate_is_held_to_the_slower_of_both_links() -> None:
 
 @pytest.mark.parametrize("measured", [85.0, 115.0])
 def test_a_rate_that_is_off_fails_the_case_with_both_figures(measured: float) -> None:
-    processes = FakeProcesses(2, lambda sender, receiver: 95.0 if sender == 0 else measured)
+    processes = Workers(2, lambda sender, receiver: 95.0 if sender == 0 else measured)
     with pytest.raises(CaseError) as caught:
         measured_links(processes, limits(2))
     assert caught.value.kind == "link-off-rate"
@@ -97,7 +88,7 @@ def test_a_rate_that_is_off_fails_the_case_with_both_figures(measured: float) ->
 
 def test_one_bad_moment_does_not_fail_a_case() -> None:
     rates = iter([40.0, 95.0, 95.0])
-    found = measured_links(FakeProcesses(2, lambda sender, receiver: next(rates)), limits(2))
+    found = measured_links(Workers(2, lambda sender, receiver: next(rates)), limits(2))
     assert found is not None
     assert {each.sent_mbit for each in found} == {95.0}
 
@@ -106,11 +97,11 @@ def test_what_has_no_limit_is_not_measured() -> None:
     def nothing(sender: int, receiver: int) -> float:
         raise AssertionError
 
-    assert measured_links(FakeProcesses(2, nothing), limits(2, mbit=None)) is None
-    assert measured_links(FakeProcesses(1, nothing), limits(1)) is None
+    assert measured_links(Workers(2, nothing), limits(2, mbit=None)) is None
+    assert measured_links(Workers(1, nothing), limits(1)) is None
     assert link_of_record(None, None).measured_mbit is None
 
-    one = FakeProcesses(3, lambda sender, receiver: 10.0)
+    one = Workers(3, lambda sender, receiver: 10.0)
     found = measured_links(one, limits(3, {0: 10.0}, mbit=None))
     assert found is not None
     assert [(each.sent_mbit, each.received_mbit) for each in found] == [

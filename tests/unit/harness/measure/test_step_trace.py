@@ -5,14 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from fake_processes import FakeProcesses
 
 from harness.errors import CaseError
 from harness.measure import trace_file
 from harness.measure.collector import Measurement
 from harness.measure.trace_file import trace_document
-from harness.measure.traced_repeat import TRACE, traced
+from harness.measure.traced_repeat import traced
 from harness.records.record import StepSeconds
 from harness.records.steps_file import Steps
+from harness.worker.jobs.profile_step import trace_step
 from harness.worker.session.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
 
 
@@ -113,14 +115,13 @@ def test_what_may_be_wrong_with_a_trace_is_told():
     assert "3 shortest" in told
 
 
-class Processes:
-    pids = (1, 2)
-
+class Processes(FakeProcesses):
     def __init__(self, answers):
+        super().__init__(["127.0.0.1", "127.0.0.1"])
         self._answers = answers
 
-    def call(self, function, per_worker_args, *, timeout_s, stage):
-        assert (function, stage) == (TRACE, "collect")
+    def answer(self, job, per_worker_args, stage):
+        assert (job, stage) == (trace_step, "collect")
         self.args = per_worker_args
         if isinstance(self._answers, Exception):
             raise self._answers

@@ -13,7 +13,12 @@ from harness.provision.ray import process_set
 from harness.provision.ray.files import SharedFiles
 from harness.provision.ray.process_set import RayProcessSet
 from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.job import JobState
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
+
+
+def wait(state: JobState) -> None:
+    raise AssertionError
 
 
 class _Hosts:
@@ -48,7 +53,7 @@ def test_an_actor_that_ends_with_ray_is_not_taken_for_the_cause(
     hosts = cast("Any", _Hosts(n_looks))
     processes = RayProcessSet([cast("Any", actor)], {0: 7}, [Path("log")], hosts, (), SharedFiles())
     with pytest.raises(WorkerDied, match=f"worker 0: its {what} ended"):
-        processes.call("jobs:wait", [()], timeout_s=60)
+        processes.call(wait, [()], timeout_s=60)
 
 
 PEER_FAILED = JobError(type="UnavailableError", message="Socket closed", traceback="")
@@ -80,6 +85,6 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
     logs = [Path("log")] * 2
     processes = RayProcessSet(actors, {0: 7, 1: 8}, logs, cast("Any", hosts), (), SharedFiles())
     with pytest.raises(CaseError, match=told) as caught:
-        processes.call("jobs:wait", [(), ()], timeout_s=60)
+        processes.call(wait, [(), ()], timeout_s=60)
     assert caught.value.kind == kind
     assert hosts.condemned == condemned

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import actor_jobs
 import pytest
 from waiting import eventually
 
@@ -15,33 +16,11 @@ from harness.worker.process.actor import Worker, WorkerFacts
 from harness.worker.process.messages import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
 
 LONG_S = 60.0  # nothing takes so long that ends at all
-JOBS = """
-import os, time
-
-def pid(state):
-    return os.getpid()
-
-def sleep(state, seconds):
-    open(os.environ["READY"], "w").close()
-    time.sleep(seconds)
-
-def close_outputs(state):
-    import sys
-    sys.stdout.close()
-    sys.stderr = None
-
-def interrupt(state):
-    raise KeyboardInterrupt("of its own")
-
-def environment(state, name):
-    return os.environ.get(name)
-"""
 
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    (tmp_path / "actor_jobs.py").write_text(JOBS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setenv("RAY_SECRET", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray does for an actor before it makes it
     started = Worker(
@@ -79,10 +58,10 @@ def test_each_fork_is_another_process_with_the_given_environment(
 ) -> None:
     other = worker.fork(str(tmp_path / "worker.log"))
     assert isinstance(other, int)
-    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S)) == pid
-    assert result(worker.call(other, pack_job("actor_jobs:pid", ()), LONG_S)) == other != pid
-    assert result(worker.call(pid, pack_job("actor_jobs:environment", ("PYTHONUNBUFFERED",)), LONG_S)) == "1"
-    assert result(worker.call(pid, pack_job("actor_jobs:environment", ("RAY_SECRET",)), LONG_S)) is None
+    assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S)) == pid
+    assert result(worker.call(other, pack_job(actor_jobs.pid, ()), LONG_S)) == other != pid
+    assert result(worker.call(pid, pack_job(actor_jobs.environment, ("PYTHONUNBUFFERED",)), LONG_S)) == "1"
+    assert result(worker.call(pid, pack_job(actor_jobs.environment, ("RAY_SECRET",)), LONG_S)) is None
 
 
 def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
@@ -95,20 +74,22 @@ def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
     monkeypatch.setattr(os, "pidfd_open", gone)
     pid = worker.fork(str(tmp_path / "worker.log"))
     assert isinstance(pid, int)
-    assert worker.call(pid, pack_job("actor_jobs:pid", ()), 5.0) == Died(what="process", exit_code=-9)
+    assert worker.call(pid, pack_job(actor_jobs.pid, ()), 5.0) == Died(what="process", exit_code=-9)
     assert worker.kill(pid)
 
 
 def test_a_fork_sees_the_gpus_that_ray_gave_the_actor(worker: Worker, pid: int) -> None:
-    job = pack_job("actor_jobs:environment", ("CUDA_VISIBLE_DEVICES",))
+    job = pack_job(actor_jobs.environment, ("CUDA_VISIBLE_DEVICES",))
     assert result(worker.call(pid, job, LONG_S)) == "3"
 
 
 def test_an_unknown_job_is_an_error_and_the_process_lives_on(worker: Worker, pid: int) -> None:
-    error = result(worker.call(pid, pack_job("actor_jobs:nothing", ()), LONG_S))
+    # As a worker whose code is older than the driver's would find it.
+    job = pack_job(actor_jobs.pid, ()).replace(b"actor_jobs", b"older_jobs")
+    error = result(worker.call(pid, job, LONG_S))
     assert isinstance(error, JobError)
-    assert error.type == "AttributeError"
-    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S)) == pid
+    assert error.type == "ModuleNotFoundError"
+    assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S)) == pid
 
 
 def test_a_process_can_be_killed_while_it_is_awaited(worker: Worker, pid: int, tmp_path: Path) -> None:
@@ -118,15 +99,15 @@ def test_a_process_can_be_killed_while_it_is_awaited(worker: Worker, pid: int, t
 
     thread = threading.Thread(target=kill)
     thread.start()
-    reply = worker.call(pid, pack_job("actor_jobs:sleep", (3600,)), LONG_S)
+    reply = worker.call(pid, pack_job(actor_jobs.sleep, (3600,)), LONG_S)
     thread.join()
     assert reply == Died(what="process", exit_code=-signal.SIGKILL)
     assert start_time(pid) is None
-    assert worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S) == Died(what="process", exit_code=None)
+    assert worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S) == Died(what="process", exit_code=None)
 
 
 def test_silence_is_told_and_stacks_are_logged(worker: Worker, pid: int, tmp_path: Path) -> None:
-    job = pack_job("actor_jobs:sleep", (3600,))
+    job = pack_job(actor_jobs.sleep, (3600,))
     assert worker.call(pid, job, 0.3) == Silent(waited_s=0.3)
     # The first time may be over before the job sleeps.
     eventually((tmp_path / "ready").exists, LONG_S, "the job runs")
@@ -138,9 +119,9 @@ def test_a_halted_process_is_given_up_long_before_its_time(
     worker: Worker, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.worker.process.actor.STOPPED_S", 0.2)
-    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S)) == pid
+    assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S)) == pid
     os.kill(pid, signal.SIGSTOP)
-    reply = worker.call(pid, pack_job("actor_jobs:pid", ()), 3600.0)
+    reply = worker.call(pid, pack_job(actor_jobs.pid, ()), 3600.0)
     assert isinstance(reply, Silent)
     assert reply.is_stopped
     assert reply.waited_s < 3600.0
@@ -150,16 +131,14 @@ def test_a_halted_process_is_given_up_long_before_its_time(
 def test_a_process_that_goes_on_after_a_halt_answers(worker: Worker, pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     threading.Timer(1.0, os.kill, (pid, signal.SIGCONT)).start()
-    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), LONG_S)) == pid
+    assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S)) == pid
 
 
 def test_a_dead_zygote_takes_its_processes_along(worker: Worker, pid: int, tmp_path: Path) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
     os.kill(facts.zygote_pid, signal.SIGKILL)
-    assert worker.call(pid, pack_job("actor_jobs:sleep", (3600,)), LONG_S) == Died(
-        what="zygote", exit_code=-9
-    )
+    assert worker.call(pid, pack_job(actor_jobs.sleep, (3600,)), LONG_S) == Died(what="zygote", exit_code=-9)
     assert worker.fork(str(tmp_path / "other.log")) == Died(what="zygote", exit_code=-9)
     eventually(lambda: start_time(pid) is None, LONG_S, "the process ends")
 
@@ -171,8 +150,8 @@ def test_an_import_that_fails_ends_the_wait(tmp_path: Path) -> None:
 
 
 def test_a_job_that_closes_its_outputs_or_interrupts_itself_is_answered(worker: Worker, pid: int) -> None:
-    assert result(worker.call(pid, pack_job("actor_jobs:close_outputs", ()), 10.0)) is None
-    error = result(worker.call(pid, pack_job("actor_jobs:interrupt", ()), 10.0))
+    assert result(worker.call(pid, pack_job(actor_jobs.close_outputs, ()), 10.0)) is None
+    error = result(worker.call(pid, pack_job(actor_jobs.interrupt, ()), 10.0))
     assert isinstance(error, JobError)
     assert (error.type, error.message) == ("KeyboardInterrupt", "of its own")
-    assert result(worker.call(pid, pack_job("actor_jobs:pid", ()), 10.0)) == pid
+    assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), 10.0)) == pid

@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import CaseError
 from harness.worker.jobs import link_rate
-from harness.worker.process.job_process import JobState
+from harness.worker.process.job import JobState
 
 HOST = "127.0.0.1"
 

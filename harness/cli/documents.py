@@ -1,0 +1,88 @@
+"""The JSON of `verify`, `plan` and `transform`: the contract's names for what their answers hold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.equivalence.separability import Separability
+    from harness.equivalence.verdict import Limits
+    from harness.study.answers import Verified
+    from harness.worker.jobs.transform import Transformation
+    from strategies.plan.schema import Plan
+
+
+def verify_document(answer: Verified) -> dict[str, object]:
+    """The JSON of `verify`."""
+    plan, found, verdict = answer.plan, answer.found, answer.found.verdict
+    nearest = verdict.nearest
+    document: dict[str, object] = {
+        "workload": plan.workload,
+        "strategy": plan.strategy,
+        "strategy_params": dict(plan.strategy_params),
+        "class": plan.strategy_class,
+        "workers": len(plan.replicas_per_task),
+        "replicas": plan.replicas_per_task[0],
+        "steps": answer.steps,
+        "dtype": answer.dtype,
+        "restored": None
+        if answer.restored is None
+        else {"path": str(answer.restored.path), "step": answer.restored.step},
+        "last_batch": answer.last_batch,
+        "equivalent": found.equivalent,
+        "reason": found.reason,
+        "max_update_error": None if nearest is None else nearest.update_error,
+        **_limits(None if nearest is None else nearest.limits),
+        "variables": [
+            {"name": v.name, "kind": v.kind, "update_error": v.update_error, **_limits(v.limits)}
+            for v in verdict.variables
+        ],
+        "undecidable": list(found.undecidable),
+        "loss_check": None
+        if verdict.loss is None
+        else {"error": verdict.loss.error, **_limits(verdict.loss.limits)},
+        "loss": list(found.losses),
+        "reference_loss": list(found.reference_losses),
+        "results": [asdict(result) for result in found.results],
+        **_separability(found.separability),
+        "warnings": list(found.warnings),
+        "notes": list(found.notes),
+    }
+    if found.bound is not None:
+        document["within_bound"] = found.bound.within
+    if found.divergence is not None:
+        document["shrink"] = {"pass": found.divergence.pass_name, "variable": found.divergence.variable}
+    return document
+
+
+def plan_document(plan: Plan) -> dict[str, object]:
+    """The JSON of `plan`, which `--plan` reads."""
+    document = plan.model_dump(mode="json")
+    return {**document, "class": document.pop("strategy_class")}
+
+
+def transform_document(made: Transformation) -> dict[str, object]:
+    """The JSON of `transform`."""
+    document: dict[str, object] = {
+        "nodes_before": made.nodes_before,
+        "nodes_after": made.nodes_after,
+        "passes": [asdict(each) for each in made.passes],
+        "seconds": made.seconds,
+    }
+    return document if made.text is None else {**document, "text": made.text}
+
+
+def _limits(limits: Limits | None) -> dict[str, float | None]:
+    """What rounding explains of an error."""
+    return {
+        "noise_floor": None if limits is None else limits.floor,
+        "tolerance": None if limits is None else limits.tolerance,
+    }
+
+
+def _separability(found: Separability | None) -> dict[str, object]:
+    if found is None:
+        return {"separable": None, "separability": None}
+    figures = asdict(found)
+    return {"separable": figures.pop("separable"), "separability": figures}

@@ -1,0 +1,91 @@
+"""What `verify` has found out about a strategy: its verdict, and all that belongs beside it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.separability import Separability
+from harness.equivalence.step_results import ComparedResult
+from harness.equivalence.verdict import BoundVerdict, Verdict
+from harness.errors import CaseError
+from strategies.plan.schema import StrategyClass
+
+HELD_TO_THE_REFERENCE = ("exact", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Where a strategy leaves the reference.
+
+    Attributes:
+        pass_name: the first pass after which it does. variable: the first of these, or a layer.
+    """
+
+    pass_name: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What running a strategy beside the reference has shown.
+
+    Attributes:
+        verdict: beside the exact reference, whatever the strategy promises.
+        losses, reference_losses: global, of each step.
+        results: what the last step returned beside its loss.
+        bound: of a strategy that promises to stay within one, else None.
+        divergence: None where nothing diverges or nobody asked.
+    """
+
+    strategy_class: StrategyClass
+    verdict: Verdict
+    losses: tuple[float, ...]
+    reference_losses: tuple[float, ...]
+    separability: Separability | None
+    results: tuple[ComparedResult, ...] = ()
+    bound: BoundVerdict | None = None
+    divergence: Divergence | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equivalent(self) -> bool | None:
+        """The verdict of a strategy that is held to the reference; None for any other."""
+        return self.verdict.equivalent if self.strategy_class in HELD_TO_THE_REFERENCE else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why a strategy is not, or not known to be, what its class promises."""
+        if self.bound is not None:
+            return self.bound.reason
+        return self.verdict.reason if self.strategy_class in HELD_TO_THE_REFERENCE else None
+
+    @property
+    def undecidable(self) -> tuple[str, ...]:
+        """Names of the variables of which nothing can be told, beside any answer."""
+        return self.verdict.undecidable if self.bound is None else self.bound.undecidable
+
+    @property
+    def passes(self) -> bool:
+        """Whether a strategy keeps what its class promises, as far as a few steps can show it."""
+        if self.bound is not None:
+            return self.bound.within is True
+        return self.strategy_class == "statistical" or self.equivalent is True
+
+
+def comparable(reference: Reference) -> Reference:
+    """The reference, if it can prove anything.
+
+    Raises:
+        CaseError: `non-finite-loss`, when it has one.
+    """
+    for step, loss in enumerate(reference.yardstick.losses):
+        if not np.isfinite(loss):
+            raise CaseError(
+                "non-finite-loss",
+                f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning rate "
+                "or check the data",
+                stage="verify",
+            )
+    return reference

@@ -1,0 +1,25 @@
+"""What `verify` answers: the verification, and what was verified how."""
+
+from dataclasses import dataclass
+
+from harness.equivalence.verification import Verification
+from harness.requests import Dtype
+from harness.run.checkpoints import Restored
+from strategies.plan.schema import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A plan beside the reference.
+
+    Attributes:
+        restored: the checkpoint that both began with, None for the workload's own values.
+        last_batch: examples in the last step's batch, None for as many as in the others.
+    """
+
+    plan: Plan
+    steps: int
+    dtype: Dtype
+    restored: Restored | None
+    last_batch: int | None
+    found: Verification

@@ -1,0 +1,85 @@
+"""Lays the first global batches of a case beside its capture, and each worker's share into its memory."""
+
+import itertools
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.process import os_process
+from harness.worker.process.job import JobState
+
+Batch: TypeAlias = list[np.ndarray[Any, Any]]
+
+MAX_STAGED_BYTES = 128 << 20
+
+
+def lay_batches(
+    state: JobState,
+    case: Case,
+    seed: int,
+    folder: str,
+    n_batches: int,
+    n_least: int,
+) -> int:
+    """Write the first global batches of a case's dataset, fewer where they are large.
+
+    Args:
+        n_batches: as many as a case could use. n_least: however large they are.
+    Returns:
+        how many there are.
+    """
+    from workloads.data import examples_of
+
+    workload = workload_of(case)
+    size = global_batch(case, workload.batch_size)
+    with users_mistakes(workload, "dataset() must return examples"):
+        examples = examples_of(workload, seed=seed)
+        example_bytes = sum(part.n_bytes for part in examples.components)
+        # Once as they are read and once as they are written.
+        _require_memory(2 * n_least * size * example_bytes, case, size)
+        made = examples.batches(size)
+        first = next(made)
+    batch_bytes = max(1, sum(part.nbytes for part in first))
+    n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
+    with users_mistakes(workload, "dataset() must return examples"):
+        parts = list(zip(first, *itertools.islice(made, n - 1), strict=True))
+    target = Path(folder)
+    target.mkdir(parents=True)
+    for number, part in enumerate(parts):
+        np.save(target / f"{number}.npy", np.stack(part), allow_pickle=False)
+    return n
+
+
+def read_batches(
+    folder: Path, start: int | None = None, stop: int | None = None, n: int | None = None
+) -> list[Batch]:
+    """The batches that `lay_batches` wrote, or the examples `[start, stop)` of the first n."""
+    files = sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
+    parts = [np.load(file, mmap_mode="r")[:n] for file in files]
+    return [[np.ascontiguousarray(part[i, start:stop]) for part in parts] for i in range(len(parts[0]))]
+
+
+def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
+    """Lay this worker's examples of all batches ready in memory."""
+    from harness.worker.jobs.training import stage
+
+    stage(state, read_batches(Path(folder), start, stop))
+
+
+def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
+    """Batches that memory cannot hold would take the machine down with all that it does for others.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    available_bytes = os_process.available_memory_bytes()
+    if available_bytes is not None and n_bytes > available_bytes:
+        raise UsageError(
+            f"must be as many examples as memory holds, got {batch_size}, whose batches take "
+            f"{n_bytes / 1e9:.3g} GB of {available_bytes / 1e9:.3g} GB; lower batch_size",
+            field=f"{case.workload.reference}.batch_size",
+        )

@@ -1,0 +1,101 @@
+"""Captures a case's workload into a folder, and lets a capture begin with a checkpoint."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.process.job import JobState
+
+if TYPE_CHECKING:
+    from strategies.plan.schema import StepSummary
+    from workloads.protocol import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedWorkload:
+    """What the driver needs to know of a captured workload, whose files it may not see.
+
+    Attributes:
+        summary: what builders plan from.
+        batch_size: the workload's default global batch.
+        replica_batch: examples that every shard must have, None if any number will do.
+    """
+
+    summary: "StepSummary"
+    batch_size: int
+    flops_per_example: float | None
+    replica_batch: int | None
+
+
+def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) -> CapturedWorkload:
+    """Capture a case's workload into a folder, once for all its ranks.
+
+    Args:
+        n_shards: into how many parts the case splits its global batch.
+
+    Raises:
+        UsageError: the workload or its step cannot be used; the message says why.
+    """
+    import keras
+
+    from harness.worker.session.capture_store import save
+    from strategies.capture.capture import capture as capture_step
+    from strategies.errors import CaptureError
+    from strategies.summary import summarise
+    from workloads.data import examples_of
+    from workloads.steps.keras_step import step_of
+
+    keras.backend.clear_session()
+    workload = workload_of(case)
+    with users_mistakes(workload, "dataset() must return examples"):
+        structure = examples_of(workload, seed=seed).dataset.element_spec
+    keras.utils.set_random_seed(seed)
+    with users_mistakes(workload, "train_step() must return a step"):
+        asked = step_of(workload, structure)
+    try:
+        captured = capture_step(asked.step, structure, replica_batch=_even_share(case, workload, n_shards))
+    except CaptureError as error:
+        raise UsageError(str(error), field=case.workload_name) from error
+    captured_step = replace(captured.step, notes=(*asked.notes, *captured.step.notes))
+    summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
+    save(Path(folder), captured_step, captured.initial, summary)
+    fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
+    return CapturedWorkload(
+        summary=summary,
+        batch_size=workload.batch_size,
+        flops_per_example=workload.flops_per_example,
+        replica_batch=fixed[0] if fixed else None,
+    )
+
+
+def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None:
+    """Let a capture begin with the values of a checkpoint instead of its own.
+
+    Returns:
+        number of steps made before it, None where the checkpoint does not say.
+    Raises:
+        UsageError: there is none, it is another model's, or it cannot be read whole.
+    """
+    from harness.worker.session.capture_store import InitialValues, save_values
+    from harness.worker.session.checkpoint import read_checkpoint
+
+    folder = Path(capture_folder)
+    initial = InitialValues(folder)
+    found = read_checkpoint(Path(checkpoint), {name: initial.stored(name) for name in initial.names})
+    save_values(folder, found.values)
+    return found.step
+
+
+def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
+    """Examples in every shard; None if not all have the same, or the batch does not suffice.
+
+    The latter is a mistake in one shape of cases, which their plan will tell; others can use the capture.
+    """
+    try:
+        share, uneven = divmod(global_batch(case, workload.batch_size), n_shards)
+    except UsageError:
+        return None
+    return None if uneven or not share else share

@@ -1,0 +1,74 @@
+"""Checks a plan against the reference, all workers in one process."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.equivalence.step_results import compared
+from harness.equivalence.verification import HELD_TO_THE_REFERENCE, Verification, comparable
+from harness.worker.jobs.batches import Batch, read_batches
+from harness.worker.process.job import JobState
+
+if TYPE_CHECKING:
+    from harness.equivalence.reference_outcome import Reference
+    from strategies.plan.schema import Plan
+
+
+def verify(
+    state: JobState,
+    capture_folder: str,
+    batch_folder: str,
+    plan: "Plan",
+    n_steps: int,
+    float64: bool,
+    shrink: bool,
+    last_batch: int | None,
+) -> Verification:
+    """Check a plan against the reference, all workers in this process.
+
+    Args:
+        shrink: also find the first pass and variable that diverge, if any do.
+        last_batch: examples in the last step's batch, None for all.
+    Raises:
+        UsageError: as `check.separability`. CaseError: the reference itself has a loss that is not finite.
+    """
+    from harness.worker.session.capture_store import InitialValues, in_float64, load_step
+    from harness.worker.verify.bisect import first_divergence
+    from harness.worker.verify.check import check, check_bounds, make_reference
+    from harness.worker.verify.whole_batch import separability_of
+    from strategies.planning.plan import topology_of
+    from strategies.tf_bridge.float64_step import step_in_float64
+
+    folder = Path(capture_folder)
+    captured, initial = load_step(folder), InitialValues(folder, float64=float64)
+    batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
+    batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
+    step = step_in_float64(captured) if float64 else captured
+    if float64:
+        batches = [[in_float64(part) for part in batch] for batch in batches]
+
+    def refer() -> "Reference":
+        wide = InitialValues(folder, float64=True)
+        separability = separability_of(captured, wide, topology_of(plan), batches[0])
+        reference = make_reference(step, initial, topology_of(plan), batches)
+        return replace(reference, separability=separability)
+
+    checkup = check(step, initial, plan, batches, refer)
+    expected = comparable(checkup.reference)
+    bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
+    differs = plan.strategy_class in HELD_TO_THE_REFERENCE and checkup.verdict.equivalent is False
+    return Verification(
+        strategy_class=plan.strategy_class,
+        verdict=checkup.verdict,
+        losses=checkup.losses,
+        reference_losses=expected.yardstick.losses,
+        separability=expected.separability,
+        results=compared(checkup.results, expected.results),
+        bound=bound,
+        divergence=first_divergence(step, initial, plan, batches[0], checkup.verdict)
+        if shrink and differs
+        else None,
+        warnings=plan.warnings,
+        notes=(*plan.notes, *checkup.notes),
+    )

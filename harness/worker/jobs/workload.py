@@ -1,0 +1,52 @@
+"""What a case's workload is, as a worker process makes it; a user's mistakes in it are one line each."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.experiment.cases import Case
+
+if TYPE_CHECKING:
+    from workloads.protocol import Workload
+
+
+def workload_of(case: Case) -> "Workload":
+    """The workload that a case names.
+
+    Raises:
+        UsageError: there is none of that name, or it cannot be made.
+    """
+    from workloads.errors import WorkloadError
+    from workloads.lookup import registry
+    from workloads.python_file import describe_failure
+
+    params: Mapping[str, object] = case.workload.params
+    try:
+        return registry.resolve(case.workload.reference, params)
+    except WorkloadError as error:
+        raise UsageError(str(error), field="workload") from error
+    except BaseException as error:
+        # No signal interrupts a worker: its code has raised this.
+        told = describe_failure(error, path=None)
+        raise UsageError(
+            f"{case.workload.reference} must make a workload, got {told}", field="workload"
+        ) from error
+
+
+@contextmanager
+def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
+    """Turn whatever a user's code raises, exits and interrupts included, into one line that says where."""
+    from workloads.errors import WorkloadError
+    from workloads.lookup.user_file import source_file
+    from workloads.python_file import describe_failure
+
+    try:
+        yield
+    except UsageError:
+        raise
+    except WorkloadError as error:
+        raise UsageError(str(error), field="workload") from error
+    except BaseException as error:
+        told = describe_failure(error, path=source_file(workload))
+        raise UsageError(f"{rule}, got {told}", field=workload.name) from error
