@@ -25,7 +25,7 @@ from harness.study.answers import Verified
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study
 from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
-from harness.worker.jobs.transform import Transformation
+from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from harness.worker.jobs.verify import verify as verify_plan
 from strategies.plan.schema import Plan
@@ -138,8 +138,12 @@ def transform(request: TransformRequest) -> Transformation:
         )
     status = StatusLine(live=request.live)
     with study(request.target, timeouts=request.timeouts, n_batches=1, status=status) as opened:
-        graphdef = None if request.graphdef is None else str(request.graphdef.absolute())
-        args = (str(opened.capture.folder), opened.plan, request.rank, graphdef, request.text)
+        wanted = Wanted(
+            graphdef=None if request.graphdef is None else request.graphdef.absolute(),
+            stages=None if request.stages is None else request.stages.absolute(),
+            text=request.text,
+        )
+        args = (str(opened.capture.folder), opened.plan, request.rank, wanted)
         with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):
             return opened.call(transform_plan, args)
 

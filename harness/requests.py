@@ -142,6 +142,7 @@ class TransformRequest:
         rank: the worker whose graph is made, from 0.
         graphdef: write the rewritten GraphDef here.
         text: put the rewritten graph's text form under `text` in the answer.
+        stages: new folder for the graph as captured and after every pass, as text and for TensorBoard.
         live: show on a terminal what is going on.
     """
 
@@ -149,5 +150,6 @@ class TransformRequest:
     rank: int = 0
     graphdef: Path | None = None
     text: bool = False
+    stages: Path | None = None
     live: bool = False
     timeouts: Timeouts = USUAL

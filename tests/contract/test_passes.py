@@ -8,7 +8,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from strategies.ir.graph_rules import verify
-from strategies.ir.text import to_text
+from strategies.ir.text.writer import to_text
 from strategies.ir.traversal import prune
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics

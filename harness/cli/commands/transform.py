@@ -33,6 +33,14 @@ def transform(
         Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
+    stages: Annotated[
+        Path | None,
+        typer.Option(
+            "--stages",
+            metavar="DIR",
+            help="Write the graph after every pass here, as text and as event files.",
+        ),
+    ] = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001 - read by main
@@ -44,21 +52,24 @@ def transform(
         raise UsageError(f"must be below the number of workers, {workers}, got {rank}", field="rank")
     if graphdef is not None and not graphdef.parent.is_dir():
         raise UsageError(f"must lie in a folder that exists, got {str(graphdef)!r}", field="graphdef")
+    if stages is not None and stages.exists() and (not stages.is_dir() or any(stages.iterdir())):
+        raise UsageError(f"must be a new or an empty folder, got {str(stages)!r}", field="stages")
     request = TransformRequest(
         target=options.target(workload, strategy, plan, workers, replicas),
         rank=rank,
         graphdef=graphdef,
         text=text,
+        stages=stages,
         live=options.is_watched(json=json),
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
 
     made = pipeline.transform(request)
-    return Answer(document=transform_document(made), show=partial(_show, made, graphdef))
+    return Answer(document=transform_document(made), show=partial(_show, made, graphdef, stages))
 
 
-def _show(made: Transformation, graphdef: Path | None) -> None:
+def _show(made: Transformation, graphdef: Path | None, stages: Path | None) -> None:
     if made.text is not None:
         output.say_text(made.text)
         return
@@ -70,3 +81,5 @@ def _show(made: Transformation, graphdef: Path | None) -> None:
     output.say(f"{made.nodes_before} nodes became {made.nodes_after} in {output.number(made.seconds)} s")
     if graphdef is not None:
         output.say(f"GraphDef: {graphdef}")
+    if stages is not None:
+        output.say(f"stages: {stages}; to see them: tensorboard --logdir {stages}")

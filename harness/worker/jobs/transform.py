@@ -1,5 +1,7 @@
 """Applies a plan's passes for one worker and tells what they cost."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +10,10 @@ from harness.errors import UsageError
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
-    from strategies.passes.run import PassTiming
+    from strategies.ir.train_graph import TrainGraph
+    from strategies.passes.run import Pass, PassTiming
     from strategies.plan.schema import Plan
+    from strategies.topology import Topology
 
 _N_TIMED = 3
 
@@ -35,45 +39,76 @@ class Transformation:
         return sum(timing.seconds for timing in self.passes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to make of a worker's graph beside its figures.
+
+    Attributes:
+        graphdef: file for it. stages: folder for it as captured and after every pass.
+        text: whether the answer shall hold it as text.
+    """
+
+    graphdef: Path | None = None
+    stages: Path | None = None
+    text: bool = False
+
+
 def transform(
-    state: JobState,
-    capture_folder: str,
-    plan: "Plan",
-    task: int,
-    graphdef: str | None,
-    text: bool,
+    state: JobState, capture_folder: str, plan: "Plan", task: int, wanted: Wanted
 ) -> Transformation:
     """Apply a plan's passes for one worker, and again as often as it takes to say what they cost.
 
-    Args:
-        graphdef: file to write the worker's GraphDef to.
-        text: whether to answer with the graph as text.
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: a file cannot be written.
     """
     from harness.atomic_files import write_bytes
     from harness.worker.session.capture_store import load_step
     from strategies.compile import compile_step
-    from strategies.ir.text import to_text
+    from strategies.ir.text.writer import to_text
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
     from strategies.planning.plan import topology_of
 
     step = load_step(Path(capture_folder))
     compiled = compile_step(step, plan, task, check=True)
-    if graphdef is not None:
-        try:
-            write_bytes(Path(graphdef), compiled.program.graph_def)
-        except OSError as error:
-            raise UsageError(
-                f"must be writable, got {error.strerror} for {graphdef}", field="graphdef"
-            ) from error
     topology, passes = topology_of(plan), passes_of(plan, task)
+    if wanted.graphdef is not None:
+        with _writable("graphdef", wanted.graphdef):
+            write_bytes(wanted.graphdef, compiled.program.graph_def)
+    if wanted.stages is not None:
+        with _writable("stages", wanted.stages):
+            _write_stages(wanted.stages, step, passes, topology)
     runs = [run_passes(passes, step, topology, check=False) for _ in range(_N_TIMED)]
     median = sorted(runs, key=lambda run: run.seconds)[_N_TIMED // 2]
     return Transformation(
         nodes_before=compiled.program.nodes_before,
         nodes_after=compiled.program.nodes_after,
         passes=median.timings,
-        text=to_text(compiled.step.graph) if text else None,
+        text=to_text(compiled.step.graph) if wanted.text else None,
     )
+
+
+def _write_stages(folder: Path, step: "TrainGraph", passes: Sequence["Pass"], topology: "Topology") -> None:
+    """Write `00-captured.txt`, `01-<pass>.txt` and so on, and a folder of each name for TensorBoard."""
+    from strategies.passes.run import run_passes
+
+    _write_stage(folder / "00-captured", step)
+    for number, each in enumerate(passes, start=1):
+        step = run_passes([each], step, topology).step
+        _write_stage(folder / f"{number:02}-{each.name}", step)
+
+
+def _write_stage(stage: Path, step: "TrainGraph") -> None:
+    from strategies.ir.text.writer import to_text
+    from strategies.tf_bridge.event_file import write_event_file
+
+    write_event_file(stage, step.graph)
+    stage.with_name(f"{stage.name}.txt").write_text(to_text(step.graph), encoding="utf-8")
+
+
+@contextmanager
+def _writable(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"must be writable, got {error.strerror} for {path}", field=option) from error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from strategies.ir.graph import Node, TensorValue
 from strategies.ir.partitioning.elementwise_ops import ELEMENTWISE, REDUCTIONS
 from strategies.ir.partitioning.facts import UNKNOWN, Fact, Kind, broadcast
-from strategies.ir.tensor_text import tensor_integers
+from strategies.ir.text.tensors import tensor_integers
 
 _KEEP_VALUES = frozenset({"Identity", "Cast"})
 

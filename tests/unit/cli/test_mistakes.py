@@ -103,6 +103,10 @@ from strategies.errors import StrategyError
             ["transform", "wide-mlp", "-s", "ps", "--graphdef", "no/x.pb"],
             "stratbench: graphdef: must lie in a folder",
         ),
+        (
+            ["transform", "wide-mlp", "-s", "ps", "--stages", "/etc"],
+            "stratbench: stages: must be a new or an empty folder, got '/etc'",
+        ),
         (["report", "nowhere"], "stratbench: run_dir: must be a run folder"),
         (["report", "a", "b"], "stratbench: out: must be given for an HTML report of several runs"),
         (["report", "a", "--format", "md", "--open"], "stratbench: open: must be used with --format html"),

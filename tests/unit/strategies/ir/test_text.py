@@ -1,7 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from strategies.errors import GraphError
 from strategies.ir.graph import (
     Arg,
     AttrPlaceholder,
@@ -14,10 +18,11 @@ from strategies.ir.graph import (
     Shape,
     TensorValue,
 )
-from strategies.ir.tensor_text import tensor_text
-from strategies.ir.text import attr_text, to_text
+from strategies.ir.text.parser import from_text
+from strategies.ir.text.tensors import tensor_proto, tensor_text
+from strategies.ir.text.writer import attr_text, to_text
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "ir" / "text.txt"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 # TensorProtos as TensorFlow writes them: dtype, shape, then values or tensor_content.
 SCALAR = b"\x08\x01\x12\x00*\x04\x00\x00\xc0?"
@@ -54,6 +59,7 @@ GRAPH = Graph(
             outputs=(Arg(name="y", dtype=DType("float")),),
             nodes=(Node(name="sum", op="AddV2", inputs=("a", "b"), attrs={"T": DType("float")}),),
             results={"y": "sum:z:0"},
+            control_outputs=("sum",),
             control_results={"sum": "sum"},
             attrs={"_noinline": True},
             arg_attrs={0: {"_user_specified_name": b"a"}},
@@ -65,7 +71,7 @@ GRAPH = Graph(
 
 
 def test_text_is_as_it_was():
-    assert to_text(GRAPH) == GOLDEN.read_text()
+    assert to_text(GRAPH) == (GOLDEN / "ir" / "text.txt").read_text()
 
 
 def test_text_does_not_depend_on_the_order_of_attributes():
@@ -117,3 +123,73 @@ def test_many_values_become_a_digest():
     other = proto[:-1] + b"\x01"
     assert tensor_text(proto).startswith("float<9> sha256:")
     assert tensor_text(proto) != tensor_text(other)
+
+
+def test_exact_text_gives_the_same_graph():
+    assert from_text(to_text(GRAPH, exact=True)) == GRAPH
+
+
+@pytest.mark.parametrize("file", sorted((GOLDEN / "passes").glob("*.txt")), ids=lambda file: file.stem)
+def test_what_passes_make_is_read_and_written_as_it_was(file):
+    sections = re.split("^## .*$", file.read_text(), flags=re.MULTILINE)
+    for section in filter(str.strip, sections):
+        nodes = [line for line in section.splitlines() if " = " in line and not line.startswith("#")]
+        assert to_text(from_text(section)).splitlines() == nodes
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]{0,8}", fullmatch=True)
+PLAIN = st.one_of(
+    st.integers(min_value=-(2**63), max_value=2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.binary(max_size=100),
+    st.sampled_from(["float", "int64", "float_ref", "bfloat16", "nan_type", "info"]).map(DType),
+    st.one_of(st.none(), st.lists(st.integers(-1, 2**40), max_size=3).map(tuple)).map(Shape),
+    st.binary(max_size=8).map(OpaqueAttr),
+    st.sampled_from([SCALAR, PAIR, PAIR[:-1] + b"x", SCALAR * 2]).map(TensorValue),
+    NAMES.map(FunctionRef),
+    st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True).map(AttrPlaceholder),
+)
+
+
+@given(PLAIN | st.lists(PLAIN, max_size=3).map(tuple), NAMES, st.binary(max_size=5))
+def test_every_attribute_comes_back(attr, name, extra):
+    graph = Graph(nodes=(Node(name=name, op="Op", inputs=(f"^{name}",), attrs={"a": attr}, extra=extra),))
+    (node,) = from_text(to_text(graph, exact=True)).nodes
+    assert (node.name, node.inputs, node.extra) == (name, (f"^{name}",), extra)
+    assert repr(node.attrs) == repr({"a": attr})  # 1 is not 1.0, nor True
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("<f4", [1.5, -0.25]), ("<f8", [1e300]), ("<i4", [1, -2, 3]), ("?", [True, False]), ("<f2", [1.0, 0.5])],
+)
+def test_values_of_constants_come_back(dtype, values):
+    name = {"<f4": "float", "<f8": "double", "<i4": "int32", "?": "bool", "<f2": "half"}[dtype]
+    for told in (values, values[:1]):
+        proto = tensor_proto(name, (len(told),), told)
+        text = f"c = Const() {{value={tensor_text(proto)}}}\n"
+        assert from_text(text).nodes[0].attrs["value"] == TensorValue(proto)
+        assert to_text(from_text(text), exact=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = Op(\n", "line 1: expected an input, got ''"),
+        ("\na = Op(b c)\n", "line 2: expected ', ', got ' c)'"),
+        ("a Op()\n", "line 1: expected ' = ', got ' Op()'"),
+        ("a = Op() {n=}\n", "line 1: expected an attribute, got '}'"),
+        ("a = Op() {v=opaque 2d711642}\n", "expected bytes in base64, not their digest"),
+        ("a = Op() {v=bytes(81) 4d1f7bb8}\n", "expected all bytes, not their digest"),
+        ("a = Op() {v=float<9> sha256:00000000}\n", "expected all values, not their digest"),
+        ("a = Op() {v=int32<2> [1]}\n", "expected 2 values for the shape, got 1"),
+        ("a = Op() {v=int32<1> [300000000000]}\n", "expected values of int32"),
+        ("a = Op() {v=resource<> [1]}\n", "expected a type with values"),
+        ("a = Op() and more\n", "expected the end of the line, got 'and more'"),
+        ("def f(x) -> (y)\n", "line 1: expected ':', got ''"),
+    ],
+)
+def test_what_cannot_be_read_names_line_and_rule(text, message):
+    with pytest.raises(GraphError, match=re.escape(message)):
+        from_text(text)

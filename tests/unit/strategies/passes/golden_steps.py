@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from strategies.ir.graph import DType, Node, Shape
-from strategies.ir.graph import Graph as IrGraph
+from strategies.ir.graph import DType, Shape
 from strategies.ir.graph_rules import verify
-from strategies.ir.text import to_text
+from strategies.ir.text.parser import from_text
+from strategies.ir.text.writer import to_text
 from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion, Variable
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
@@ -21,29 +21,25 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "passes"
 FLOAT, SCALAR = DType("float"), Shape(())
 
 
-def node(name, op, *inputs, **attrs):
-    return Node(name=name, op=op, inputs=inputs, attrs=attrs)
+TINY = """
+w = VarHandleOp() {container='', dtype=float, shape=<>, shared_name='w'}
+w/initial = Placeholder() {dtype=float, shape=<>}
+w/load = AssignVariableOp(w, w/initial) {dtype=float}
+w/read = ReadVariableOp(w) {dtype=float}
+x = Placeholder() {dtype=float, shape=<?>}
+first = ReadVariableOp(w) {dtype=float}
+second = ReadVariableOp(w) {dtype=float}
+loss = Loss(x, first, second)
+backward = Gradient(x)
+gradient = Identity(backward) {T=float}
+update = AssignSubVariableOp(w, gradient, ^first, ^second) {dtype=float}
+"""
 
 
 def tiny() -> TrainGraph:
     """loss = mean(x * w), whose update is w -= mean(x); w is read twice."""
-    graph = IrGraph(
-        nodes=(
-            node("w", "VarHandleOp", dtype=FLOAT, shape=SCALAR, shared_name=b"w", container=b""),
-            node("w/initial", "Placeholder", dtype=FLOAT, shape=SCALAR),
-            node("w/load", "AssignVariableOp", "w", "w/initial", dtype=FLOAT),
-            node("w/read", "ReadVariableOp", "w", dtype=FLOAT),
-            node("x", "Placeholder", dtype=FLOAT, shape=Shape((-1,))),
-            node("first", "ReadVariableOp", "w", dtype=FLOAT),
-            node("second", "ReadVariableOp", "w", dtype=FLOAT),
-            node("loss", "Loss", "x", "first", "second"),
-            node("backward", "Gradient", "x"),
-            node("gradient", "Identity", "backward", T=FLOAT),
-            node("update", "AssignSubVariableOp", "w", "gradient", "^first", "^second", dtype=FLOAT),
-        )
-    )
     return TrainGraph(
-        graph=graph,
+        graph=from_text(TINY),
         variables=(
             Variable(
                 name="w",
@@ -98,10 +94,11 @@ def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) ->
         step = one.apply(step, topology)
     before = all_text(step)
     made = each.apply(step, topology)
-    assert all_text(made) == all_text(each.apply(step, topology))
-    assert all_text(step) == before != all_text(made)
+    after = all_text(made)
+    assert after == all_text(each.apply(step, topology))
+    assert all_text(step) == before != after
     verify(made.graph)
-    check_text(all_text(made), file)
+    check_text(f"## before {name}\n{before}\n## after {name}\n{after}", file)
 
 
 def check_text(text: str, file: str) -> None:

@@ -7,10 +7,11 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import FLOAT, check_text, node, text_of, tiny
+from golden_steps import check_text, text_of, tiny
 
 from strategies.errors import StrategyError
 from strategies.ir.replicas.replica_updates import own_updates
+from strategies.ir.text.parser import from_text
 from strategies.ir.train_graph import Boundary, UpdateRegion, Variable
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.copy_scope import Owners
@@ -19,34 +20,36 @@ from strategies.planning.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 
+NODES = """
+w = VarHandleOp() {container='', dtype=float, shape=<>, shared_name='w'}
+w/initial = Placeholder() {dtype=float, shape=<>}
+w/load = AssignVariableOp(w, w/initial) {dtype=float}
+w/read = ReadVariableOp(w) {dtype=float}
+v = VarHandleOp() {container='', dtype=float, shape=<>, shared_name='v'}
+v/initial = Placeholder() {dtype=float, shape=<>}
+v/load = AssignVariableOp(v, v/initial) {dtype=float}
+v/read = ReadVariableOp(v) {dtype=float}
+x = Placeholder() {dtype=float, shape=<?>}
+first = ReadVariableOp(w) {dtype=float}
+second = ReadVariableOp(v) {dtype=float}
+loss = Loss(x, first, second)
+backward = Gradient(x)
+gradient = Identity(backward) {T=float}
+v_gradient = Identity(backward) {T=float}
+norm = L2Loss(gradient) {T=float}
+v_norm = L2Loss(v_gradient) {T=float}
+factor = Add(norm, v_norm) {T=float}
+scaled = Mul(gradient, factor) {T=float}
+v_scaled = Mul(v_gradient, factor) {T=float}
+update = AssignSubVariableOp(w, scaled, ^first) {dtype=float}
+v_update = AssignSubVariableOp(v, v_scaled, ^second) {dtype=float}
+"""
+
 
 def two() -> object:
     """The tiny step with a second variable v; each update takes its gradient times the sum of both norms."""
     step = tiny()
     w = step.variables[0]
-    names = {"w": "v", "w/initial": "v/initial", "w/load": "v/load", "w/read": "v/read"}
-    access = [
-        replace(
-            n,
-            name=names[n.name],
-            inputs=tuple(names[ref] for ref in n.inputs),
-            attrs={**n.attrs, "shared_name": b"v"} if n.name == "w" else n.attrs,
-        )
-        for n in step.graph.nodes
-        if n.name in names
-    ]
-    kept = [n for n in step.graph.nodes if n.name not in ("second", "update")]
-    added = [
-        node("second", "ReadVariableOp", "v", dtype=FLOAT),
-        node("v_gradient", "Identity", "backward", T=FLOAT),
-        node("norm", "L2Loss", "gradient", T=FLOAT),
-        node("v_norm", "L2Loss", "v_gradient", T=FLOAT),
-        node("factor", "Add", "norm", "v_norm", T=FLOAT),
-        node("scaled", "Mul", "gradient", "factor", T=FLOAT),
-        node("v_scaled", "Mul", "v_gradient", "factor", T=FLOAT),
-        node("update", "AssignSubVariableOp", "w", "scaled", "^first", dtype=FLOAT),
-        node("v_update", "AssignSubVariableOp", "v", "v_scaled", "^second", dtype=FLOAT),
-    ]
     other = Variable(
         name="v",
         kind=w.kind,
@@ -61,7 +64,7 @@ def two() -> object:
     boundary = step.boundaries[0]
     return replace(
         step,
-        graph=step.graph.with_nodes([*kept[:4], *access, *kept[4:-3], added[0], *kept[-3:], *added[1:]]),
+        graph=from_text(NODES),
         variables=(w, other),
         boundaries=(
             boundary,

@@ -7,11 +7,12 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import FLOAT, check_text, node, text_of, tiny
+from golden_steps import check_text, text_of, tiny
 
 from strategies.ir.graph import Shape
 from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
 from strategies.ir.ranges import Cut
+from strategies.ir.text.parser import from_text
 from strategies.passes.partition.partition import Partition
 from strategies.topology import Topology
 
@@ -19,25 +20,33 @@ ONE = Topology(replicas_per_task=(1,), batch_size=3)
 VECTOR = Shape((3,))
 
 
-def vector(update="AssignSubVariableOp"):
+NODES = """
+w = VarHandleOp() {{container='', dtype=float, shape=<3>, shared_name='w'}}
+w/initial = Placeholder() {{dtype=float, shape=<3>}}
+w/load = AssignVariableOp(w, w/initial) {{dtype=float}}
+w/read = ReadVariableOp(w) {{dtype=float}}
+x = Placeholder() {{dtype=float, shape=<?>}}
+first = ReadVariableOp(w) {{dtype=float}}
+second = ReadVariableOp(w) {{dtype=float}}
+loss = Loss(x, first, second)
+backward = Gradient(x)
+gradient = Identity(backward) {{T=float}}
+squared = Square(gradient) {{T=float}}
+norm = L2Loss(squared) {{T=float}}
+scaled = Mul(squared, norm) {{T=float}}
+update = {update}(w, scaled) {{dtype=float}}
+"""
+
+
+def vector(update="AssignSubVariableOp", more=""):
     """The tiny step with a vector of three for its variable, and a learning rate in the update."""
     step = tiny()
-    nodes = [
-        replace(n, attrs={**n.attrs, "shape": VECTOR}) if n.name in ("w", "w/initial") else n
-        for n in step.graph.nodes
-        if n.name != "update"
-    ]
-    squared = node("squared", "Square", "gradient", T=FLOAT)
-    norm = node("norm", "L2Loss", "squared", T=FLOAT)
-    scaled = node("scaled", "Mul", "squared", "norm", T=FLOAT)
-    nodes += [squared, norm, scaled, node("update", update, "w", "scaled", dtype=FLOAT)]
-    region = replace(step.regions[0], nodes=("squared", "norm", "scaled", "update"))
     return replace(
         step,
-        graph=step.graph.with_nodes(nodes),
+        graph=from_text(NODES.format(update=update) + more),
         variables=(replace(step.variables[0], shape=VECTOR),),
         boundaries=(replace(step.boundaries[0], shape=VECTOR),),
-        regions=(region,),
+        regions=(replace(step.regions[0], nodes=("squared", "norm", "scaled", "update")),),
     )
 
 
@@ -54,9 +63,6 @@ def test_an_op_without_a_rule_is_refused_by_name():
 
 
 def test_a_variable_that_feeds_control_flow_stays_whole():
-    step = vector()
-    step = replace(
-        step, graph=step.graph.with_nodes([*step.graph.nodes, node("loop", "Enter", "w", T=FLOAT)])
-    )
+    step = vector(more="loop = Enter(w) {T=float}")
     assert axes_to_cut(step, spread_along(step)) == {"w": ()}
     assert "feeds node 'loop' (Enter)" in spread(step, {"w": 0}).refused["w"]

@@ -7,9 +7,10 @@ pytest.importorskip("tensorflow")
 
 from dataclasses import replace
 
-from golden_steps import FLOAT, check_pass, node, tiny
+from golden_steps import FLOAT, check_pass, tiny
 
 from strategies.ir.graph import Shape
+from strategies.ir.text.parser import from_text
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.planning.plan import topology_of
@@ -18,37 +19,39 @@ from strategies.summary import summarise
 from strategies.topology import Topology
 
 CHANNELS = Shape((1, 3))
-# What each identity passes on, and how many of them it needs.
-MARKS = {
-    "mean": ("mean/local", 1),
-    "variance": ("variance/local", 2),
-    "mean/gradient": ("mean/upstream", 3),
-    "variance/gradient": ("variance/upstream", 3),
-}
+LEVELS = {"mean": 1, "variance": 2, "mean/gradient": 3, "variance/gradient": 3}
+"""Each statistic of the layer, and how many of them it needs."""
+NODES = """
+w = VarHandleOp() {container='', dtype=float, shape=<>, shared_name='w'}
+w/initial = Placeholder() {dtype=float, shape=<>}
+w/load = AssignVariableOp(w, w/initial) {dtype=float}
+w/read = ReadVariableOp(w) {dtype=float}
+x = Placeholder() {dtype=float, shape=<?>}
+first = ReadVariableOp(w) {dtype=float}
+second = ReadVariableOp(w) {dtype=float}
+loss = Loss(x, first, second, mean, variance)
+backward = Gradient(x, mean/gradient, variance/gradient)
+gradient = Identity(backward) {T=float}
+update = AssignSubVariableOp(w, gradient, ^first, ^second) {dtype=float}
+mean/local = Mean(x)
+mean = Identity(mean/local) {T=float}
+variance/local = Variance(x, mean)
+variance = Identity(variance/local) {T=float}
+mean/upstream = Upstream(mean, variance)
+mean/gradient = Identity(mean/upstream) {T=float}
+variance/upstream = Upstream(mean, variance)
+variance/gradient = Identity(variance/upstream) {T=float}
+"""
 
 
 def normalising() -> TrainGraph:
     """The step of `golden_steps` with x - mean(x) over the root of its variance in the place of x."""
-    step = tiny()
-    made = {
-        "mean/local": node("mean/local", "Mean", "x"),
-        "mean": node("mean", "Identity", "mean/local", T=FLOAT),
-        "variance/local": node("variance/local", "Variance", "x", "mean"),
-        "variance": node("variance", "Identity", "variance/local", T=FLOAT),
-        "mean/upstream": node("mean/upstream", "Upstream", "mean", "variance"),
-        "mean/gradient": node("mean/gradient", "Identity", "mean/upstream", T=FLOAT),
-        "variance/upstream": node("variance/upstream", "Upstream", "mean", "variance"),
-        "variance/gradient": node("variance/gradient", "Identity", "variance/upstream", T=FLOAT),
-    }
-    backward = replace(step.graph.by_name["backward"], inputs=("x", "mean/gradient", "variance/gradient"))
-    loss = replace(step.graph.by_name["loss"], inputs=("x", "first", "second", "mean", "variance"))
-    rest = {n.name: n for n in step.graph.nodes} | {"backward": backward, "loss": loss}
     return replace(
-        step,
-        graph=step.graph.with_nodes([*rest.values(), *made.values()]),
+        tiny(),
+        graph=from_text(NODES),
         statistics=tuple(
             Statistic(layer="norm", node=name, dtype=FLOAT, shape=CHANNELS, level=level)
-            for name, (_, level) in MARKS.items()
+            for name, level in LEVELS.items()
         ),
     )
 

@@ -1,0 +1,120 @@
+"""Reads back what `strategies.ir.text.writer` writes, so that tests and people can write graphs as text."""
+
+import re
+
+from strategies.ir.graph import Arg, Attr, DType, Function, Graph, Node
+from strategies.ir.text.attributes import parse_attrs
+from strategies.ir.text.line_reader import NAME, TYPE, Line
+
+_REF = re.compile(r"\^?[A-Za-z0-9_.][A-Za-z0-9_.\\/>\-]*(?::[A-Za-z0-9_]+)*")
+_DEVICE = re.compile(r"[^\s]+")
+_POSITION = re.compile(r"\d+")
+
+
+def from_text(text: str) -> Graph:
+    """The graph of a text; lines that begin with `#` say something else of it and are passed over.
+
+    Raises:
+        GraphError: a line cannot be read, or holds only the digest of what the graph has; names the line.
+    """
+    nodes: list[Node] = []
+    functions: dict[str, Function] = {}
+    extra = b""
+    body: _Body | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        reader = Line(line, number)
+        if line.startswith("# rest "):
+            extra = reader.skip("# rest ").encoded()
+        elif not line.strip() or line.startswith("#"):
+            continue
+        elif line.startswith("def "):
+            body = _Body(reader)
+            functions[body.name] = body.function()
+        elif line.startswith("  ") and body is not None:
+            body.add(reader)
+            functions[body.name] = body.function()
+        else:
+            nodes.append(_node(reader))
+    return Graph(nodes=tuple(nodes), functions=functions, extra=extra)
+
+
+def _node(line: Line) -> Node:
+    line.spaces()
+    name = line.match(NAME, "a node's name")
+    line.skip(" = ")
+    op = line.match(NAME, "an operation")
+    inputs = tuple(line.skip("(").items(")", lambda: line.match(_REF, "an input")))
+    line.spaces()
+    attrs = parse_attrs(line) if line.sees("{") else {}
+    line.spaces()
+    device = line.match(_DEVICE, "a device") if line.takes("@") else ""
+    line.spaces()
+    extra = line.encoded() if line.takes("# rest ") else b""
+    line.end()
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs, device=device, extra=extra)
+
+
+class _Body:
+    """A function as far as its lines have come."""
+
+    def __init__(self, line: Line) -> None:
+        self.name = line.skip("def ").match(NAME, "a function's name")
+        self._inputs = tuple(line.skip("(").items(")", lambda: _arg(line)))
+        line.skip(" -> ")
+        self._outputs = tuple(line.skip("(").items(")", lambda: _arg(line)))
+        line.spaces()
+        self._attrs = parse_attrs(line) if line.sees("{") else {}
+        line.skip(":")
+        self._extra = line.encoded() if line.takes(" # rest ") else b""
+        line.end()
+        self._nodes: list[Node] = []
+        self._results: dict[str, str] = {}
+        self._waits: dict[str, str] = {}
+        self._arg_attrs: dict[int, dict[str, Attr]] = {}
+
+    def add(self, line: Line) -> None:
+        line.spaces()
+        if line.takes("argument "):
+            index = int(line.match(_POSITION, "an argument's number"))
+            line.spaces()
+            self._arg_attrs[index] = parse_attrs(line) if line.sees("{") else {}
+            line.end()
+        elif line.takes("return "):
+            name, ref = _pair(line)
+            self._results[name] = ref
+        elif line.takes("wait "):
+            name, ref = _pair(line)
+            self._waits[name] = ref
+        else:
+            self._nodes.append(_node(line))
+
+    def function(self) -> Function:
+        return Function(
+            name=self.name,
+            inputs=self._inputs,
+            outputs=self._outputs,
+            nodes=tuple(self._nodes),
+            results=self._results,
+            control_outputs=tuple(self._waits),
+            control_results=self._waits,
+            attrs=self._attrs,
+            arg_attrs=self._arg_attrs,
+            extra=self._extra,
+        )
+
+
+def _pair(line: Line) -> tuple[str, str]:
+    name = line.match(NAME, "a name")
+    ref = line.skip(" = ").match(_REF, "what it comes from")
+    line.end()
+    return name, ref
+
+
+def _arg(line: Line) -> Arg:
+    name = line.match(NAME, "an argument's name")
+    dtype = DType(line.match(TYPE, "a type")) if line.takes(": ") else None
+    extra = b""
+    if line.takes(" (+"):
+        extra = line.encoded()
+        line.skip(")")
+    return Arg(name=name, dtype=dtype, extra=extra)
