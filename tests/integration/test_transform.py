@@ -74,5 +74,5 @@ def test_a_captured_step_comes_back_from_its_text(captured: tuple[Path, Plan]) -
 def test_what_cannot_be_written_is_a_mistake_of_the_user(captured: tuple[Path, Plan], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for wanted in (Wanted(stages=tmp_path / "file" / "x"), Wanted(graphdef=tmp_path / "file" / "x.pb")):
-        with pytest.raises(UsageError, match="must be writable, got .* for "):
+        with pytest.raises(UsageError, match=r"must be writable, got .* for "):
             transform(JobState(), str(captured[0]), captured[1], 0, wanted)
