@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from harness.errors import EXIT_OK, HarnessError, UsageError
-from harness.provision.cluster.files.kuberay import Manifest
-from harness.provision.cluster.files.launcher import LauncherFile
+from harness.provision.cluster.files.agreement import disagreements
+from harness.provision.cluster.files.misspelt import misspelt_keys
 
 
 def check(path: Path) -> None:
-    """Look through a file for Ray's launcher or for KubeRay.
+    """Look through a file for Ray's launcher, which is held to Ray's own schema too, or for KubeRay.
 
     Raises:
         UsageError: for the first thing wrong, with its dotted path.
@@ -29,25 +28,18 @@ def check(path: Path) -> None:
         ) from None
     if not isinstance(document, dict):
         raise UsageError(f"{path} must hold a mapping, got {type(document).__name__}", field="file")
-    if "apiVersion" in document:
-        _validate(Manifest, document)
-    else:
-        _validate(LauncherFile, document)
+    for path_of_key, meant in misspelt_keys(document):
+        raise UsageError(f"is no key of it; did you mean {meant!r}?", field=path_of_key)
+    if "apiVersion" not in document:
         _validate_with_ray(document)
-
-
-def _validate(model: type[Manifest] | type[LauncherFile], document: dict[str, object]) -> None:
     try:
-        model.model_validate(document)
-    except ValidationError as error:
-        # A misspelt key often leaves a required one missing: the misspelling is what the person must hear of.
-        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-        field = ".".join(str(piece) for piece in first["loc"] if piece not in ("compute", "tpu"))
-        if first["type"] == "extra_forbidden":
-            raise UsageError(
-                "is no key of it; see the ready-made file for those there are", field=field
-            ) from None
-        raise UsageError(f"{first['msg'][:1].lower()}{first['msg'][1:]}", field=field) from None
+        for path_of_part, rule in disagreements(document):
+            raise UsageError(rule, field=path_of_part)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise UsageError(
+            f"{path} must be a file as the ready-made ones are, got {type(error).__name__}: {error}",
+            field="file",
+        ) from None
 
 
 def _validate_with_ray(document: dict[str, object]) -> None:

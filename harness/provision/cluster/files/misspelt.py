@@ -1,0 +1,58 @@
+"""Misspelt keys of cluster files: those that are nearly a key which is known."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+_BESIDE_READY_MADE = re.findall(
+    r"\S+",
+    """acceleratorConfig accessConfigs automaticRestart cache_stopped_nodes diskType enableExternalIps
+    ephemeral-storage head_run_options initialDelaySeconds instanceTerminationAction minCpuPlatform network
+    networkConfig networkInterfaces nvidia.com/gpu operator preemptible privileged provisioningModel
+    pull_before_run reserved schedulingConfig scopes serviceAccount serviceAccountName serviceAccounts spot
+    ssh_private_key subnetwork tags terminationGracePeriodSeconds timeoutSeconds tolerations topology
+    upscaling_speed use_internal_ips""",
+)
+"""Keys that a cluster of ours can need and no ready-made file has, of Ray's launcher, of KubeRay, and of
+https://cloud.google.com/compute/docs/reference/rest/v1/instances and
+https://cloud.google.com/tpu/docs/reference/rest/v2alpha1/projects.locations.nodes."""
+_NAMED_BY_USERS = ("annotations", "available_node_types", "file_mounts", "labels", "metadata", "nodeSelector")
+_NEARLY = 0.8
+
+
+def misspelt_keys(document: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Dotted path of each key that nobody knows and that is nearly another, and what was probably meant."""
+    known = _known_keys()
+    in_lower_case = {key.lower(): key for key in sorted(known)}
+    for path, key in _keys(document):
+        close = difflib.get_close_matches(key.lower(), in_lower_case, n=1, cutoff=_NEARLY)
+        if close and key not in known:
+            yield f"{path}{key}", in_lower_case[close[0]]
+
+
+@lru_cache(maxsize=1)
+def _known_keys() -> frozenset[str]:
+    """Keys of the ready-made files, and a few more."""
+    ready_made = (yaml.safe_load(path.read_text()) for path in Path(__file__).parent.glob("*.yaml"))
+    return frozenset(key for document in ready_made for _, key in _keys(document)).union(_BESIDE_READY_MADE)
+
+
+def _keys(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every key with the dotted path to it, but those that users name themselves."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield path, str(key)
+            if key not in _NAMED_BY_USERS:
+                yield from _keys(below, f"{path}{key}.")
+            elif key == "available_node_types" and isinstance(below, Mapping):
+                for name, node_type in below.items():
+                    yield from _keys(node_type, f"{path}{key}.{name}.")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _keys(item, f"{path}{index}.")
