@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import ClassVar
 
 EXIT_OK = 0
@@ -82,17 +80,3 @@ def _case_error(kind: str, message: str, stage: str, field: str | None) -> CaseE
 def first_line(text: str, otherwise: str = "no message") -> str:
     """The first line of what another's error says, so that it fits in a message; `otherwise` if none."""
     return next(iter(text.strip().splitlines()), otherwise)[:300]
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, or which names there are.
-
-    Args:
-        word: what was received.
-        known: the names that would have been accepted.
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else "none are known"

@@ -8,7 +8,6 @@ from socket import socket
 from harness.equivalence.verification import Verification
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
 from harness.experiment.cases import expand, schedule
-from harness.experiment.chosen_strategy import choose
 from harness.experiment.document import spec_document
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
@@ -54,7 +53,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             repeats=spec.measure.repeats,
             seed=spec.measure.seed,
             interleave=spec.measure.interleave,
-            is_control=lambda case: choose(case.strategy).strategy.strategy_class == "control",
+            is_control=lambda case: case.chosen.strategy.strategy_class == "control",
         )
         left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)

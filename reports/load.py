@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.records.record import Record
+from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
 from harness.records.store import StoredRun, load_run, read_documents, read_record
 from reports.rows import LeftOut, Steps
 
@@ -52,7 +53,7 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     except Exception:
         # Whatever is wrong with one file, the others may still make a report; without run.json there is no
         # run to report on.
-        if not (path / "run.json").is_file():
+        if not (path / RUN_FILE).is_file():
             raise
         run = _rescue(path)
     else:
@@ -65,12 +66,12 @@ def _sound(stored: StoredRun) -> Run:
     left_out = []
     if stored.torn:
         left_out.append(
-            LeftOut(where="results.jsonl, last line", why="incomplete: the run ended while writing it")
+            LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
         )
     if stored.n_superseded:
         left_out.append(
             LeftOut(
-                where="results.jsonl",
+                where=RESULTS,
                 why=f"{stored.n_superseded} older records of repeats that were run again",
             )
         )
@@ -83,7 +84,7 @@ def read_steps(run: Run, record: Record) -> Steps | LeftOut:
     Returns:
         The steps, or why there are none.
     """
-    where = f"{record.case}/{record.repeat}/steps.parquet"
+    where = f"{record.case}/{record.repeat}/{STEPS}"
     if not _is_folder_name(record.case):
         return LeftOut(where=where, why="the case id is not the name of a folder; step times are not shown")
     try:
@@ -136,7 +137,7 @@ def _rescue(path: Path) -> Run:
         created_utc=str(head.get("created_utc", "")),
         experiment=documents.experiment,
         environment=documents.environment,
-        records=_records(path / "results.jsonl", left_out),
+        records=_records(path / RESULTS, left_out),
         n_superseded=0,
         torn=False,
         damaged=(),

@@ -1,5 +1,8 @@
 """What strategies raise: one line that names the thing, the rule, what was received and the way out."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class StrategyError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -23,3 +26,16 @@ class CaptureError(StrategyError):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant, or which names there are.
+
+    Args:
+        word: what was received. known: the names that would have been accepted.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known are {', '.join(names)}" if names else "none are known"

@@ -9,9 +9,7 @@ from harness.equivalence.separability import Separability
 from harness.equivalence.step_results import ComparedResult
 from harness.equivalence.verdict import BoundVerdict, Verdict
 from harness.errors import CaseError
-from strategies.plan.schema import StrategyClass
-
-HELD_TO_THE_REFERENCE = ("exact", "control")
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, StrategyClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +48,21 @@ class Verification:
     notes: tuple[str, ...] = ()
 
     @property
+    def is_held_to_the_reference(self) -> bool:
+        """Whether its variables must be the reference's."""
+        return self.strategy_class in HELD_TO_THE_REFERENCE
+
+    @property
     def equivalent(self) -> bool | None:
         """The verdict of a strategy that is held to the reference; None for any other."""
-        return self.verdict.equivalent if self.strategy_class in HELD_TO_THE_REFERENCE else None
+        return self.verdict.equivalent if self.is_held_to_the_reference else None
 
     @property
     def reason(self) -> str | None:
         """Why a strategy is not, or not known to be, what its class promises."""
         if self.bound is not None:
             return self.bound.reason
-        return self.verdict.reason if self.strategy_class in HELD_TO_THE_REFERENCE else None
+        return self.verdict.reason if self.is_held_to_the_reference else None
 
     @property
     def undecidable(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.cluster.link_limits import Limits, WorkerLinks, limits_of, other_keys
 from harness.errors import UsageError
+from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
 from harness.experiment.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
@@ -20,7 +21,6 @@ from harness.experiment.spec import BatchRule, CaseFilter, Cluster, ExperimentSp
 if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
-_ALONE = ("single", "tf-one-device")
 _BATCH_SIZE = "batch_size"
 
 
@@ -83,6 +83,15 @@ class Case:
     def n_replicas(self) -> int:
         """N, replicas in all."""
         return self.workers * self.replicas
+
+    @property
+    def chosen(self) -> Chosen:
+        """The strategy that its reference stands for.
+
+        Raises:
+            UsageError: as `choose`, which `preflight` has asked before.
+        """
+        return choose(self.strategy)
 
     @property
     def workload_name(self) -> str:
@@ -236,8 +245,10 @@ def _shapes(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def _case(workload: WorkloadRef, strategy: StrategyRef, shape: Cluster, batch_rule: BatchRule) -> Case:
+    from strategies.planning.registry import STRATEGIES
+
     # One device has no one to share with: `single` is the same case whatever shape the others have.
-    alone = strategy.name in _ALONE
+    alone = strategy.name in {each.name for each in STRATEGIES if each.single}
     batch_size = workload.params.get(_BATCH_SIZE)
     case = Case(
         id="",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from harness.errors import UsageError, first_line, suggestion
+from harness.errors import UsageError, first_line
 from harness.experiment.yaml_reader import YamlValue, parse
+from strategies.errors import suggestion
 
 _SHIPPED = Path(__file__).parent / "shipped"
 
@@ -44,7 +45,7 @@ def find(experiment: str) -> Path:
     names = {item.stem: item for item in shipped()}
     if name not in names:
         raise UsageError(
-            f"must be a file or a shipped experiment, got {experiment!r}; {suggestion(name, names)}",
+            f"must be a file or a shipped experiment, got {experiment!r}; {suggestion(name, sorted(names))}",
             field="experiment",
         )
     return names[name]

@@ -20,7 +20,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from harness.cluster.connection import Accelerator, Placement, is_address, is_network
 from harness.cluster.link_limits import MOST_MBIT
 from harness.cluster.providers import PROVIDERS, Device
-from harness.errors import UsageError, suggestion
+from harness.errors import UsageError
+from strategies.errors import suggestion
 
 _UNITS = {
     "": 1,
@@ -262,7 +263,7 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
             tuple(str(piece) for piece in location[:-1] if not isinstance(piece, int))
         ].model_fields
         key = str(location[-1])
-        return UsageError(f"unknown key, {suggestion(key, known)}", field=_path(location, document))
+        return UsageError(f"unknown key, {suggestion(key, sorted(known))}", field=_path(location, document))
     if first["type"] == "missing":
         return UsageError(
             "must be given, got nothing; see the quickstart experiment", field=_path(location, document)

@@ -10,7 +10,6 @@ from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import BoundVerdict
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
-from harness.experiment.chosen_strategy import choose
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
@@ -191,7 +190,7 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
-        return capture, choose(case.strategy).plan(capture.summary, topology)
+        return capture, case.chosen.plan(capture.summary, topology)
     except UsageError as error:
         raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
     except UnsupportedError as error:
@@ -218,7 +217,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
         batch_size=global_batch(case, capture.facts.batch_size),
         device="gpu" if case.device == "gpu" else "cpu",
     )
-    return asked_of(shape, choose(case.strategy).params)
+    return asked_of(shape, case.chosen.params)
 
 
 class _Memory(Generic[Value]):
@@ -254,7 +253,7 @@ def _fits(capture: Capture, case: Case) -> bool:
 
 
 def _n_shards(case: Case) -> int:
-    return case.n_replicas * Execution.of(choose(case.strategy).params).micro_batches
+    return case.n_replicas * Execution.of(case.chosen.params).micro_batches
 
 
 def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:

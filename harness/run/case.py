@@ -10,7 +10,6 @@ from pathlib import Path
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
 from harness.experiment.cases import Case
-from harness.experiment.chosen_strategy import choose
 from harness.measure.collector import Measurement, measure
 from harness.measure.link import measured_links
 from harness.measure.timeouts import USUAL, Timeouts
@@ -160,7 +159,7 @@ def _checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts:
 def _traced(
     processes: ProcessSet, case: Case, plan: Plan, measured: Measurement, timeouts: Timeouts
 ) -> Traced:
-    if choose(case.strategy).strategy.runner != "graph":
+    if case.chosen.strategy.runner != "graph":
         return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
     period = plan.execution.period
     title = f"{case.workload_name} {case.strategy}"
@@ -211,7 +210,7 @@ class _Runner:
 
 def _runner_of(plan: Plan, origin: Origin) -> _Runner:
     document, case, seed = plan.model_dump_json(), origin.case, origin.seed
-    match choose(case.strategy).strategy.runner:
+    match case.chosen.strategy.runner:
         case "graph":
             return _Runner(
                 server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),

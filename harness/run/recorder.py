@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case, Slot
-from harness.experiment.chosen_strategy import choose, source_hash
+from harness.experiment.chosen_strategy import source_hash
 from harness.experiment.document import spec_hash
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz, machine, provenance
@@ -94,7 +94,7 @@ class RunRecorder:
         tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
         p50_s = measured.step_s.p50
         # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
-        in_turn = choose(case.strategy).strategy.runner != "coordinator"
+        in_turn = case.chosen.strategy.runner != "coordinator"
         doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
         if doubt is None and p50_s is not None and case.device == "cpu":
             doubt = implausible_speed(
@@ -171,7 +171,7 @@ class RunRecorder:
 
     def _identity(self, slot: Slot, site: SiteFacts, wall_s: float | None) -> Record:
         case, measure = slot.case, self.spec.measure
-        strategy = choose(case.strategy).strategy
+        strategy = case.chosen.strategy
         strategy_class: StrategyClass = strategy.strategy_class
         return Record(
             run=self.run,

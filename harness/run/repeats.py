@@ -12,7 +12,6 @@ from typing import Literal
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
 from harness.experiment.cases import Case, Slot
-from harness.experiment.chosen_strategy import choose
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, WorkerDied, WorkerUnresponsive
@@ -24,9 +23,7 @@ from harness.run.captures import Capture, Captures, planned, topology_of_case
 from harness.run.case import CHECK_STEPS, CaseRun, Origin, run_case
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder, SiteFacts
-from strategies.plan.schema import Plan
-
-_CHECKED_CLASSES = ("exact", "control")
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +143,8 @@ class SlotRunner:
 
     def _reference(self, case: Case, capture: Capture) -> Reference | None:
         """What to check against; None where the case was checked in an earlier repeat, or never is."""
-        strategy = choose(case.strategy).strategy
-        if self.recorder.verdict(case) is not None or strategy.strategy_class not in _CHECKED_CLASSES:
+        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE
+        if self.recorder.verdict(case) is not None or not is_held:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
 

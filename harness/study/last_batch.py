@@ -1,7 +1,7 @@
 """Whether a plan can be verified with a last batch of its own size."""
 
 from harness.errors import UsageError
-from strategies.plan.schema import Plan
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planning.plan import topology_of
 
 FIELD = "last_batch"
@@ -28,7 +28,7 @@ def require_last_batch(n_examples: int, plan: Plan, *, replica_batch: int | None
             "replica; drop it",
             field=FIELD,
         )
-    if plan.strategy_class not in ("exact", "control"):
+    if plan.strategy_class not in HELD_TO_THE_REFERENCE:
         raise UsageError(
             f"is compared for exact strategies, got {plan.strategy}, which is {plan.strategy_class}; drop it",
             field=FIELD,

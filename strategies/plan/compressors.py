@@ -4,13 +4,12 @@ A strategy takes one by its parameter `compressor`; options carry the prefix `co
 (`all-reduce:compressor=powersgd,compressor_rank=2`).
 """
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, suggestion
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan.schema import Compression, PlanNode, StepSummary
 from strategies.plan.strategy import Param, ParamValue
@@ -147,7 +146,9 @@ def choose(
         return None, values if name is None else {**values, COMPRESSOR: None}
     kebab = str(name).replace("_", "-")
     if kebab not in BY_NAME:
-        raise StrategyError(f"strategy {strategy!r}: unknown compressor {name!r}; {_hint(kebab)}")
+        raise StrategyError(
+            f"strategy {strategy!r}: unknown compressor {name!r}; {suggestion(kebab, (NONE, *BY_NAME))}"
+        )
     taken = {option.name: option for option in BY_NAME[kebab].options}
     for option in given:
         if option not in taken:
@@ -168,7 +169,7 @@ def check(compression: Compression) -> None:
     """
     kebab = compression.name
     if kebab not in BY_NAME:
-        raise StrategyError(f"unknown compressor {kebab!r}; {_hint(kebab)}")
+        raise StrategyError(f"unknown compressor {kebab!r}; {suggestion(kebab, (NONE, *BY_NAME))}")
     taken = {option.name: option for option in BY_NAME[kebab].options}
     for name in _OPTIONS:
         value = getattr(compression, name)
@@ -272,11 +273,6 @@ def _range(option: Option) -> str:
     lower = "above" if option.type is float else "at least"
     upper = "" if option.most is None else f" and at most {option.most:g}"
     return f"{lower} {option.least:g}{upper}"
-
-
-def _hint(name: str) -> str:
-    close = difflib.get_close_matches(name, list(BY_NAME), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are none, {', '.join(BY_NAME)}"
 
 
 def _taker(option: str) -> str:

@@ -9,6 +9,8 @@ from strategies.plan.execution import Execution
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
+HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
+"""Classes whose variables must be the reference's; others differ from it by what they are."""
 Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average"]
 Transport = Literal["auto", "ring", "nccl", "tcp"]
 

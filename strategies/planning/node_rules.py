@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, suggestion
 from strategies.ir.ranges import part_name
 from strategies.plan import compressors
 from strategies.plan.ownership import is_owned, ownership_mistake
 from strategies.plan.schema import Compression, Partition, PlanNode, StepSummary, VariableSummary
-from strategies.planning.plan import suggest
 from strategies.topology import UPDATER, Topology
 
 _TOGETHER = (
@@ -38,7 +37,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
         if node.variable not in known:
             raise StrategyError(
                 f"{where}: variable {node.variable!r}: must be one of the step's, got none of that name; "
-                f"{suggest(node.variable, known)}"
+                f"{suggestion(node.variable, known)}"
             )
         if node.variable in by_name:
             raise StrategyError(f"{where}: variable {node.variable!r}: needs one node, got two; drop one")

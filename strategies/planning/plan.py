@@ -1,12 +1,11 @@
 """From a strategy and what was asked of it to the plan of a step."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from strategies.builders import local, partitioned
 from strategies.builders.waiting import check_apart
-from strategies.errors import StrategyError, UnsupportedError
+from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_matrix, server_bytes, worker_bytes
@@ -32,7 +31,7 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
     for key, value in (params or {}).items():
         snake = key.replace("-", "_")
         if snake not in known:
-            hint = suggest(snake, known) if known else "it takes no parameters"
+            hint = suggestion(snake, known) if known else "it takes no parameters"
             raise StrategyError(f"strategy {strategy.name!r}: unknown parameter {key!r}; {hint}")
         values[snake] = check_param(strategy.name, known[snake], value)
     if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
@@ -170,9 +169,3 @@ def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
             f"{way_out}"
         )
     return value
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """The way out of a misspelt name."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -12,11 +12,11 @@ from strategies.builders import (
     partitioned,
     sharded,
 )
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
 from strategies.plan.schema import Plan, StepSummary
 from strategies.plan.strategy import Param, Params, Strategy
-from strategies.planning.plan import Settled, plan_of, settled, suggest
+from strategies.planning.plan import Settled, plan_of, settled
 from strategies.topology import Topology
 
 STRATEGIES = (
@@ -211,7 +211,7 @@ def resolve(name: str, params: Params | None = None) -> Settled:
     """
     kebab = name.replace("_", "-")
     if kebab not in _BY_NAME:
-        raise StrategyError(f"strategy {name!r}: unknown name; {suggest(kebab, _BY_NAME)}")
+        raise StrategyError(f"strategy {name!r}: unknown name; {suggestion(kebab, _BY_NAME)}")
     return settled(_BY_NAME[kebab], params)
 
 

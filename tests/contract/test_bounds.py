@@ -78,7 +78,7 @@ def mistaken(monkeypatch: pytest.MonkeyPatch, pass_name: str, mistake) -> None:
     def with_mistake(plan: Plan, task: int):
         return tuple(After(p, mistake) if p.name == pass_name else p for p in passes_of(plan, task))
 
-    monkeypatch.setattr(bounds, "passes_of", with_mistake)
+    monkeypatch.setattr("strategies.compile.passes_of", with_mistake)
 
 
 @pytest.mark.parametrize("compressor", ["bf16", "topk", "fp16-ef"])

@@ -14,6 +14,7 @@ from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
 from harness.errors import UsageError
+from harness.records.run_layout import REPORT
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
 
@@ -74,4 +75,4 @@ def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path
     from harness.records.store import require_run
 
     require_run(run_dirs[0])
-    return run_dirs[0] / "report.html"
+    return run_dirs[0] / REPORT

@@ -127,7 +127,7 @@ def _show_variables(found: Verification) -> None:
     if not shown:
         return
     figures, title = ["update error", "tolerance", "noise floor"], "nearest to their limits"
-    if _differs_by_what_it_is(found):
+    if not found.is_held_to_the_reference:
         figures, title = figures[:1], "farthest from the exact reference"
         shown = sorted(everything, key=_finite_error, reverse=True)[:_N_WORST]
     output.say()
@@ -180,7 +180,7 @@ def _verdict(verified: Verified, asked: Target) -> str:
     strategy = replace(asked.strategy, name=plan.strategy)
     workload = replace(asked.workload, reference=plan.workload)
     what = f"{strategy} ({plan.strategy_class}) on {workload}, {shape}"
-    if _differs_by_what_it_is(found):
+    if not found.is_held_to_the_reference:
         largest = max(map(_finite_error, found.verdict.variables), default=0.0)
         figures = f"update errors of up to {output.number(largest)} against the exact reference"
     else:
@@ -204,10 +204,6 @@ def _word(found: Verification) -> str:
     if found.bound is not None:
         return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[found.bound.within]
     return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[found.equivalent]
-
-
-def _differs_by_what_it_is(found: Verification) -> bool:
-    return found.strategy_class not in ("exact", "control")
 
 
 def _badness(variable: VariableVerdict) -> tuple[float, float]:

@@ -1,10 +1,7 @@
 """What runs beside workers on each node of somebody else's cluster: it knows the node and carries files."""
 
-import contextlib
-import fcntl
 import os
 import socket
-import struct
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +19,6 @@ from harness.worker.process.os_process import boot_id
 if TYPE_CHECKING:
     import ray
 
-_SIOCGIFADDR = 0x8915
 _ANY_PORT = 9  # nothing is sent there
 
 
@@ -131,11 +127,7 @@ class NodeAgentHandle(Protocol):
 
 
 def _addresses() -> list[str]:
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # one without an address
-                request = struct.pack("256s", name.encode()[:15])
-                answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)
-                found.append(socket.inet_ntoa(answer[20:24]))
-    return found
+    from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
+
+    with IPRoute() as route:
+        return [str(found.get_attr("IFA_LOCAL")) for found in route.get_addr(family=socket.AF_INET)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
-from harness.equivalence.verification import HELD_TO_THE_REFERENCE, Verification, comparable
+from harness.equivalence.verification import Verification, comparable
 from harness.worker.jobs.batches import Batch, read_batches
 from harness.worker.process.job import JobState
 
@@ -57,8 +57,7 @@ def verify(
     checkup = check(step, initial, plan, batches, refer)
     expected = comparable(checkup.reference)
     bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
-    differs = plan.strategy_class in HELD_TO_THE_REFERENCE and checkup.verdict.equivalent is False
-    return Verification(
+    found = Verification(
         strategy_class=plan.strategy_class,
         verdict=checkup.verdict,
         losses=checkup.losses,
@@ -66,9 +65,9 @@ def verify(
         separability=expected.separability,
         results=compared(checkup.results, expected.results),
         bound=bound,
-        divergence=first_divergence(step, initial, plan, batches[0], checkup.verdict)
-        if shrink and differs
-        else None,
         warnings=plan.warnings,
         notes=(*plan.notes, *checkup.notes),
     )
+    if not shrink or found.equivalent is not False:
+        return found
+    return replace(found, divergence=first_divergence(step, initial, plan, batches[0], checkup.verdict))
