@@ -7,8 +7,9 @@ from socket import socket
 
 from harness.equivalence.verification import Verification
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
-from harness.experiment.cases import expand, schedule
+from harness.experiment.cases import expand
 from harness.experiment.document import spec_document
+from harness.experiment.schedule import schedule
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
 from harness.provision.failures import USER_ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
@@ -261,8 +261,3 @@ def _params_text(params: Mapping[str, Scalar]) -> str:
     if not params:
         return ""
     return ":" + ",".join(f"{key}={scalar_text(params[key])}" for key in sorted(params))
-
-
-def join_list(refs: Sequence[StrategyRef | WorkloadRef]) -> str:
-    """Write references as the comma list that `split_list` takes apart."""
-    return ",".join(str(ref) for ref in refs)

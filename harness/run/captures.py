@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
@@ -13,6 +12,7 @@ from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
+from harness.run.made_once import MadeOnce
 from harness.worker.jobs import check
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.jobs.capture import CapturedWorkload, restore
@@ -22,8 +22,6 @@ from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +75,11 @@ class Captures:
         self._call = call
         self._seed = seed
         self._n_batches, self._n_least = n_batches, n_least
-        self._captures = _Memory[Capture]()
-        self._batches = _Memory[Path]()
-        self._references = _Memory[Reference]()
-        self._separabilities = _Memory[Separability]()
-        self._bounds = _Memory[BoundVerdict]()
+        self._captures = MadeOnce[Capture]()
+        self._batches = MadeOnce[Path]()
+        self._references = MadeOnce[Reference]()
+        self._separabilities = MadeOnce[Separability]()
+        self._bounds = MadeOnce[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
         """The capture of a case's workload.
@@ -218,33 +216,6 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
         device="gpu" if case.device == "gpu" else "cpu",
     )
     return asked_of(shape, case.chosen.params)
-
-
-class _Memory(Generic[Value]):
-    """Makes each value once and remembers a user's mistake as well; anything else may go better next time.
-
-    Attributes:
-        n_made: how often making was tried.
-    """
-
-    def __init__(self) -> None:
-        self.n_made = 0
-        self._known: dict[object, Value] = {}
-        self._mistakes: dict[object, CaseError] = {}
-
-    def get(self, key: object, make: Callable[[], Value]) -> Value:
-        if key in self._mistakes:
-            raise self._mistakes[key]
-        if key not in self._known:
-            try:
-                self._known[key] = make()
-            except CaseError as error:
-                if error.kind == USER_ERROR:
-                    self._mistakes[key] = error
-                raise
-            finally:
-                self.n_made += 1
-        return self._known[key]
 
 
 def _fits(capture: Capture, case: Case) -> bool:

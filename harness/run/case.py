@@ -1,10 +1,7 @@
 """One repeat of one case: fresh processes, the transformed step, the check, the timed window."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
@@ -15,22 +12,17 @@ from harness.measure.link import measured_links
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
 from harness.measure.windows import WarmUp
-from harness.provision.protocols import Cluster, Forks, ProcessSet
-from harness.provision.servers import join_ring, serving_processes
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.records.record import Equivalence, WorkerLink
 from harness.run import checkpoints
-from harness.run.captures import Capture
-from harness.worker.jobs import rendezvous, tf_parameter_server, tf_strategy, training
-from harness.worker.jobs.batches import stage_batches
+from harness.run.ready import PreparedCase, ready_processes
+from harness.worker.jobs import training
 from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.training import Opened
-from harness.worker.process.job import Job
 from harness.worker.session.variable_parts import values_of
-from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Plan
 
 CHECK_STEPS = 4
-_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +50,9 @@ class CaseRun:
     links: tuple[WorkerLink, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a capture came from, for strategies that build the workload anew.
-
-    Attributes:
-        seed: that the capture was made with.
-    """
-
-    case: Case
-    seed: int
-
-
 def run_case(
     cluster: Cluster,
-    origin: Origin,
-    capture: Capture,
-    plan: Plan,
-    batches: Path,
-    logs: Sequence[Path],
+    prepared: PreparedCase,
     *,
     n_steps: int,
     warmup: WarmUp,
@@ -88,10 +64,9 @@ def run_case(
 ) -> CaseRun:
     """Run a plan on the first workers of a cluster.
 
+    It takes nine arguments, since what may differ between repeats of one prepared case is not part of it.
+
     Args:
-        origin: of the capture.
-        batches: folder of global batches; used in turn.
-        logs: one for each worker.
         reference: what to check the real workers' state against first; None checks nothing.
         repeat: number to note with the check.
         checkpoint: folder for the state after the last step; None saves none.
@@ -100,9 +75,10 @@ def run_case(
     Raises:
         CaseError: it failed; nothing of it runs on.
     """
+    case, capture, plan = prepared.case, prepared.capture, prepared.plan
     limits = timeouts.for_model(capture.summary, max(plan.replicas_per_task))
-    with ready_processes(cluster, origin, capture, plan, batches, logs, limits) as (processes, opened):
-        links = measured_links(processes, origin.case.links)
+    with ready_processes(cluster, prepared, limits) as (processes, opened):
+        links = measured_links(processes, case.links)
         equivalence = None if reference is None else _checked(processes, reference, repeat, limits)
         measurement = measure(
             processes,
@@ -121,7 +97,7 @@ def run_case(
             saved_step = before + measurement.warmup_steps + n_steps
             checkpoints.save(processes, capture.summary, cluster.seen(checkpoint), saved_step, limits)
         codec_s = _codec_s(processes, plan, limits)
-        last = _traced(processes, origin.case, plan, measurement, limits) if trace else None
+        last = _traced(processes, case, plan, measurement, limits) if trace else None
     if checkpoint is not None:
         checkpoints.require_saved(checkpoint)
     return CaseRun(
@@ -191,74 +167,6 @@ def _update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tupl
         training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
     )
     return tuple(note for of_worker in notes for note in of_worker)
-
-
-def n_waiting(plan: Plan) -> int:
-    """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
-    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
-    return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Runner:
-    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it."""
-
-    server: Job[int, Sequence[str], int, None]
-    opens: Job[str, str, int, Opened]
-    n_ports: int = 1
-
-
-def _runner_of(plan: Plan, origin: Origin) -> _Runner:
-    document, case, seed = plan.model_dump_json(), origin.case, origin.seed
-    match case.chosen.strategy.runner:
-        case "graph":
-            return _Runner(
-                server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
-                opens=training.open_program,
-            )
-        case "baseline":
-            return _Runner(
-                server=partial(tf_strategy.start_distribution, plan=document),
-                opens=partial(tf_strategy.open_baseline, case=case, seed=seed),
-            )
-        case "coordinator":
-            return _Runner(
-                server=partial(tf_parameter_server.start_cluster, plan=document),
-                opens=partial(tf_parameter_server.open_coordinated, case=case, seed=seed),
-                n_ports=_COORDINATED_PORTS,
-            )
-
-
-@contextmanager
-def ready_processes(
-    cluster: Forks,
-    origin: Origin,
-    capture: Capture,
-    plan: Plan,
-    batches: Path,
-    logs: Sequence[Path],
-    timeouts: Timeouts,
-) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
-    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
-    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
-    runner = _runner_of(plan, origin)
-    with serving_processes(
-        cluster,
-        logs,
-        n_devices=n_devices,
-        server=runner.server,
-        n_ports=runner.n_ports,
-        timeout_s=timeouts.server_s,
-    ) as processes:
-        if n_waiting(plan):
-            join_ring(processes, timeout_s=timeouts.setup_s)
-        args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(len(logs))]
-        opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
-        for job in (training.load, training.setup):
-            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
-        shares = [(str(batches), each.start, each.stop) for each in opened]
-        processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
-        yield processes, tuple(opened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.errors import CaseError, UsageError
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.worker.jobs import training
+from harness.worker.jobs import checkpoint
 from strategies.plan.schema import StepSummary
 
 WRITER = 0
@@ -73,13 +73,17 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, t
     """
     shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
     n_workers = len(processes.pids)
-    processes.call(training.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint")
+    processes.call(
+        checkpoint.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
     args = [(shared, task == WRITER) for task in range(n_workers)]
-    gathered = processes.call(training.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint")
+    gathered = processes.call(
+        checkpoint.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint"
+    )
     model = frozenset(v.name for v in step.variables)
     processes.call_one(
         WRITER,
-        training.write_checkpoint,
+        checkpoint.write_checkpoint,
         (str(folder.absolute()), model, gathered, n_steps),
         timeout_s=timeouts.save_s,
         stage="checkpoint",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from rich.console import Console
 from rich.text import Text
 
-from harness.experiment.cases import Slot
+from harness.experiment.schedule import Slot
 from harness.records.record import Record
 from harness.run.status_line import StatusLine
 from harness.terminal_text import plain, shortened

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from harness.errors import CaseError
-from harness.experiment.cases import Case, Slot
+from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import source_hash
 from harness.experiment.document import spec_hash
+from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz, machine, provenance
 from harness.measure.collector import Measurement, tcp_fields

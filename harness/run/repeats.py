@@ -11,7 +11,8 @@ from typing import Literal
 
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
-from harness.experiment.cases import Case, Slot
+from harness.experiment.cases import Case
+from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, WorkerDied, WorkerUnresponsive
@@ -20,8 +21,9 @@ from harness.records.record import Equivalence, Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture, Captures, planned, topology_of_case
-from harness.run.case import CHECK_STEPS, CaseRun, Origin, run_case
+from harness.run.case import CHECK_STEPS, CaseRun, run_case
 from harness.run.progress import Progress
+from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder, SiteFacts
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 
@@ -93,11 +95,14 @@ class SlotRunner:
                 attempt = functools.partial(
                     run_case,
                     self.cluster,
-                    Origin(case=case, seed=self.spec.measure.seed),
-                    capture,
-                    made,
-                    self.captures.batches(case, capture),
-                    logs,
+                    PreparedCase(
+                        case=case,
+                        seed=self.spec.measure.seed,
+                        capture=capture,
+                        plan=made,
+                        batches=self.captures.batches(case, capture),
+                        logs=logs,
+                    ),
                     n_steps=self.spec.measure.steps,
                     warmup=_warm_up(self.spec),
                     reference=self._reference(case, capture),

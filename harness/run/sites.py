@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.experiment.cases import Slot
+from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, ClusterShape, Provider

@@ -6,7 +6,8 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.provision.local.child_processes import SoloWorkers
 from harness.requests import VerifyRequest
-from harness.run.case import Origin, check, ready_processes
+from harness.run.case import check
+from harness.run.ready import PreparedCase, ready_processes
 from harness.study.target import SEED, TargetStudy
 
 
@@ -41,12 +42,17 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> Verification:
         CaseError: the check could not be made.
     """
     reference = comparable(opened.reference(n_steps))
-    origin = Origin(case=opened.case, seed=SEED)
     logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
     workers = SoloWorkers(folder=opened.folder)
-    with ready_processes(
-        workers, origin, opened.capture, opened.plan, opened.batches, logs, opened.timeouts
-    ) as (processes, programs):
+    prepared = PreparedCase(
+        case=opened.case,
+        seed=SEED,
+        capture=opened.capture,
+        plan=opened.plan,
+        batches=opened.batches,
+        logs=logs,
+    )
+    with ready_processes(workers, prepared, opened.timeouts) as (processes, programs):
         checked = check(processes, reference, opened.timeouts)
     return Verification(
         strategy_class=opened.plan.strategy_class,

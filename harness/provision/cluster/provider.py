@@ -73,7 +73,7 @@ class ClusterProvider:
             from harness.provision.cluster.hosts import ClusterHosts
             from harness.provision.cluster.placement import await_room, placed, require_nodes
             from harness.provision.ray.actors import Preload
-            from harness.provision.ray.pool import RayCluster
+            from harness.provision.ray.pool import RayCluster, Traits
 
             await_room(shape)
             group = stack.enter_context(placed(shape, head))
@@ -92,14 +92,16 @@ class ClusterProvider:
             cluster = RayCluster(
                 _seats(shape, folder, log_dir, cores),
                 hosts=hosts,
-                scratch=folder / SCRATCH,
-                pinned=None not in cores,
+                traits=Traits(
+                    scratch=folder / SCRATCH,
+                    pinned=None not in cores,
+                    notes=_notes(hosts, cores),
+                    isolated=False,  # whoever else uses the cluster is on its network
+                    # Asked for anew each time: a lost node is replaced by another.
+                    elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
+                ),
                 started_s=started_s,
                 preload=Preload(imports=self._imports, wait_s=self._preload_s),
-                notes=_notes(hosts, cores),
-                isolated=False,  # whoever else uses the cluster is on its network
-                # Asked for anew each time: a lost node is replaced by another.
-                elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
                 files=files,
             )
             stack.callback(_stop, cluster, head)

@@ -79,7 +79,7 @@ class DockerProvider:
             hosts = stack.enter_context(_running(client, place, limits, log_dir))
 
             from harness.provision.ray.actors import Preload, Seat
-            from harness.provision.ray.pool import RayCluster
+            from harness.provision.ray.pool import RayCluster, Traits
 
             seats = [
                 Seat(
@@ -98,10 +98,12 @@ class DockerProvider:
             cluster = RayCluster(
                 seats,
                 hosts=hosts,
-                scratch=place.scratch,
-                pinned=True,
-                isolated=True,
-                image_digest=str(image.id),
+                traits=Traits(
+                    scratch=place.scratch,
+                    pinned=True,
+                    isolated=True,
+                    image_digest=str(image.id),
+                ),
                 started_s=started_s,
                 preload=Preload(imports=self._imports, wait_s=self._preload_s),
             )

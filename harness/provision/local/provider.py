@@ -121,7 +121,7 @@ class LocalProvider:
             ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
             from harness.provision.ray.actors import Preload, Seat
-            from harness.provision.ray.pool import RayCluster
+            from harness.provision.ray.pool import RayCluster, Traits
 
             cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
             seats = [
@@ -137,11 +137,13 @@ class LocalProvider:
             ]
             cluster = RayCluster(
                 seats,
-                notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
-                isolated=self._exposure is None,
                 hosts=_ThisMachine(n_workers=shape.workers, is_up=ray.is_up),
-                scratch=scratch,
-                pinned=cores[0] is not None,
+                traits=Traits(
+                    notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
+                    isolated=self._exposure is None,
+                    scratch=scratch,
+                    pinned=cores[0] is not None,
+                ),
                 started_s=started_s,
                 preload=Preload(imports=self._imports, wait_s=self._preload_s),
             )

@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -32,20 +33,30 @@ from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died, Silent
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traits:
+    """What a provider knows of its workers; see `protocols.Cluster`.
+
+    Attributes:
+        elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
+            the driver's.
+    """
+
+    scratch: Path
+    pinned: bool
+    isolated: bool
+    notes: Sequence[str] = ()
+    image_digest: str | None = None
+    elsewhere: Callable[[], tuple[Machine, float]] | None = None
+
+
 class RayCluster:
     """Workers as actors of the Ray instance that this process is connected to.
 
     Args:
         seats: one for each worker.
         hosts: where they run.
-        scratch: folder that driver and workers see.
-        pinned: whether each has cores of its own.
         started_s: when they were asked for, on the monotonic clock.
-        notes: see `Cluster`.
-        isolated: see `Cluster`.
-        image_digest: see `Cluster`.
-        elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
-            the driver's.
         files: how those of driver and workers get to the other; None where both see the same.
     """
 
@@ -54,24 +65,19 @@ class RayCluster:
         seats: Sequence[Seat],
         *,
         hosts: Hosts,
-        scratch: Path,
-        pinned: bool,
+        traits: Traits,
         started_s: float,
         preload: Preload,
-        notes: Sequence[str] = (),
-        isolated: bool,
-        image_digest: str | None = None,
-        elsewhere: Callable[[], tuple[Machine, float]] | None = None,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
-        self.pinned = pinned
-        self._notes = tuple(notes)
+        self.pinned = traits.pinned
+        self.isolated = traits.isolated
+        self.image_digest = traits.image_digest
+        self.scratch = traits.scratch
+        self._notes = tuple(traits.notes)
+        self._elsewhere = traits.elsewhere
         self._n_threads: dict[int, int] = {}
-        self.isolated = isolated
-        self.image_digest = image_digest
-        self._elsewhere = elsewhere
-        self.scratch = scratch
         self._hosts = hosts
         self._seats = tuple(seats)
         self._started_s = started_s

@@ -5,7 +5,7 @@ the jobs that need it.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -18,7 +18,7 @@ from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes
 from harness.worker.session.timed_loop import run_steps as timed_steps
-from harness.worker.session.variable_parts import Held, Pieces, values_of
+from harness.worker.session.variable_parts import Held
 
 if TYPE_CHECKING:
     from harness.worker.session.variable_memory import Holdings
@@ -109,11 +109,6 @@ class Opened:
     nodes_before: int | None = None
     nodes_after: int | None = None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Gathered:
-    values: Mapping[str, Pieces]
 
 
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
@@ -209,47 +204,6 @@ def read_variables(state: JobState) -> Held:
 def held_bytes(state: JobState) -> "Holdings":
     """What lies in memory of the variables that this worker knows of, its own or another's."""
     return state.get(Training).session.held_bytes()
-
-
-def settle(state: JobState, n_workers: int) -> None:
-    """Wait until what all workers have contributed is in the variables; no step may be in flight."""
-    state.get(Training).session.settle(n_workers)
-
-
-def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
-    """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
-
-    All workers do this together, since reading may need them all.
-
-    Args:
-        shared: variables of which all replicas have equal copies.
-    """
-    from harness.worker.session.checkpoint import contribution
-
-    values = contribution(state.get(Training).session.read(), shared)
-    if not writer:
-        return values
-    state.put(_Gathered(values=values))
-    return {}
-
-
-def write_checkpoint(
-    state: JobState,
-    folder: str,
-    model: Collection[str],
-    others: Sequence[Mapping[str, Pieces]],
-    step: int,
-) -> None:
-    """Write what this worker has gathered, and what the others have, into a folder.
-
-    Args:
-        model: names of the model's own variables.
-    Raises:
-        CaseError: `checkpoint-unwritable`.
-    """
-    from harness.worker.session.checkpoint import write_checkpoint as write
-
-    write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)
 
 
 def update_notes(state: JobState) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from harness.equivalence.yardstick import Array, Checked, Yardstick
 from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.restored_state import left_out
-from harness.worker.verify.bounds import BoundMeter, compressed_steps
+from harness.worker.verify.bounds import BoundMeter
+from harness.worker.verify.compressed_steps import compressed_steps
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.reference import run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps

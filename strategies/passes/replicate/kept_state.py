@@ -40,6 +40,8 @@ class KeptState:
     ) -> "KeptState":
         """A state of this name for one replica.
 
+        It takes eleven arguments: facts of a variable that no other value carries together.
+
         Args:
             name: of the variable, the same on all replicas.
             of: the variable whose gradient it belongs to, None where it belongs to none.

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.experiment import size
-from harness.experiment.cases import Case, expand, global_batch, schedule
+from harness.experiment.cases import Case, expand, global_batch
 from harness.experiment.resolve import resolve
+from harness.experiment.schedule import schedule
 
 
 def _cases(**changes: Any) -> tuple[Case, ...]:

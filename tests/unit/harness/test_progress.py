@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 from open_folders import made_record
 
-from harness.experiment.cases import Slot, expand
+from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
+from harness.experiment.schedule import Slot
 from harness.records.record import Equivalence, Record, StepSeconds
 from harness.run import progress, repeats
 from harness.run.progress import Progress

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from harness.errors import CaseError
-from harness.experiment.cases import Case, Slot, expand
+from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
+from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
 from harness.records.record import Checkpoint, Equivalence, Machine, Record, StepSeconds, WorkerLink

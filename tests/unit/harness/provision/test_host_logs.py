@@ -42,7 +42,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
 ) -> None:
     from harness.provision.ray import pool
     from harness.provision.ray.actors import Preload, Seat
-    from harness.provision.ray.pool import RayCluster
+    from harness.provision.ray.pool import RayCluster, Traits
 
     class Actor:
         class facts:  # noqa: N801 - as the handle names it
@@ -61,9 +61,11 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     cluster = RayCluster(
         [seat],
         hosts=cast("Hosts", _EndedHosts()),
-        scratch=tmp_path,
-        pinned=True,
-        isolated=True,
+        traits=Traits(
+            scratch=tmp_path,
+            pinned=True,
+            isolated=True,
+        ),
         started_s=time.monotonic(),
         preload=Preload(imports=(), wait_s=1.0),
     )

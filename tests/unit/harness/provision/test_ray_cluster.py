@@ -10,7 +10,7 @@ import pytest
 from harness.provision.failures import WorkerDied
 from harness.provision.ray import pool
 from harness.provision.ray.actors import Preload, Seat
-from harness.provision.ray.pool import RayCluster
+from harness.provision.ray.pool import RayCluster, Traits
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died
 
@@ -36,12 +36,9 @@ def cluster_of(n_workers: int) -> RayCluster:
             for worker in range(n_workers)
         ],
         hosts=cast("Any", _Hosts()),
-        scratch=Path("scratch"),
-        pinned=False,
+        traits=Traits(scratch=Path("scratch"), pinned=False, isolated=False, notes=("of the hosts",)),
         started_s=0.0,
         preload=Preload(imports=(), wait_s=60.0),
-        notes=("of the hosts",),
-        isolated=False,
     )
 
 

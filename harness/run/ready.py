@@ -1,0 +1,103 @@
+"""Fresh processes with a plan's step, its initial values and its batches."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.experiment.cases import Case
+from harness.measure.timeouts import Timeouts
+from harness.provision.protocols import Forks, ProcessSet
+from harness.provision.servers import join_ring, serving_processes
+from harness.run.captures import Capture
+from harness.worker.jobs import rendezvous, tf_parameter_server, tf_strategy, training
+from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.training import Opened
+from harness.worker.process.job import Job
+from strategies.plan.ownership import is_owned
+from strategies.plan.schema import Plan
+
+_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCase:
+    """A case with all that its processes begin with.
+
+    Attributes:
+        seed: that the capture was made with, for strategies that build the workload anew.
+        batches: folder of global batches; used in turn.
+        logs: one for each worker.
+    """
+
+    case: Case
+    seed: int
+    capture: Capture
+    plan: Plan
+    batches: Path
+    logs: Sequence[Path]
+
+
+def n_waiting(plan: Plan) -> int:
+    """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
+    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
+    return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it."""
+
+    server: Job[int, Sequence[str], int, None]
+    opens: Job[str, str, int, Opened]
+    n_ports: int = 1
+
+
+def _runner_of(prepared: PreparedCase) -> _Runner:
+    plan, case, seed = prepared.plan, prepared.case, prepared.seed
+    document = plan.model_dump_json()
+    match case.chosen.strategy.runner:
+        case "graph":
+            return _Runner(
+                server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
+                opens=training.open_program,
+            )
+        case "baseline":
+            return _Runner(
+                server=partial(tf_strategy.start_distribution, plan=document),
+                opens=partial(tf_strategy.open_baseline, case=case, seed=seed),
+            )
+        case "coordinator":
+            return _Runner(
+                server=partial(tf_parameter_server.start_cluster, plan=document),
+                opens=partial(tf_parameter_server.open_coordinated, case=case, seed=seed),
+                n_ports=_COORDINATED_PORTS,
+            )
+
+
+@contextmanager
+def ready_processes(
+    cluster: Forks, prepared: PreparedCase, timeouts: Timeouts
+) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
+    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
+    plan, folder = prepared.plan, str(prepared.capture.folder)
+    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
+    runner = _runner_of(prepared)
+    with serving_processes(
+        cluster,
+        prepared.logs,
+        n_devices=n_devices,
+        server=runner.server,
+        n_ports=runner.n_ports,
+        timeout_s=timeouts.server_s,
+    ) as processes:
+        if n_waiting(plan):
+            join_ring(processes, timeout_s=timeouts.setup_s)
+        args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
+        opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
+        for job in (training.load, training.setup):
+            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
+        shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
+        processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
+        yield processes, tuple(opened)

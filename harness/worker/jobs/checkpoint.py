@@ -1,0 +1,55 @@
+"""Writes a checkpoint of what workers have come to."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.worker.jobs.training import Training
+from harness.worker.process.job import JobState
+from harness.worker.session.variable_parts import Pieces, values_of
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Gathered:
+    values: Mapping[str, Pieces]
+
+
+def settle(state: JobState, n_workers: int) -> None:
+    """Wait until what all workers have contributed is in the variables; no step may be in flight."""
+    state.get(Training).session.settle(n_workers)
+
+
+def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
+    """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
+
+    All workers do this together, since reading may need them all.
+
+    Args:
+        shared: variables of which all replicas have equal copies.
+    """
+    from harness.worker.session.checkpoint import contribution
+
+    values = contribution(state.get(Training).session.read(), shared)
+    if not writer:
+        return values
+    state.put(_Gathered(values=values))
+    return {}
+
+
+def write_checkpoint(
+    state: JobState,
+    folder: str,
+    model: Collection[str],
+    others: Sequence[Mapping[str, Pieces]],
+    step: int,
+) -> None:
+    """Write what this worker has gathered, and what the others have, into a folder.
+
+    Args:
+        model: names of the model's own variables.
+    Raises:
+        CaseError: `checkpoint-unwritable`.
+    """
+    from harness.worker.session.checkpoint import write_checkpoint as write
+
+    write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)

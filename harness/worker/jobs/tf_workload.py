@@ -1,0 +1,106 @@
+"""A user's workload built anew in the scope of one of TensorFlow's strategies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.experiment.cases import Case
+from strategies.errors import UnsupportedError
+from strategies.ir.replicas.seeds import reseed
+from strategies.ir.train_graph import TrainGraph, Variable
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.capture.tracing import AnyVariable, Body
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Built:
+    """A workload in the scope of TensorFlow's strategy.
+
+    Attributes:
+        body: its step.
+        boundary: where the step's gradients are weighed and summed.
+        structure: of one example of its dataset.
+        declared: variables that the step names itself. made: all that were made, in order.
+    """
+
+    body: "Body"
+    boundary: "ReplicaBoundary"
+    structure: object
+    declared: "Sequence[AnyVariable]"
+    made: "Sequence[tf.Variable]"
+
+    def variables(self, captured: Sequence[Variable]) -> Mapping[str, "tf.Variable"]:
+        """Captured variable's name → where TensorFlow has it, once the step was traced.
+
+        Raises:
+            UnsupportedError: the model made other variables than when it was captured, or an optimizer sums
+                gradients itself.
+        """
+        import keras
+
+        from strategies.baselines.variables import matched
+
+        recorder = self.boundary.recorder
+        for optimizer in recorder.optimizers:
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise UnsupportedError(
+                    "train step: its optimizers must be Keras's, whose sums over replicas can be left out, "
+                    f"got {type(optimizer).__name__} of tf.compat.v1; leave this strategy out for it"
+                )
+        owned = (v for optimizer in recorder.optimizers for v in optimizer.variables)
+        return matched(captured, self.made, [*recorder.created, *self.declared, *owned])
+
+
+def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
+    """Build a workload anew in the scope of a strategy.
+
+    Raises:
+        UnsupportedError: its step makes variables in a way that is none under a strategy.
+    """
+    import keras
+
+    from harness.worker.jobs.workload import workload_of
+    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.variables import lacking, made_when_traced, recorded
+    from strategies.capture.capture import declared_variables
+    from strategies.capture.tracing import body_of
+    from workloads.steps.keras_step import step_of
+
+    keras.backend.clear_session()
+    workload = workload_of(case)
+    structure = workload.dataset(seed).element_spec
+    keras.utils.set_random_seed(seed)
+    with distribution.scope(), recorded() as made:
+        step = step_of(workload, structure).step
+        body = body_of(step)
+    n_examples = (captured.batch[0].shape.dims or (-1,))[0]
+    boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
+    if lacking(captured.variables, made, declared_variables(step)):
+        with boundary.recorder.recording_optimizers():
+            made += made_when_traced(
+                lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
+            )
+    return Built(
+        body=body,
+        boundary=boundary,
+        structure=structure,
+        declared=declared_variables(step),
+        made=made,
+    )
+
+
+def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
+    """Refuse random numbers that all replicas would draw alike.
+
+    Raises:
+        UnsupportedError: there are any, and more than one replica.
+    """
+    if n_replicas > 1 and reseed(captured.graph, 1) is not captured.graph:
+        raise UnsupportedError(
+            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "operations with seeds of their own; use keras.random with a SeedGenerator"
+        )
