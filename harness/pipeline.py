@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from socket import socket
 
 from harness.equivalence.verification import Verification
@@ -15,7 +14,15 @@ from harness.host_facts import environment
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
-from harness.requests import Dtype, PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
+from harness.requests import (
+    Dtype,
+    PlanRequest,
+    RunOptions,
+    RunOutcome,
+    TransformRequest,
+    VerifyRequest,
+    Written,
+)
 from harness.run.checkpoints import require
 from harness.run.progress import Progress
 from harness.run.repeats import Ended, storing
@@ -160,16 +167,17 @@ def _observer(metrics: socket | None) -> Iterator[Callable[[Ended], None]]:
         yield lambda ended: exporter.observe(ended.record, ended.steps)
 
 
-def _write_report(folder: RunFolder) -> Path | None:
+def _write_report(folder: RunFolder) -> Written | None:
     if not folder.records:
         return None
     import reports
 
     with storing(folder.path):
-        return folder.write_report(reports.render([folder.path], "html"))
+        report = reports.report_of(folder.path)
+        return Written(path=folder.write_report(report.html), tables=report.tables)
 
 
-def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
+def _outcome(folder: RunFolder, written: Written | None) -> RunOutcome:
     records = folder.records
     n = {
         status: sum(r.status == status for r in records)
@@ -177,7 +185,7 @@ def _outcome(folder: RunFolder, report: Path | None) -> RunOutcome:
     }
     return RunOutcome(
         run_dir=folder.path,
-        report=report,
+        report=written,
         n_ok=n["ok"],
         n_failed=n["failed"],
         n_skipped=n["skipped"],

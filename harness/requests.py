@@ -16,6 +16,7 @@ from harness.provision.network_namespace import NOT_ASKED
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case
+    from reports.pages.terminal import TerminalTable
 
 Dtype = Literal["model", "float64"]
 
@@ -49,18 +50,27 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A report on disk, and the same comparison for a terminal."""
+
+    path: Path
+    tables: tuple[TerminalTable, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutcome:
     """Where a run's results lie and how its cases ended.
 
     Args:
         run_dir: None for a dry run, which makes no folder.
+        report: None where nothing has been recorded.
         cases: those that a dry run would have run, in matrix order; else empty.
         n_repeats: of each of these cases.
         notes: one line each, for the person.
     """
 
     run_dir: Path | None
-    report: Path | None = None
+    report: Written | None = None
     n_ok: int = 0
     n_failed: int = 0
     n_skipped: int = 0
@@ -74,7 +84,7 @@ class RunOutcome:
         """The JSON of `run`."""
         document: dict[str, JsonValue] = {
             "run_dir": str(self.run_dir) if self.run_dir else None,
-            "report": str(self.report) if self.report else None,
+            "report": str(self.report.path) if self.report else None,
             "cases": {
                 "ok": self.n_ok,
                 "failed": self.n_failed,

@@ -6,13 +6,15 @@ What needs numpy, scipy or jinja2 is imported by the calls, so that importing th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reports.pages.terminal import TerminalTable
+    from reports.rows import Report
 
-__all__ = ["FORMATS", "ReportError", "render", "summarize"]
+__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 
 FORMATS = ("html", "md", "csv", "json")
 
@@ -45,29 +47,44 @@ def render(
         raise ReportError(
             "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
         )
-    from reports.compare import build
-    from reports.load import load, read_steps
-    from reports.pages import exports, page
-
-    runs = [load(Path(path), with_files=format == "html") for path in run_dirs]
-    report = build(runs, read_steps=read_steps if format == "html" else None)
-    write = {"html": page.to_html, "md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}
-    text = write[format](report)
+    report = _report(run_dirs, with_files=format == "html")
     if tell is not None and format == "csv":
         for item in report.left_out:
             tell(f"left out: {item.where}: {item.why}")
-    # JSON can name half of a surrogate pair, which no file can hold.
-    return text.encode("utf-8", errors="replace").decode()
+    return _text(report, format)
 
 
-def summarize(run_dirs: Sequence[Path]) -> tuple[TerminalTable, ...]:
-    """Make the comparison tables of one or more run folders, for a terminal.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The report of one run: a page, and the same comparison for a terminal."""
+
+    html: str
+    tables: tuple[TerminalTable, ...]
+
+
+def report_of(run_dir: Path) -> RunReport:
+    """Make the page and the tables of one run folder, of the same rows.
 
     Raises:
-        harness.errors.StoreError: when a folder is no run folder.
+        harness.errors.StoreError: when it is no run folder.
     """
-    from reports.compare import build
-    from reports.load import load
     from reports.pages.terminal import terminal_tables
 
-    return terminal_tables(build([load(Path(path)) for path in run_dirs]))
+    report = _report([run_dir], with_files=True)
+    return RunReport(html=_text(report, "html"), tables=terminal_tables(report))
+
+
+def _report(run_dirs: Sequence[Path], *, with_files: bool) -> Report:
+    from reports.compare import build
+    from reports.load import load, read_steps
+
+    runs = [load(Path(path), with_files=with_files) for path in run_dirs]
+    return build(runs, read_steps=read_steps if with_files else None)
+
+
+def _text(report: Report, format: str) -> str:  # noqa: A002 - as for `render`
+    from reports.pages import exports, page
+
+    write = {"html": page.to_html, "md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}
+    # JSON can name half of a surrogate pair, which no file can hold.
+    return write[format](report).encode("utf-8", errors="replace").decode()

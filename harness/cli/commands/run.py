@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from harness.errors import UsageError
 from harness.experiment.references import parse_scalar, split_list
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, RunOutcome
+
+if TYPE_CHECKING:
+    from reports.pages.terminal import TerminalTable
 
 EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chunk_size=16"
 
@@ -163,7 +167,7 @@ def _show(outcome: RunOutcome) -> None:
         output.say(planned.total)
     if outcome.run_dir is None:
         return
-    _show_comparison(outcome.run_dir)
+    _show_comparison(() if outcome.report is None else outcome.report.tables)
     counts = (
         (outcome.n_ok, "ok"),
         (outcome.n_failed, "failed"),
@@ -173,13 +177,11 @@ def _show(outcome: RunOutcome) -> None:
     output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
     output.say(f"run folder: {outcome.run_dir}")
     if outcome.report is not None:
-        output.say(f"report: {outcome.report}")
+        output.say(f"report: {outcome.report.path}")
 
 
-def _show_comparison(run_dir: Path) -> None:
-    import reports
-
-    for table in reports.summarize([run_dir]):
+def _show_comparison(tables: Sequence[TerminalTable]) -> None:
+    for table in tables:
         output.say(table.title)
         # The rank and the strategy's name.
         output.table(table.columns, table.rows, n_keys=2)

@@ -14,12 +14,21 @@ from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.equivalence.verification import Verification
 from harness.experiment.spec import ExperimentSpec
-from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest
+from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest, Written
 from harness.study.answers import Verified
 from harness.worker.jobs.transform import Transformation
+from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
 
+WRITTEN = Written(
+    path=Path("runs/x/report.html"),
+    tables=(
+        TerminalTable(
+            title="wide-mlp", columns=("strategy", "ms"), rows=(("ps", "4"),), verdict=("v",), notes=("n",)
+        ),
+    ),
+)
 PLAN = Plan(
     workload="wide-mlp",
     strategy="ps",
@@ -89,7 +98,7 @@ class Pipeline(ModuleType):
         self.asked: list[Any] = []
         self.raises: BaseException | None = None
         self.verified = verified()
-        self.outcome = RunOutcome(run_dir=Path("runs/x"), report=Path("runs/x/report.html"), n_ok=3)
+        self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
     def _note(self, *asked: Any) -> None:
         self.asked.append(asked[0] if len(asked) == 1 else asked)

@@ -8,7 +8,6 @@ import pytest
 from called import Pipeline
 
 import harness
-import reports
 from strategies import planning
 from strategies.errors import StrategyError
 from strategies.planning.registry import KNOBS, STRATEGIES
@@ -37,10 +36,6 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         for name in _STRATEGIES
     ]
     fake = Pipeline()
-    table = SimpleNamespace(
-        title="wide-mlp", columns=("strategy", "ms"), rows=(("ps", "4"),), verdict=("v",), notes=("n",)
-    )
-    monkeypatch.setattr(reports, "summarize", lambda run_dirs: [table])
     for package, name, module in ((planning, "registry", registry), (harness, "pipeline", fake)):
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)

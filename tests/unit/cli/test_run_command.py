@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from called import Pipeline, call, document
+from called import WRITTEN, Pipeline, call, document
 from ports import kept_port
 
 from harness.cli.commands.planned import planned_table
@@ -114,7 +114,7 @@ def test_json_is_one_document_whatever_a_workload_prints(capsys: pytest.CaptureF
 
 
 def test_a_failed_case_is_status_1(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:
-    pipeline.outcome = RunOutcome(run_dir=Path("r"), n_ok=1, n_failed=2, exit_status=1)
+    pipeline.outcome = RunOutcome(run_dir=Path("r"), report=WRITTEN, n_ok=1, n_failed=2, exit_status=1)
     status, captured = call(capsys, "run", "quickstart")
     assert status == 1
     assert "wide-mlp\nstrategy  ms\nps        4\nv\nn\n\nrepeats: 1 ok, 2 failed\n" in captured.out

@@ -212,7 +212,7 @@ def test_json_is_strict_and_complete(full_run: Path) -> None:
 
 
 def test_terminal_tables_are_literal_and_rectangular(full_run: Path) -> None:
-    tables = reports.summarize([full_run])
+    tables = reports.report_of(full_run).tables
     assert len(tables) == 4
     for table in tables:
         assert all(len(cells) == len(table.columns) for cells in table.rows)
