@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import docker
+import node_jobs
 import pytest
 from docker.models.containers import Container
 from waiting import eventually
@@ -39,15 +40,6 @@ from sibling import resolve
 
 def made():
     return resolve("digits-mlp", {})
-"""
-WAITING = """
-import time
-from pathlib import Path
-
-
-def wait(state, seen):
-    Path(seen).touch()
-    time.sleep(3600)
 """
 
 
@@ -83,7 +75,7 @@ class Losses:
     """Runs on workers of a cluster that something happens to."""
 
     def __init__(self, nodes: Nodes, folder: Path) -> None:
-        (folder / "waiting.py").write_text(WAITING)
+        shutil.copy(node_jobs.__file__, folder)
         self.nodes = nodes
         self.folder = folder
 
@@ -117,7 +109,7 @@ class Losses:
                     with cluster.open_session(n_workers, logs) as processes:
                         thread.start()
                         # Where nobody notices, the case fails as unresponsive when its time is up.
-                        processes.call("waiting:wait", [(seen,)] * n_workers, timeout_s=NOTICED_S)
+                        processes.call(node_jobs.wait, [(seen,)] * n_workers, timeout_s=NOTICED_S)
                 except CaseError as error:
                     failed = error
                 thread.join()

@@ -1,11 +1,13 @@
 """Workers on the hosts of a TPU slice, imitated: containers with false devices and a slice's variables."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import docker
+import node_jobs
 import pytest
 from docker.models.containers import Container
 from waiting import eventually
@@ -26,14 +28,6 @@ RUN = f"test-slices-{os.getpid()}"
 N_CHIPS = 4
 # Asked of Ray itself where it runs, as an address of its own that needs no client.
 COUNT = "import ray; ray.init('auto', logging_level='ERROR'); print(len(ray.nodes()))"
-PROBE = """
-import glob
-import os
-
-
-def seen(state):
-    return os.environ["TPU_NAME"], os.environ["TPU_WORKER_ID"], len(glob.glob("/dev/accel*"))
-"""
 
 
 def start_node(
@@ -119,7 +113,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
 def test_each_worker_is_on_its_own_host_of_one_whole_slice(
     connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "slice_probe.py").write_text(PROBE)
+    shutil.copy(node_jobs.__file__, tmp_path)
     monkeypatch.chdir(tmp_path)
     shape = ClusterShape(workers=2, device="tpu", connection=connection)
     provider = ClusterProvider(imports=("json",))
@@ -134,7 +128,7 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
         head = Head(str(connection.address))
         logs = [tmp_path / "logs" / f"worker-{k}.log" for k in range(2)]
         with cluster.open_session(2, logs) as processes:
-            seen = processes.call("slice_probe:seen", [(), ()], timeout_s=120)
+            seen = processes.call(node_jobs.slice_and_chips, [(), ()], timeout_s=120)
             assert seen == [("whole", "0", N_CHIPS), ("whole", "1", N_CHIPS)]
             assert len(set(processes.hosts)) == 2
         assert ray.cluster_resources()["TPU"] == 3 * N_CHIPS
