@@ -93,13 +93,13 @@ def n_usable_cores() -> int:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "implementation": sys.implementation.name}
+    versions = {"python": platform.python_version(), "implementation": sys.implementation.name}
     for name in _DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cpu_model() -> str | None:

@@ -1,4 +1,4 @@
-"""Where the stages of a command meet: nothing before a stage knows of it, and nothing after it calls back."""
+"""Stages of each command, put together: none knows of those after it or calls back to those before."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -98,14 +98,16 @@ def verify(request: VerifyRequest) -> Verified:
     ) as opened:
         compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
         with status.doing(f"running {compared} in {dtype}"):
-            found = verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
+            verification = (
+                verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
+            )
         return Verified(
             plan=opened.plan,
             steps=n_steps,
             dtype=dtype,
             restored=opened.capture.restored,
             last_batch=request.last_batch,
-            found=found,
+            found=verification,
         )
 
 

@@ -1,4 +1,4 @@
-"""What the command line asks of the pipeline, and what the pipeline answers."""
+"""Requests of the command line to the pipeline, and the pipeline's answers."""
 
 from __future__ import annotations
 

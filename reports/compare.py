@@ -233,7 +233,7 @@ def _steps(
 ) -> tuple[Steps, ...]:
     if read_steps is None:
         return ()
-    found = []
+    all_steps = []
     ordered = sorted(usable, key=lambda r: r.repeat)
     # More lines than a person can compare are not drawn, and so not read.
     for record in ordered[:: -(-len(ordered) // MAX_SHOWN_REPEATS) or 1]:
@@ -244,5 +244,5 @@ def _steps(
             if all(item.where != other.where for other in left_out):
                 left_out.append(item)
         else:
-            found.append(steps)
-    return tuple(found)
+            all_steps.append(steps)
+    return tuple(all_steps)

@@ -154,12 +154,12 @@ def _records(path: Path, left_out: list[LeftOut]) -> tuple[Record, ...]:
             LeftOut(where=path.name, why=f"cannot be read ({error.strerror}); there are no results")
         )
         return ()
-    found: dict[tuple[str, int], Record] = {}
+    by_repeat: dict[tuple[str, int], Record] = {}
     for number, line in enumerate(lines, start=1):
         record = _record(line, f"{path.name} line {number}", left_out) if line.strip() else None
         if record is not None:
-            found[record.case, record.repeat] = record
-    return tuple(found.values())
+            by_repeat[record.case, record.repeat] = record
+    return tuple(by_repeat.values())
 
 
 def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:

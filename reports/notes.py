@@ -1,4 +1,4 @@
-"""What a reader should doubt about the figures of a comparison."""
+"""Notes on what to doubt about the figures of a comparison."""
 
 from __future__ import annotations
 

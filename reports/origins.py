@@ -1,4 +1,4 @@
-"""What ran where: the facts of a run, flattened to names and values for a table."""
+"""Origins of runs: facts of each, flattened to names and values for a table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def origin_of(run: Run) -> Origin:
 
     Facts that differ between records are all shown: a report must not hide that two machines took part.
     """
-    found: dict[str, list[str]] = {}
+    facts: dict[str, list[str]] = {}
     head = {
         "experiment": run.experiment.get("name"),
         "created_utc": run.stored.created_utc or None,
@@ -50,28 +50,28 @@ def origin_of(run: Run) -> Origin:
     }
     for section in ("machine", "provenance", "method"):
         for value in _distinct(getattr(record, section) for record in run.records):
-            _collect(found, section, dataclasses.asdict(value))
+            _collect(facts, section, dataclasses.asdict(value))
     for name in ("provider", "exposed"):
         for value in _distinct(getattr(record, name) for record in run.records):
-            _collect(found, name, value)
+            _collect(facts, name, value)
     for name, value in head.items():
-        _collect(found, name, value)
-    seen = {text for texts in found.values() for text in texts}
-    of_workers = any(name.startswith("machine.") for name in found)
+        _collect(facts, name, value)
+    seen = {text for texts in facts.values() for text in texts}
+    of_workers = any(name.startswith("machine.") for name in facts)
     for name, text in _flat("", run.stored.environment):
         if of_workers and name.startswith("machine."):
             # The driver's, which may be another one.
             continue
         # environment.json repeats what the records say, under names of its own.
         if text not in seen or len(text) < 4:
-            found.setdefault(name, [])
-            found[name] += [text] if text not in found[name] else []
-    named = [name for name in _NAMES if name in found]
-    versions = sorted(name for name in found if name.startswith("provenance.versions."))
-    rest = [name for name in found if name not in _NAMES and name not in versions]
+            facts.setdefault(name, [])
+            facts[name] += [text] if text not in facts[name] else []
+    named = [name for name in _NAMES if name in facts]
+    versions = sorted(name for name in facts if name.startswith("provenance.versions."))
+    rest = [name for name in facts if name not in _NAMES and name not in versions]
     return Origin(
         run=run.name,
-        facts=tuple((_shown(name), "; ".join(found[name])) for name in [*named, *versions, *rest]),
+        facts=tuple((_shown(name), "; ".join(facts[name])) for name in [*named, *versions, *rest]),
         experiment=run.experiment,
     )
 
@@ -88,9 +88,9 @@ def _shown(name: str) -> str:
     return name.removeprefix("provenance.versions.").removeprefix("method.").replace("_", " ")
 
 
-def _collect(found: dict[str, list[str]], name: str, value: object) -> None:
+def _collect(facts: dict[str, list[str]], name: str, value: object) -> None:
     for path, text in _flat(name, value):
-        texts = found.setdefault(path, [])
+        texts = facts.setdefault(path, [])
         if text not in texts:
             texts.append(text)
 

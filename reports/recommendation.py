@@ -46,17 +46,17 @@ def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
         rows: in falling order of rate.
         rates: examples per second of each repeat, by strategy.
     """
-    found: dict[str, int] = {}
+    by_strategy: dict[str, int] = {}
     head: Row | None = None
     candidates = [
         row for row in rows if can_win(row) and row.rate is not None and row.rate.interval is not None
     ]
     for place, row in enumerate(candidates, start=1):
         if head is not None and together(head, row, rates):
-            found[row.strategy] = found[head.strategy]
+            by_strategy[row.strategy] = by_strategy[head.strategy]
         else:
-            found[row.strategy], head = place, row
-    return found
+            by_strategy[row.strategy], head = place, row
+    return by_strategy
 
 
 def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
@@ -212,5 +212,5 @@ def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:
     ]
     lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
     what = "Faster, but cannot win" if leader is not None else "Measured, but cannot win"
-    found = [f"{what}: {'; '.join(ahead)}."] if ahead else []
-    return (*found, f"Without a result to rank: {', '.join(lacking)}.") if lacking else tuple(found)
+    sentences = [f"{what}: {'; '.join(ahead)}."] if ahead else []
+    return (*sentences, f"Without a result to rank: {', '.join(lacking)}.") if lacking else tuple(sentences)

@@ -1,4 +1,4 @@
-"""What a report says, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
+"""Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
 
 from __future__ import annotations
 

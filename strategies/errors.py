@@ -1,4 +1,4 @@
-"""What strategies raise: one line that names the thing, the rule, what was received and the way out."""
+"""Errors of strategies: one line that names the thing, the rule, what was received and the way out."""
 
 import difflib
 from collections.abc import Iterable

@@ -22,10 +22,10 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
         rows_per_example: variable → rows of its sparse gradient that one example makes, where known.
     """
     hoisted = HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1))
-    found = spread_along(hoisted)
-    axes = axes_to_cut(hoisted, found)
+    spreads = spread_along(hoisted)
+    axes = axes_to_cut(hoisted, spreads)
     reach = update_reach(hoisted)
-    parts_apart = [reach.parts_apart(along) for along in found]
+    parts_apart = [reach.parts_apart(along) for along in spreads]
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
     crossings = Counter(b.variable for b in step.boundaries)
     updates = Counter(region.variable for region in step.regions)
@@ -47,7 +47,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             readiness=step.readiness.get(v.name),
             partitionable_axes=axes.get(v.name, ()),
             cut_refusals={
-                axis: along.refused[v.name] for axis, along in enumerate(found) if v.name in along.refused
+                axis: along.refused[v.name] for axis, along in enumerate(spreads) if v.name in along.refused
             },
             apart=v.name in reach.apart,
             apart_axes=tuple(axis for axis in axes.get(v.name, ()) if v.name in parts_apart[axis]),
@@ -77,10 +77,10 @@ def _reads(step: TrainGraph) -> dict[str, int]:
         step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
     )
     needed, uses = passing(step), resource_uses(step.graph)
-    found = {
+    read_levels = {
         v.name: {levels[read] for read in uses[v.handle].reads if read in needed} for v in step.variables
     }
-    return {name: len(at) for name, at in found.items() if len(at) > 1}
+    return {name: len(at) for name, at in read_levels.items() if len(at) > 1}
 
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:

@@ -1,4 +1,4 @@
-"""Who takes part in a run: tasks, replicas, their devices and their shares of the global batch."""
+"""Participants of a run: tasks, replicas, their devices and their shares of the global batch."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -131,30 +131,30 @@ class Topology:
 @lru_cache(maxsize=64)
 def _replicas(topology: Topology) -> tuple[Replica, ...]:
     share, extra = divmod(topology.batch_size, topology.n_replicas)
-    made: list[Replica] = []
+    replicas: list[Replica] = []
     start = 0
     for task, count in enumerate(topology.replicas_per_task):
         for local in range(count):
-            rank = len(made)
+            rank = len(replicas)
             stop = start + share + (rank < extra)
             device = f"{task_device(task)}/device:{topology.device.upper()}:{local}"
-            made.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
+            replicas.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
             start = stop
-    return tuple(made)
+    return tuple(replicas)
 
 
 @lru_cache(maxsize=64)
 def _shards(topology: Topology) -> tuple[Shard, ...]:
     k = topology.micro_batches
-    made: list[Shard] = []
+    shards: list[Shard] = []
     for replica in topology.replicas():
         share, extra = divmod(replica.examples, k)
         start = replica.start
         for turn in range(k):
             stop = start + share + (turn < extra)
-            made.append(Shard(rank=len(made), replica=replica, turn=turn, start=start, stop=stop))
+            shards.append(Shard(rank=len(shards), replica=replica, turn=turn, start=start, stop=stop))
             start = stop
-    return tuple(made)
+    return tuple(shards)
 
 
 def task_device(task: int) -> str:

@@ -1,4 +1,4 @@
-"""What a workload is: a single-device training step and the examples it learns from."""
+"""A workload: a single-device training step and the examples it learns from."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

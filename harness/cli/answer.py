@@ -1,4 +1,4 @@
-"""What every command returns: its JSON, how to show it to a person, and the exit status."""
+"""Answer of every command: its JSON, how to show it to a person, and the exit status."""
 
 from __future__ import annotations
 

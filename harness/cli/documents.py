@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def verify_document(answer: Verified) -> dict[str, object]:
     """The JSON of `verify`."""
-    plan, found, verdict = answer.plan, answer.found, answer.found.verdict
+    plan, verification, verdict = answer.plan, answer.found, answer.found.verdict
     nearest = verdict.nearest
     document: dict[str, object] = {
         "workload": plan.workload,
@@ -30,29 +30,32 @@ def verify_document(answer: Verified) -> dict[str, object]:
         if answer.restored is None
         else {"path": str(answer.restored.path), "step": answer.restored.step},
         "last_batch": answer.last_batch,
-        "equivalent": found.equivalent,
-        "reason": found.reason,
+        "equivalent": verification.equivalent,
+        "reason": verification.reason,
         "max_update_error": None if nearest is None else nearest.update_error,
         **_limits(None if nearest is None else nearest.limits),
         "variables": [
             {"name": v.name, "kind": v.kind, "update_error": v.update_error, **_limits(v.limits)}
             for v in verdict.variables
         ],
-        "undecidable": list(found.undecidable),
+        "undecidable": list(verification.undecidable),
         "loss_check": None
         if verdict.loss is None
         else {"error": verdict.loss.error, **_limits(verdict.loss.limits)},
-        "loss": list(found.losses),
-        "reference_loss": list(found.reference_losses),
-        "results": [asdict(result) for result in found.results],
-        **_separability(found.separability),
-        "warnings": list(found.warnings),
-        "notes": list(found.notes),
+        "loss": list(verification.losses),
+        "reference_loss": list(verification.reference_losses),
+        "results": [asdict(result) for result in verification.results],
+        **_separability(verification.separability),
+        "warnings": list(verification.warnings),
+        "notes": list(verification.notes),
     }
-    if found.bound is not None:
-        document["within_bound"] = found.bound.within
-    if found.divergence is not None:
-        document["shrink"] = {"pass": found.divergence.pass_name, "variable": found.divergence.variable}
+    if verification.bound is not None:
+        document["within_bound"] = verification.bound.within
+    if verification.divergence is not None:
+        document["shrink"] = {
+            "pass": verification.divergence.pass_name,
+            "variable": verification.divergence.variable,
+        }
     return document
 
 
@@ -81,8 +84,8 @@ def _limits(limits: Limits | None) -> dict[str, float | None]:
     }
 
 
-def _separability(found: Separability | None) -> dict[str, object]:
-    if found is None:
+def _separability(separability: Separability | None) -> dict[str, object]:
+    if separability is None:
         return {"separable": None, "separability": None}
-    figures = asdict(found)
+    figures = asdict(separability)
     return {"separable": figures.pop("separable"), "separability": figures}

@@ -65,7 +65,7 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
             f"must be one strategy, got {strategy!r}; to compare several use `stratbench run`",
             field="strategy",
         )
-    found = Target(
+    parsed = Target(
         workload=parse_workload(workload, field="workload"),
         strategy=parse_strategy(strategy, field="strategy"),
         workers=workers,
@@ -74,8 +74,8 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
     # The registries are not needed for --help.
     from harness.preflight import check_target
 
-    check_target(found)
-    return found
+    check_target(parsed)
+    return parsed
 
 
 def is_watched(*, json: bool) -> bool:

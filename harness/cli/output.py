@@ -1,4 +1,4 @@
-"""What a person or a program reads: tables, one JSON document, one line for an error."""
+"""Output for a person or a program: tables, one JSON document, one line for an error."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def sentence_table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> Non
         keys = "".join(
             cell.ljust(width + _GAP) for cell, width in zip(row, widths[:n_keys], strict=False)
         ).rstrip()
-        told = [_indented(cell, indent) for cell in row[n_keys:] if cell]
-        if has_room and told:
-            told[0] = keys.ljust(beside) + told[0][beside:]
+        sentences = [_indented(cell, indent) for cell in row[n_keys:] if cell]
+        if has_room and sentences:
+            sentences[0] = keys.ljust(beside) + sentences[0][beside:]
         else:
-            told.insert(0, keys)
-        for text in told:
+            sentences.insert(0, keys)
+        for text in sentences:
             say_text(text)
 
 

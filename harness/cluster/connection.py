@@ -1,4 +1,4 @@
-"""How a Ray cluster that is there already is reached, and how workers lie on its nodes."""
+"""Connection to a Ray cluster that is there already, and how workers lie on its nodes."""
 
 import dataclasses
 import ipaddress
@@ -52,8 +52,8 @@ CONNECTION_KEYS = tuple(item.name for item in dataclasses.fields(Connection))
 
 def is_address(text: str) -> bool:
     """Whether a text is `host:port`."""
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found["port"]) < 2**16
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match["port"]) < 2**16
 
 
 def is_network(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What forward and backward make of a batch, whole or in shards, and how far apart two are; no TensorFlow."""
+"""Totals of forward and backward on a batch, whole or in shards, and how far apart two are; no TensorFlow."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +83,8 @@ class Differences:
         least = GROUP_SHARE * max(largest, default=0.0)
         gradients: dict[str, float] = {}
         for crossing, (wanted, got), own in zip(whole.gradients, pairs, largest, strict=True):
-            found = _relative(wanted, got, max(own, least))
-            gradients[crossing.variable] = max(found, gradients.get(crossing.variable, 0.0))
+            difference = _relative(wanted, got, max(own, least))
+            gradients[crossing.variable] = max(difference, gradients.get(crossing.variable, 0.0))
         return cls(
             loss=_relative(np.asarray(whole.loss), np.asarray(other.loss), abs(whole.loss)),
             gradients=gradients,
@@ -127,8 +127,8 @@ def _of_own_size(whole: Sequence[Crossing], other: Sequence[Crossing]) -> dict[s
     """Variable → largest difference, relative to the largest number of its own."""
     differences: dict[str, float] = {}
     for mine, theirs in zip(whole, other, strict=True):
-        found = _relative(mine.values, theirs.values, _largest(mine.values))
-        differences[mine.variable] = max(found, differences.get(mine.variable, 0.0))
+        difference = _relative(mine.values, theirs.values, _largest(mine.values))
+        differences[mine.variable] = max(difference, differences.get(mine.variable, 0.0))
     return differences
 
 
@@ -147,12 +147,12 @@ def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
     if whole.rows is None or other.rows is None:
         return whole.values, other.values
     rows, places = np.unique(np.concatenate([whole.rows, other.rows]), return_inverse=True)
-    made = []
+    gradients = []
     for crossing, own in ((whole, places[: len(whole.rows)]), (other, places[len(whole.rows) :])):
         dense = np.zeros((len(rows), *crossing.values.shape[1:]), np.float64)
         np.add.at(dense, own, crossing.values)
-        made.append(dense)
-    return made[0], made[1]
+        gradients.append(dense)
+    return gradients[0], gradients[1]
 
 
 def _relative(wanted: Array, got: Array, scale: float) -> float:

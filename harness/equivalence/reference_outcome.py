@@ -1,4 +1,4 @@
-"""What a strategy's first steps are compared with."""
+"""Reference for a strategy's first steps."""
 
 from dataclasses import dataclass
 

@@ -127,12 +127,12 @@ def _within(
     return None if hidden else True
 
 
-def _separable(found: Differences, reduction: Reduction, n_shards: int) -> Separability:
-    largest = max(found.by_name().values())
-    name, of_tally = found.worst_tally()
+def _separable(differences: Differences, reduction: Reduction, n_shards: int) -> Separability:
+    largest = max(differences.by_name().values())
+    name, of_tally = differences.worst_tally()
     beside = f"; {name}, which is only added to, differs, for each shard adds its own"
     return _of(
-        found,
+        differences,
         separable=True,
         explanation=f"the {reduction} over {n_shards} shards is what the step computes on the whole batch: "
         f"loss, gradients and forward state differ by {largest:.1e} at most"
@@ -140,22 +140,24 @@ def _separable(found: Differences, reduction: Reduction, n_shards: int) -> Separ
     )
 
 
-def _hidden(found: Differences, n_shards: int) -> Separability:
-    name, difference = found.worst_gradient()
+def _hidden(differences: Differences, n_shards: int) -> Separability:
+    name, difference = differences.worst_gradient()
     return _of(
-        found,
+        differences,
         separable=None,
         explanation=f"{_UNKNOWN}: between it and its {n_shards} shards the gradient of {name} differs by "
         f"{difference:.1e}, and rounding alone makes as much of it",
     )
 
 
-def _coupled(found: Differences, reduction: Reduction, n_shards: int, way_out: str | None) -> Separability:
-    name, difference = found.worst_gradient()
-    state, of_state = found.worst_state()
-    if max(found.loss, difference) <= LEAST_TOLERANCE:
+def _coupled(
+    differences: Differences, reduction: Reduction, n_shards: int, way_out: str | None
+) -> Separability:
+    name, difference = differences.worst_gradient()
+    state, of_state = differences.worst_state()
+    if max(differences.loss, difference) <= LEAST_TOLERANCE:
         return _of(
-            found,
+            differences,
             separable=False,
             explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
             f"state {state}, which the step reads, differs by {of_state:.1e}, and so will later steps: each "
@@ -163,24 +165,24 @@ def _coupled(found: Differences, reduction: Reduction, n_shards: int, way_out: s
         )
     beside = f", forward state {state} by {of_state:.1e}" if of_state > LEAST_TOLERANCE else ""
     return _of(
-        found,
+        differences,
         separable=False,
         explanation=f"strategies train on the {reduction} over {n_shards} shards, which is not what the step "
         f"computes on the whole batch: the gradient of {name} differs by {difference:.1e}, the loss by "
-        f"{found.loss:.1e}{beside}, each relative to its own size; {way_out or _COUPLED}",
+        f"{differences.loss:.1e}{beside}, each relative to its own size; {way_out or _COUPLED}",
     )
 
 
-def _of(found: Differences, *, separable: bool | None, explanation: str) -> Separability:
-    variable, gradient = found.worst_gradient()
-    state_variable, state = found.worst_state()
+def _of(differences: Differences, *, separable: bool | None, explanation: str) -> Separability:
+    variable, gradient = differences.worst_gradient()
+    state_variable, state = differences.worst_state()
     return Separability(
         separable=separable,
         explanation=explanation,
         gradient_difference=gradient,
         variable=variable,
-        loss_difference=found.loss,
-        state_difference=state if found.state else None,
+        loss_difference=differences.loss,
+        state_difference=state if differences.state else None,
         state_variable=state_variable,
     )
 

@@ -1,4 +1,4 @@
-"""What steps return beside their loss: of each shard, and of all together by a rule; no TensorFlow."""
+"""Results of steps beside their loss: of each shard, and of all together by a rule; no TensorFlow."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
     by_name: dict[str, list[tuple[Result, Array]]] = {}
     for result, value in pairs:
         by_name.setdefault(result.name, []).append((result, np.asarray(value)))
-    found = []
+    results = []
     for name, given in by_name.items():
         in_order = sorted(given, key=lambda pair: pair[0].rank)
-        found.append(
+        results.append(
             Returned(
                 name=name,
                 rule=in_order[0][0].rule,
@@ -50,7 +50,7 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
                 weights=tuple(result.weight for result, _ in in_order),
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ def _compared(own: Returned, expected: Returned) -> ComparedResult:
 def _scalar(value: Array | None) -> object:
     if value is None or value.shape != () or np.iscomplexobj(value):
         return None
-    told = value.item()
-    return told.decode(errors="replace") if isinstance(told, bytes) else told
+    scalar = value.item()
+    return scalar.decode(errors="replace") if isinstance(scalar, bytes) else scalar
 
 
 def _error(value: Array, expected: Array) -> float:

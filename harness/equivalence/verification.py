@@ -1,4 +1,4 @@
-"""What `verify` has found out about a strategy: its verdict, and all that belongs beside it."""
+"""Verification of a strategy: its verdict, and all that belongs beside it."""
 
 from dataclasses import dataclass
 

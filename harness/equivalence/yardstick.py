@@ -107,7 +107,7 @@ class Yardstick:
         return replace(
             silent,
             limits={
-                v.name: _limits(max(found[v.name] for found in errors), v.eps, n_steps) for v in variables
+                v.name: _limits(max(by_name[v.name] for by_name in errors), v.eps, n_steps) for v in variables
             },
             loss_limits=_limits(loss_floor, loss_eps, n_steps),
         )

@@ -238,9 +238,9 @@ def _case_id(case: Case) -> str:
 
 def _short(reference: str) -> str:
     """A reference without its folder and the file's ending."""
-    file, _, made = reference.partition(":")
+    file, _, attribute = reference.partition(":")
     name = PurePath(file).stem if file.endswith((".py", ".json")) else file
-    return f"{name}-{made}" if made else name
+    return f"{name}-{attribute}" if attribute else name
 
 
 def _same_workload(wanted: WorkloadRef, got: WorkloadRef) -> bool:

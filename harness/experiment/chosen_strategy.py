@@ -98,9 +98,9 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
     del name  # Path and name tell files apart that have the same reference in different folders.
     maker = split(reference, Kind(name="strategy", maker="Builder"))
     _hash(path)
-    made = maker.make(None)
+    builder = maker.make(None)
     with _blaming(maker.path):
-        strategy = strategy_of(made, where=str(maker))
+        strategy = strategy_of(builder, where=str(maker))
     return replace(strategy, layout=_guarded(strategy.layout, maker.path))
 
 

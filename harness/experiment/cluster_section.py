@@ -92,7 +92,7 @@ def connection_from(section: ClusterSection) -> Connection:
         UsageError: for a connection without that provider, the provider without one or beside others, and a
             slice for workers that cannot be on one.
     """
-    found = Connection(
+    connection = Connection(
         address=section.address,
         token_file=None if section.token_file is None else Path(section.token_file).absolute(),
         data_network=section.data_network,
@@ -116,14 +116,14 @@ def connection_from(section: ClusterSection) -> Connection:
                 "--provider cluster",
                 field=f"cluster.{given}",
             )
-    elif found.address is None:
+    elif connection.address is None:
         raise UsageError(
             "must be given for the cluster provider, got nothing; set host:port of Ray's server for clients, "
             "as --set cluster.address=head:10001",
             field="cluster.address",
         )
     _refuse_slice(section)
-    return found
+    return connection
 
 
 def _refuse_slice(section: ClusterSection) -> None:
@@ -158,5 +158,5 @@ def connection_around(document: Mapping[str, object], surroundings: Mapping[str,
         return {}
     if section.get("address") is not None:
         return {}
-    found = {key: surroundings.get(f"STRATBENCH_CLUSTER_{key.upper()}") for key in _AROUND_KEYS}
-    return {f"cluster.{key}": value for key, value in found.items() if value and key not in section}
+    values = {key: surroundings.get(f"STRATBENCH_CLUSTER_{key.upper()}") for key in _AROUND_KEYS}
+    return {f"cluster.{key}": value for key, value in values.items() if value and key not in section}

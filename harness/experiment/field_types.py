@@ -43,7 +43,7 @@ def _each_once(values: list[T]) -> list[T]:
 
 def _memory(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
-        found = value
+        n_bytes = value
     else:
         match = (
             re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?", value.strip()) if isinstance(value, str) else None
@@ -51,12 +51,12 @@ def _memory(value: object) -> int:
         if not match or (match[2] or "") not in _UNITS:
             raise PydanticCustomError("memory", "must be bytes or a size such as 4GiB or 512MiB")
         # Only so many, since a float can also be infinite.
-        found = int(min(float(match[1]) * _UNITS[match[2] or ""], 2 * _MAX_MEMORY_BYTES))
-    if found < _MIN_MEMORY_BYTES:
+        n_bytes = int(min(float(match[1]) * _UNITS[match[2] or ""], 2 * _MAX_MEMORY_BYTES))
+    if n_bytes < _MIN_MEMORY_BYTES:
         raise PydanticCustomError("memory", "must be at least 64MiB; write a unit, such as 4GiB")
-    if found > _MAX_MEMORY_BYTES:
+    if n_bytes > _MAX_MEMORY_BYTES:
         raise PydanticCustomError("memory", "must be at most 1024TiB")
-    return found
+    return n_bytes
 
 
 def _provider(value: object) -> object:

@@ -135,19 +135,19 @@ def split_list(text: str, *, field: str) -> tuple[str, ...]:
     Raises:
         UsageError: when a piece is empty, or a parameter stands before any name.
     """
-    found: list[str] = []
+    references: list[str] = []
     for piece in (part.strip() for part in text.split(",")):
         if not piece:
             raise UsageError(f"a comma list must have a name between commas, got {text!r}", field=field)
         if not _CONTINUES.match(piece):
-            found.append(piece)
-        elif not found:
+            references.append(piece)
+        elif not references:
             raise UsageError(
                 f"a parameter must follow a name, got {piece!r} first; write name:{piece}", field=field
             )
         else:
-            found[-1] += ("," if _has_params(found[-1]) else ":") + piece
-    return tuple(found)
+            references[-1] += ("," if _has_params(references[-1]) else ":") + piece
+    return tuple(references)
 
 
 def kebab(name: str) -> str:
@@ -172,10 +172,10 @@ def _has_params(text: str) -> bool:
 def _in_file(text: str, field: str, form: str) -> tuple[str, dict[str, Scalar]]:
     """A reference to something in a file, and its parameters."""
     path, _, rest = text.partition(":")
-    made, colon, params = rest.partition(":")
-    if not path.endswith(".py") or not made.isidentifier():
+    attribute, colon, params = rest.partition(":")
+    if not path.endswith(".py") or not attribute.isidentifier():
         raise UsageError(f"a file must be given as {form}, got {text!r}", field=field)
-    return f"{path}:{made}", _params(params, field) if colon else {}
+    return f"{path}:{attribute}", _params(params, field) if colon else {}
 
 
 def _name(text: str, field: str) -> str:
@@ -185,22 +185,22 @@ def _name(text: str, field: str) -> str:
 
 
 def _params(text: str, field: str) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {}
+    params: dict[str, Scalar] = {}
     for piece in text.split(","):
         key, equals, value = piece.partition("=")
         if not equals or not _KEY.fullmatch(key.strip()) or not value.strip():
             raise UsageError(
                 f"parameters must be key=value, got {piece!r}; write name:key=value,key=value", field=field
             )
-        _add(found, key, parse_scalar(value), field)
-    return found
+        _add(params, key, parse_scalar(value), field)
+    return params
 
 
-def _add(found: dict[str, Scalar], key: str, value: Scalar, field: str) -> None:
+def _add(params: dict[str, Scalar], key: str, value: Scalar, field: str) -> None:
     key = key.strip().replace("-", "_")
-    if key in found:
+    if key in params:
         raise UsageError(f"parameter {key!r} must be given once, got it twice", field=field)
-    found[key] = value
+    params[key] = value
 
 
 def _mapping(value: object, field: str) -> tuple[str, dict[str, Scalar]]:

@@ -146,12 +146,12 @@ def _baseline(
 
 
 def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter, ...]:
-    found = []
+    filters = []
     for index, item in enumerate(sections):
         path = f"{field}[{index}]"
         if not item.model_fields_set:
             raise UsageError("must have at least one key, got an empty mapping; drop it", field=path)
-        found.append(
+        filters.append(
             CaseFilter(
                 workload=None
                 if item.workload is None
@@ -167,4 +167,4 @@ def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter,
                 memory_per_worker_bytes=item.memory_per_worker,
             )
         )
-    return tuple(found)
+    return tuple(filters)

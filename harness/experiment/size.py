@@ -1,4 +1,4 @@
-"""How many cases and repeats an experiment stands for, counted before any of them is made."""
+"""Numbers of cases and repeats of an experiment, counted before any of them is made."""
 
 from __future__ import annotations
 

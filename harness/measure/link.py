@@ -90,17 +90,17 @@ def _rounds(n_workers: int) -> list[list[int]]:
 def _measured(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair]) -> dict[int, float]:
     """Rates in Mbit/s by sender, all of them measured at the same time."""
     left = list(pairs)
-    found: dict[int, float] = {}
+    rates: dict[int, float] = {}
     for _ in range(_ATTEMPTS):
-        found |= _rates(processes, places, left)
-        left = [pair for pair in left if abs(found[pair.sender] / pair.asked_mbit - 1) > MOST_OFF]
+        rates |= _rates(processes, places, left)
+        left = [pair for pair in left if abs(rates[pair.sender] / pair.asked_mbit - 1) > MOST_OFF]
         if not left:
-            return found
+            return rates
     pair = left[0]
     raise CaseError(
         "link-off-rate",
         f"the link from worker {pair.sender} to worker {pair.receiver} must carry {pair.asked_mbit:g} Mbit/s "
-        f"within {MOST_OFF:.0%}, got {found[pair.sender]:.3g}; ask for less, or keep this machine free",
+        f"within {MOST_OFF:.0%}, got {rates[pair.sender]:.3g}; ask for less, or keep this machine free",
         stage="provision",
         field="cluster.link.rate_mbit",
     )
@@ -115,6 +115,8 @@ def _rates(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair
     longest_s = max(
         (pair.window_s + pair.lead_bytes * 8 / (pair.asked_mbit * 1e6) for pair in pairs), default=0
     )
-    found = processes.call(link_rate.transfer, args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision")
-    rates = {pair.sender: found[pair.receiver] for pair in pairs}
+    by_worker = processes.call(
+        link_rate.transfer, args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision"
+    )
+    rates = {pair.sender: by_worker[pair.receiver] for pair in pairs}
     return {sender: rate for sender, rate in rates.items() if rate is not None}

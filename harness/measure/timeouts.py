@@ -1,4 +1,4 @@
-"""How long to wait for workers: as long as model and earlier steps make believable, for hangs to end soon."""
+"""Timeouts of workers: as long as model and earlier steps make believable, for hangs to end soon."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""When warm-up is over, and the figures of the steps after it."""
+"""End of warm-up, and the figures of the steps after it."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

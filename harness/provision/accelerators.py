@@ -84,8 +84,10 @@ def host_devices(
         trouble = f"no answer from nvidia-smi ({type(error).__name__})"
         return HostDevices(has_driver=True, gpu_trouble=trouble, tpus=tpus)
     if listed.returncode:
-        told = " ".join((listed.stderr or listed.stdout).split())[:200]
-        return HostDevices(has_driver=True, gpu_trouble=f"from nvidia-smi: {told or 'an error'}", tpus=tpus)
+        message = " ".join((listed.stderr or listed.stdout).split())[:200]
+        return HostDevices(
+            has_driver=True, gpu_trouble=f"from nvidia-smi: {message or 'an error'}", tpus=tpus
+        )
     rows = [line.partition(",") for line in listed.stdout.splitlines() if line.startswith("GPU-")]
     gpus = [Gpu(uuid=uuid.strip(), name=name.strip()) for uuid, _, name in rows]
     mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
@@ -167,16 +169,16 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def _lack_of_gpus(found: HostDevices) -> ProvisionError | None:
-    if found.gpus:
+def _lack_of_gpus(devices: HostDevices) -> ProvisionError | None:
+    if devices.gpus:
         return None
     what, way_out = "a host without NVIDIA's driver (no /dev/nvidiactl)", "install it"
-    if found.has_driver:
+    if devices.has_driver:
         what, way_out = "a driver that shows none", "start this container or machine with GPUs"
-    if found.gpu_trouble is not None:
-        what, way_out = found.gpu_trouble, found.gpu_way_out
-    if found.n_hidden:
-        what, way_out = f"{found.n_hidden} that CUDA_VISIBLE_DEVICES hides", "unset it"
+    if devices.gpu_trouble is not None:
+        what, way_out = devices.gpu_trouble, devices.gpu_way_out
+    if devices.n_hidden:
+        what, way_out = f"{devices.n_hidden} that CUDA_VISIBLE_DEVICES hides", "unset it"
     return ProvisionError(
         f"device gpu needs GPUs, got {what}",
         way_out=f"{way_out}, or set cluster.device=cpu",

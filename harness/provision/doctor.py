@@ -220,29 +220,29 @@ def _docker() -> Check:
     return Check(name="docker", ok=True, detail=f"engine {engine_version}, {IMAGE} is of this code")
 
 
-def _accelerators(found: HostDevices) -> Sequence[Check]:
+def _accelerators(devices: HostDevices) -> Sequence[Check]:
     """Which devices workers can have beside cores, and what GPUs lack to be used by each provider."""
-    gpus, tpus = lack(found, "gpu"), lack(found, "tpu")
-    names = Counter(gpu.name for gpu in found.gpus)
-    told = ", ".join(f"{count} x {name}" for name, count in names.items())
+    gpus, tpus = lack(devices, "gpu"), lack(devices, "tpu")
+    names = Counter(gpu.name for gpu in devices.gpus)
+    detail = ", ".join(f"{count} x {name}" for name, count in names.items())
     rows = [
-        Check(name="gpu", ok=True, detail=told) if gpus is None else _lacking("gpu", gpus),
-        Check(name="tpu", ok=True, detail=", ".join(found.tpus)) if tpus is None else _lacking("tpu", tpus),
+        Check(name="gpu", ok=True, detail=detail) if gpus is None else _lacking("gpu", gpus),
+        Check(name="tpu", ok=True, detail=", ".join(devices.tpus)) if tpus is None else _lacking("tpu", tpus),
     ]
-    if found.gpus:
+    if devices.gpus:
         local = lack_of_tensorflow("gpu")
         fine = Check(name="gpu-local", ok=True, detail="TensorFlow is installed with CUDA")
-        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers(found)]
+        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers(devices)]
     return rows
 
 
-def _gpus_in_containers(found: HostDevices) -> Check:
+def _gpus_in_containers(devices: HostDevices) -> Check:
     from harness.provision.docker.engine import engine, worker_image
     from harness.provision.docker.gpus import lack_of_toolkit, toolkit_of
 
     try:
         with engine() as client:
-            lacking = lack_of_toolkit(toolkit_of(client.info()), [gpu.uuid for gpu in found.gpus])
+            lacking = lack_of_toolkit(toolkit_of(client.info()), [gpu.uuid for gpu in devices.gpus])
             if lacking is not None:
                 raise lacking
             worker_image(client, None, "gpu")

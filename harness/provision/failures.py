@@ -1,4 +1,4 @@
-"""How workers fail a case, each with its own type, and how a run fails before it has workers."""
+"""Failures of workers in a case, each with its own type, and of a run before it has workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

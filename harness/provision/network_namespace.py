@@ -71,12 +71,12 @@ def refusal() -> str | None:
         _try_and_exit(theirs)
     os.close(theirs)
     with open(ours, "rb") as pipe:  # noqa: PTH123  a descriptor
-        told = pipe.read().decode(errors="replace")
+        reason = pipe.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         return f"the kernel ends who asks for one ({Signals(-code).name})"
-    return told or None
+    return reason or None
 
 
 def _try_and_exit(answer: int) -> None:

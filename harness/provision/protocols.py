@@ -1,4 +1,4 @@
-"""What every provider offers: workers that serve all cases of a run, and fresh processes for each of them."""
+"""Protocols of every provider: workers that serve all cases of a run, and fresh processes for each."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

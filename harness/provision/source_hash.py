@@ -1,4 +1,4 @@
-"""Which code this is: the version, and a hash by which an image of other code is told."""
+"""Identity of this code: its version, and a hash that tells an image of other code."""
 
 import hashlib
 from functools import cache

@@ -1,4 +1,4 @@
-"""What must be equal before two records of different runs may be compared."""
+"""Key that two records of different runs share if they may be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one case did in one repeat, and how far to trust it: one line of `results.jsonl` as frozen values."""
+"""Record of one case in one repeat, and how far to trust it: a line of `results.jsonl` as frozen values."""
 
 from __future__ import annotations
 

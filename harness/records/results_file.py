@@ -117,10 +117,10 @@ def _read_lines(path: Path, lines: Sequence[bytes]) -> tuple[tuple[Record, ...],
 
 def newest_of_each(records: Sequence[Record]) -> tuple[Record, ...]:
     """Keep the last record of each case and repeat, in the order in which they first came."""
-    found: dict[tuple[str, int], Record] = {}
+    newest: dict[tuple[str, int], Record] = {}
     for record in records:
-        found[record.case, record.repeat] = record
-    return tuple(found.values())
+        newest[record.case, record.repeat] = record
+    return tuple(newest.values())
 
 
 def _split_tail(data: bytes) -> tuple[bytes, bytes]:

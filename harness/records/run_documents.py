@@ -1,4 +1,4 @@
-"""What a run folder holds beside its results: which run it is, of which experiment, and on what machine."""
+"""Documents of a run folder beside its results: the run's identity, experiment and machine."""
 
 from __future__ import annotations
 

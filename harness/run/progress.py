@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a line per ended repeat, on a terminal also what runs now."""
+"""Progress of a run for a person: a line per ended repeat, on a terminal also what runs now."""
 
 import sys
 import time

@@ -67,12 +67,12 @@ class SlotRunner:
             if time.monotonic() >= deadline_s:
                 return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
-                capture, made = planned(self.captures, case)
-                for warning in made.warnings:
+                capture, plan = planned(self.captures, case)
+                for warning in plan.warnings:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
                 self._reference(case, capture)
-                self._bounded(case, capture, made, repeat=0)
+                self._bounded(case, capture, plan, repeat=0)
 
     def run(self, slot: Slot) -> Ended:
         """Run a repeat.
@@ -82,15 +82,15 @@ class SlotRunner:
                 or its workers are gone.
         """
         started_s = time.monotonic()
-        made: Plan | None = None
+        plan: Plan | None = None
         case = slot.case
         try:
             with self.progress.doing(slot.title):
-                capture, made = planned(self.captures, case)
+                capture, plan = planned(self.captures, case)
                 with storing(self.folder.path):
-                    self.folder.write_plan(case.id, slot.repeat, made.model_dump(mode="json"))
+                    self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                     logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
-                bounded = self._bounded(case, capture, made, repeat=slot.repeat)
+                bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
                 self.cluster.limit_links(case.links)
                 attempt = functools.partial(
                     run_case,
@@ -99,7 +99,7 @@ class SlotRunner:
                         case=case,
                         seed=self.spec.measure.seed,
                         capture=capture,
-                        plan=made,
+                        plan=plan,
                         batches=self.captures.batches(case, capture),
                         logs=logs,
                     ),
@@ -117,17 +117,17 @@ class SlotRunner:
                 return Ended(
                     record=self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
                 )
-            return self._failed(slot, error, time.monotonic() - started_s, made)
+            return self._failed(slot, error, time.monotonic() - started_s, plan)
         except HarnessError:
             raise
         except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
-            return self._failed(slot, _unexpected(error), time.monotonic() - started_s, made)
+            return self._failed(slot, _unexpected(error), time.monotonic() - started_s, plan)
         ran = ran if bounded is None else replace(ran, equivalence=bounded)
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        record = self.recorder.ended(slot, self._site(), capture, made, ran, time.monotonic() - started_s)
+        record = self.recorder.ended(slot, self._site(), capture, plan, ran, time.monotonic() - started_s)
         return Ended(record=record, steps=ran.measurement.steps)
 
     def _site(self) -> SiteFacts:
@@ -153,37 +153,37 @@ class SlotRunner:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
 
-    def _bounded(self, case: Case, capture: Capture, made: Plan, *, repeat: int) -> Equivalence | None:
+    def _bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
         """Whether a compressed strategy keeps within its bounds, found out beside its workers.
 
         None where the case was checked in an earlier repeat, or is of another class. All workers share a
         process, which may be too large for one: that costs no measurement, and the next repeat tries again.
         """
-        if self.recorder.verdict(case) is not None or made.strategy_class != "bounded":
+        if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded":
             return None
         means = self.captures.separability(case, capture, topology_of_case(case, capture))
         try:
-            found = self.captures.bounds(case, capture, _on_cpus(made), CHECK_STEPS)
+            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS)
         except (WorkerDied, WorkerUnresponsive) as error:
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         return Equivalence(
             checked=True,
-            within_bound=found.within,
-            reason=found.reason,
-            undecidable=found.undecidable,
+            within_bound=verdict.within,
+            reason=verdict.reason,
+            undecidable=verdict.undecidable,
             separable=means.separable,
             separability=means.explanation,
             checked_in_repeat=repeat,
         )
 
-    def _failed(self, slot: Slot, error: CaseError, wall_s: float, made: Plan | None) -> Ended:
+    def _failed(self, slot: Slot, error: CaseError, wall_s: float, plan: Plan | None) -> Ended:
         # Logs and tracebacks are too long for a record.
         notes = "\n\n".join(getattr(error, "__notes__", []))
         if notes:
             with storing(self.folder.path):
                 path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
                 path.write_text(f"{error}\n\n{notes}\n")
-        return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, made))
+        return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -1,4 +1,4 @@
-"""What goes on now, in one line that is redrawn in place; for a person who waits at a terminal."""
+"""Line that says what goes on now, redrawn in place; for a person who waits at a terminal."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What `verify` answers: the verification, and what was verified how."""
+"""Answer of `verify`: the verification, and what was verified how."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Whether a plan can be verified with a last batch of its own size."""
+"""Last batch of its own size, if a plan can be verified with one."""
 
 from harness.errors import UsageError
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan

@@ -1,4 +1,4 @@
-"""Which cases may be set against each other: those of one run, workload and cluster shape."""
+"""Shapes: one run, workload and cluster shape, whose cases may be set against each other."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, Shape]]:
     else to one that it does not contradict.
     """
     known = {record.case: _shape_of(record) for record in records if record.batch_size is not None}
-    found = []
+    pairs = []
     for record in records:
         shape = _shape_of(record)
         if record.batch_size is None:
             fits = (other for other in known.values() if _without_batch(other) == _without_batch(shape))
             shape = known.get(record.case) or next(fits, shape)
-        found.append((record, shape))
-    return found
+        pairs.append((record, shape))
+    return pairs
 
 
 def _without_batch(shape: Shape) -> Shape:

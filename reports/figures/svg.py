@@ -33,10 +33,10 @@ class Scale:
 
     def ticks(self, most: int) -> list[float]:
         """Round values within the scale, at most `most` of them."""
-        found = self._log_ticks() if self.log else self._linear_ticks(most)
-        while len(found) > most:
-            found = found[::2]
-        return found
+        ticks = self._log_ticks() if self.log else self._linear_ticks(most)
+        while len(ticks) > most:
+            ticks = ticks[::2]
+        return ticks
 
     def _linear_ticks(self, most: int) -> list[float]:
         rough = (self.high - self.low) / max(1, most)

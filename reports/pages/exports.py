@@ -56,8 +56,8 @@ def to_markdown(report: Report) -> str:
         lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
         lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
         for table in (speed_table, step_table, trace_table, byte_table, check_table):
-            made = table(comparison)
-            lines += [] if made is None else ["", *_markdown_table(made)]
+            content = table(comparison)
+            lines += [] if content is None else ["", *_markdown_table(content)]
         lines.append("")
     if report.problems:
         lines += ["## Failures", "", *_markdown_table(problem_table(report.problems)), ""]

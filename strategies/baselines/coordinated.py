@@ -96,8 +96,8 @@ class CoordinatedStep:
         def shares() -> tf.data.Dataset:
             worker = tf.distribute.coordinator.experimental_get_current_worker_index()
             own = [tf.gather(part, worker, axis=1) for part in parts]
-            made = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(self._spec, own))
-            return made.repeat().prefetch(tf.data.AUTOTUNE)
+            dataset = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(self._spec, own))
+            return dataset.repeat().prefetch(tf.data.AUTOTUNE)
 
         self._iterator = iter(self._coordinator.create_per_worker_dataset(shares))
 
@@ -108,10 +108,12 @@ class CoordinatedStep:
             of each closure, in the order in which they ended: its loss, when it ended in seconds on the clock
             of `time.time`, and the worker that made it.
         """
-        made = [self._coordinator.schedule(self._closure, args=(self._iterator,)) for _ in range(n_closures)]
+        values = [
+            self._coordinator.schedule(self._closure, args=(self._iterator,)) for _ in range(n_closures)
+        ]
         self._coordinator.join()
         # Asked for while workers train, each value would cost them a call.
-        losses, ended_s, workers = np.asarray([value.fetch() for value in made], np.float64).T
+        losses, ended_s, workers = np.asarray([value.fetch() for value in values], np.float64).T
         order = np.argsort(ended_s, kind="stable")
         return losses[order], ended_s[order], workers[order].astype(np.int64)
 

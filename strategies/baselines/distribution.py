@@ -55,9 +55,9 @@ def _one_device(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribut
 
 
 def _mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker
-    made = _CROSS_DEVICE[str(plan.strategy_params["cross_device_ops"])]
+    cross_device_ops = _CROSS_DEVICE[str(plan.strategy_params["cross_device_ops"])]
     devices = [f"/{plan.device}:{i}" for i in range(plan.replicas_per_task[task])]
-    return _Mirrored(devices, None if made is None else made())
+    return _Mirrored(devices, None if cross_device_ops is None else cross_device_ops())
 
 
 def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:

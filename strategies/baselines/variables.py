@@ -1,4 +1,4 @@
-"""Which of a distributed model's variables is which of the capture's, and the copies that a worker holds."""
+"""Pairs of a distributed model's variables and the capture's, and the copies that a worker holds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ CONSTANTS = "constants/"
 @contextmanager
 def recorded() -> Iterator[list[tf.Variable]]:
     """Every variable made in this context, in order, as its distribution made it."""
-    made: list[tf.Variable] = []
+    variables: list[tf.Variable] = []
 
     def creator(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
         variable = create(**settings)
-        made.append(variable)
+        variables.append(variable)
         return variable
 
     with tf.variable_creator_scope(creator):
-        yield made
+        yield variables
 
 
 def made_when_traced(
@@ -59,9 +59,9 @@ def made_when_traced(
                 f"train step: TensorFlow's strategy must have all variables before replicas are traced, got "
                 f"{reason_of(error)}; create them in train_step()"
             ) from error
-        with distribution.scope(), recorded() as made:
+        with distribution.scope(), recorded() as variables:
             put_off.close()
-    return made
+    return variables
 
 
 def matched(
@@ -76,7 +76,7 @@ def matched(
         UnsupportedError: the model made other variables than when it was captured.
     """
     by_name = _by_name(made, declared)
-    found: dict[str, tf.Variable] = {}
+    matches: dict[str, tf.Variable] = {}
     for name, alike in by_name.items():
         wanted = [v.name for v in captured if v.name == name or _is_repeat(v.name, name)]
         if wanted and len(wanted) != len(alike):
@@ -84,14 +84,14 @@ def matched(
                 f"variable {name!r}: must be told from others of its name, got {len(alike)}, of which the "
                 f"step uses {len(wanted)}; give each a name of its own"
             )
-        found |= dict(zip(wanted, alike, strict=bool(wanted)))
+        matches |= dict(zip(wanted, alike, strict=bool(wanted)))
     for v in captured:
-        if v.name not in found and not v.name.startswith(CONSTANTS):
+        if v.name not in matches and not v.name.startswith(CONSTANTS):
             raise UnsupportedError(
                 f"variable {v.name!r}: must be made by train_step(), got none under TensorFlow's strategy; "
                 "create all variables there"
             )
-    return found
+    return matches
 
 
 def lacking(
@@ -141,10 +141,12 @@ def merged(
     return {name: value.numpy() for name, value in tf.function(total)().items()} if states else {}
 
 
-def _by_name(made: Sequence[tf.Variable], declared: Sequence[AnyVariable]) -> dict[str, list[tf.Variable]]:
+def _by_name(
+    variables: Sequence[tf.Variable], declared: Sequence[AnyVariable]
+) -> dict[str, list[tf.Variable]]:
     paths = {id(raw_variable(v)): variable_name(v) for v in declared}
     by_name: dict[str, list[tf.Variable]] = defaultdict(list)
-    for variable in made:
+    for variable in variables:
         by_name[paths.get(id(variable), variable_name(variable))].append(variable)
     return by_name
 

@@ -21,10 +21,10 @@ def averaged(step: StepSummary, topology: Topology, params: Params) -> list[Plan
     """
     dense = tuple(v.model_copy(update={"sparse": False}) for v in step.variables)
     nodes = all_reduce.in_buckets(step.model_copy(update={"variables": dense}), topology, params, "average")
-    made = []
+    plan_nodes = []
     for v, node in zip(step.variables, nodes, strict=True):
         if v.rule == "sum":
-            made.append(node.model_copy(update={"synchronizer": "all-reduce"}))
+            plan_nodes.append(node.model_copy(update={"synchronizer": "all-reduce"}))
         else:
-            made.append(node.model_copy(update={"sparse": v.sparse, "transport": None}))
-    return made
+            plan_nodes.append(node.model_copy(update={"sparse": v.sparse, "transport": None}))
+    return plan_nodes

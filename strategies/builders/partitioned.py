@@ -105,9 +105,9 @@ def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
     for name, choice in choices.items():
         reason = choice if isinstance(choice, str) else "the plan was edited so"
         by_reason.setdefault(reason, []).append(repr(name))
-    told = [f"{_few(names)} ({reason})" for reason, names in by_reason.items()]
+    groups = [f"{_few(names)} ({reason})" for reason, names in by_reason.items()]
     return (
-        f"nothing is partitioned, every variable stays whole as under {whole}: {_few(told)}; choose {whole}"
+        f"nothing is partitioned, every variable stays whole as under {whole}: {_few(groups)}; choose {whole}"
     )
 
 
@@ -248,11 +248,11 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
         groups[v.name] = tuple(range(next_group, next_group + n))
         next_group += n
     transport = all_reduce.transport_of(topology, params)
-    made = []
+    plan_nodes = []
     for v in step.variables:
         owner = owners.get(v.name)
         if owner is None:
-            made.append(whole[v.name])
+            plan_nodes.append(whole[v.name])
             continue
         axis, sizes = cuts[owner]
         node = whole[v.name] if v.name in whole else node_of(v, synchronizer="all-reduce")
@@ -261,5 +261,5 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
         }
         if v.name in groups:
             changes["transport"] = transport
-        made.append(node.model_copy(update=changes))
-    return made
+        plan_nodes.append(node.model_copy(update=changes))
+    return plan_nodes

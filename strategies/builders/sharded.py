@@ -35,7 +35,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
     }
     owners = _owners(step, nodes, cuts, topology.n_replicas)
     in_parts = family(step, cuts)
-    made = []
+    plan_nodes = []
     for v in step.variables:
         node = nodes[v.name].model_copy(update={"sparse": v.sparse})
         owned = owners.get(v.slot_of or v.name)
@@ -48,9 +48,9 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
             node = node.model_copy(update={"owner": owned[0]})
         elif v.sparse:
             node = node.model_copy(update={"group": None, "transport": None})
-        told = owned is not None and v.gradient_shared and not v.sparse
-        made.append(node.model_copy(update={"whole_gradient": told}))
-    return made
+        whole_gradient = owned is not None and v.gradient_shared and not v.sparse
+        plan_nodes.append(node.model_copy(update={"whole_gradient": whole_gradient}))
+    return plan_nodes
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
@@ -77,14 +77,14 @@ def _owners(
     pieces = [piece for v in owned for piece in _pieces(v, cuts)]
     in_all = [0] * n
     in_bucket: dict[tuple[int | None, str], list[int]] = {}
-    found: dict[str, dict[int, int]] = {v.name: {} for v in owned}
+    rank_of: dict[str, dict[int, int]] = {v.name: {} for v in owned}
     for size, v, k in sorted(pieces, key=lambda p: (-p[0], order[p[1].name], p[2])):
         held = in_bucket.setdefault((nodes[v.name].group, v.dtype), [0] * n)
         rank = min(range(n), key=lambda r: (held[r], in_all[r], r))
         held[rank] += size
         in_all[rank] += size
-        found[v.name][k] = rank
-    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in found.items()}
+        rank_of[v.name][k] = rank
+    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in rank_of.items()}
 
 
 def _pieces(v: VariableSummary, cuts: Cuts) -> list[tuple[int, VariableSummary, int]]:

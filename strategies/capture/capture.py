@@ -60,20 +60,20 @@ def capture(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
-    told = told_by(traced, declared_variables(step), element_spec)
-    told = replace(told, step=replace(told.step, reduction=_reduction(step)))
-    assembled = _assembled(told, traced)
+    contents = told_by(traced, declared_variables(step), element_spec)
+    contents = replace(contents, step=replace(contents.step, reduction=_reduction(step)))
+    assembled = _assembled(contents, traced)
     _check_travels(assembled.graph)
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
-        initial=told.initial,
-        rows_per_example=rows_per_example(told.step),
+        initial=contents.initial,
+        rows_per_example=rows_per_example(contents.step),
     )
 
 
-def _assembled(told: Told, traced: Trace) -> TrainGraph:
+def _assembled(contents: Told, traced: Trace) -> TrainGraph:
     try:
-        return assemble(told.step, calls_with_values)
+        return assemble(contents.step, calls_with_values)
     except CaptureError as error:
         line = line_of(traced.concrete.graph, error.node)
         raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None

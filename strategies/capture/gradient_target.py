@@ -1,4 +1,4 @@
-"""What a step's gradients are of: the scalar that a gradient call differentiates, without its loss scale."""
+"""Target of a step's gradients: the scalar that a gradient call differentiates, without its loss scale."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Whose slot an optimizer's variable is, as the optimizer itself knows it."""
+"""Owners of an optimizer's slots, as the optimizer itself knows them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -26,7 +26,7 @@ def slots_of(
     Args:
         trained: variables that gradients were taken of.
     """
-    found: dict[int, tuple[tf.Variable, str]] = {}
+    owners: dict[int, tuple[tf.Variable, str]] = {}
     for optimizer in optimizers:
         slots = (
             _slots(optimizer)
@@ -34,8 +34,8 @@ def slots_of(
             else _slots_by_name(optimizer, trained)
         )
         for slot, owner, kind in slots:
-            found.setdefault(id(slot), (owner, kind))
-    return found
+            owners.setdefault(id(slot), (owner, kind))
+    return owners
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable, tf.Variable, str]]:

@@ -1,4 +1,4 @@
-"""Which line of the user's own code made a node of a trace."""
+"""Lines of the user's own code that made nodes of a trace."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a step or a loss takes its batch: whole, or its parts as arguments (`step(x, y)`)."""
+"""Arguments of a step or a loss: its batch as a whole, or its parts (`step(x, y)`)."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -30,19 +30,19 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
             f"train step: captured resources must be variables or lookup tables, got {placeholder!r}; make "
             "iterators part of the dataset, and summary writers with experimental_trackable=True"
         )
-    made: list[tf.Tensor] = []
+    handles: list[tf.Tensor] = []
 
     def make() -> None:
         # Where a table has no handle it makes one, here in the graph, and its initializer takes that.
         owner._resource_handle = None  # noqa: SLF001 - no public way; TrackableResource documents the two methods
         owner._initialize()  # noqa: SLF001
-        made.append(owner.resource_handle)
+        handles.append(owner.resource_handle)
 
     try:
         concrete = tf.function(make, autograph=False).get_concrete_function()
     finally:
         owner._resource_handle = handle  # noqa: SLF001
-    if made[0].op.type not in _REMADE:
+    if handles[0].op.type not in _REMADE:
         raise CaptureError(
             f"train step: captured tables must not change, got {type(owner).__name__} {placeholder!r}; use "
             "tf.lookup.StaticHashTable, or a tf.Variable for what changes"
@@ -54,7 +54,7 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     return TracedTable(
         placeholder=placeholder,
         nodes=nodes,
-        handle=prefix + made[0].op.name,
+        handle=prefix + handles[0].op.name,
         initializers=tuple(prefix + op.name for op in with_effects(concrete) if op.type not in _REMADE),
     )
 

@@ -110,9 +110,9 @@ def _named(
         known: Keras variables that give names to those that are used.
     """
     paths = {id(raw_variable(v)): variable_name(v) for v in [*known, *declared]}
-    found = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
+    by_handle = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
     # Eager tensors are numbered as they are made; tf.Variable has no public creation order.
-    ordered = sorted(found.values(), key=lambda v: v.handle._id)  # noqa: SLF001
+    ordered = sorted(by_handle.values(), key=lambda v: v.handle._id)  # noqa: SLF001
     names = _unique([paths.get(id(v), variable_name(v)) for v in ordered])
     return dict(zip(names, ordered, strict=True))
 
@@ -168,11 +168,11 @@ def _with_slots(
     trained = {id(mark.handle) for mark in recorder.marks}
     slots = slots_of(recorder.optimizers, [v for v in named.values() if id(v.handle) in trained])
     names = {id(v): name for name, v in named.items()}
-    made = []
+    with_slots = []
     for variable in variables:
         identity = id(named[variable.name])
         owner, group = slots.get(identity, (None, None))
-        made.append(
+        with_slots.append(
             TracedVariable(
                 name=variable.name,
                 placeholder=variable.placeholder,
@@ -184,7 +184,7 @@ def _with_slots(
                 group=group,
             )
         )
-    return made
+    return with_slots
 
 
 def _constant(name: str, placeholder: str, value: Array) -> TracedVariable:

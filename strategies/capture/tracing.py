@@ -222,8 +222,8 @@ def reason_of(error: Exception) -> str:
     """Type and message of an error of the user's, on one line."""
     # Autograph puts a traceback into the message and may change the type; it keeps both here.
     metadata = getattr(error, "ag_error_metadata", None)
-    told = getattr(metadata, "cause_message", None) or f"{type(error).__name__}: {error}"
-    text = " ".join(_TERMINAL_STYLE.sub("", told).split())
+    message = getattr(metadata, "cause_message", None) or f"{type(error).__name__}: {error}"
+    text = " ".join(_TERMINAL_STYLE.sub("", message).split())
     shortened = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
     return shortened if not shortened.endswith(":") else f"{shortened} no message"
 

@@ -8,21 +8,21 @@ from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
 
 def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
     """Names of the functions that attributes refer to, in lists and in bound attributes as well."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(attrs.values())
     while waiting:
         attr = waiting.pop()
         if isinstance(attr, tuple):
             waiting += attr
         elif isinstance(attr, FunctionRef):
-            found.add(attr.name)
+            names.add(attr.name)
             waiting += attr.attrs.values()
-    return found
+    return names
 
 
 def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]) -> set[str]:
     """Names of the functions that nodes call, as their op or by attribute, directly or through others."""
-    found: set[str] = set()
+    reachable: set[str] = set()
     waiting = [nodes]
     seen: set[int] = set()
     while waiting:
@@ -32,10 +32,10 @@ def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]
                 seen.add(id(node.attrs))
                 called |= called_functions(node.attrs)
             for name in called:
-                if name in functions and name not in found:
-                    found.add(name)
+                if name in functions and name not in reachable:
+                    reachable.add(name)
                     waiting.append(functions[name].nodes)
-    return found
+    return reachable
 
 
 def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node], bool]) -> set[str]:
@@ -50,13 +50,13 @@ def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node
             callers.setdefault(callee, []).append(name)
         if any(map(sought, function.nodes)):
             waiting.append(name)
-    found: set[str] = set()
+    reaching: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reaching:
+            reaching.add(name)
             waiting += callers.get(name, ())
-    return found
+    return reaching
 
 
 def renamed_functions(node: Node, renamed: Mapping[str, str]) -> Node:

@@ -158,11 +158,11 @@ class Graph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """Nodes that read a node's outputs or wait for it, each once, in graph order; absent if none."""
-        found: dict[str, dict[str, Node]] = {}
+        consumers: dict[str, dict[str, Node]] = {}
         for node in self.nodes:
             for ref in node.inputs:
-                found.setdefault(producer(ref), {})[node.name] = node
-        return {name: tuple(users.values()) for name, users in found.items()}
+                consumers.setdefault(producer(ref), {})[node.name] = node
+        return {name: tuple(users.values()) for name, users in consumers.items()}
 
     def with_nodes(self, nodes: Iterable[Node]) -> "Graph":
         """This graph with other nodes and the same library."""

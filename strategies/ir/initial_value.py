@@ -37,10 +37,10 @@ class Fresh:
         """The value, the same each time."""
         if self.kind == "normal":
             return np.random.default_rng(self.seed).standard_normal(self.dims).astype(_TYPES[self.dtype])
-        made = np.zeros(self.dims, _TYPES[self.dtype])
+        array = np.zeros(self.dims, _TYPES[self.dtype])
         if self.kind == "seed":
-            made[0] = self.seed
-        return made
+            array[0] = self.seed
+        return array
 
     def inherited(self, rank: int | None, saved: Mapping[int, Array]) -> Array:
         """The value with which a replica goes on from a checkpoint.

@@ -1,4 +1,4 @@
-"""How a variable is cut into parts along one axis."""
+"""Cuts of a variable into parts along one axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

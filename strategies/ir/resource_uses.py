@@ -1,4 +1,4 @@
-"""Which nodes read and which write a resource, through identities, loops, branches and calls."""
+"""Nodes that read and that write a resource, through identities, loops, branches and calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

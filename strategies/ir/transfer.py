@@ -1,4 +1,4 @@
-"""What workers move through a transport of their own, once in a step."""
+"""Transfers through a transport of the workers' own, once in a step."""
 
 from dataclasses import dataclass
 from typing import Literal

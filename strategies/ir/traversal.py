@@ -27,13 +27,13 @@ def ancestors(
         GraphError: when a node that is needed is not in the graph.
     """
     by_name = graph.by_name
-    found: set[str] = set()
+    visited: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found or name in stop:
+        if name in visited or name in stop:
             continue
-        found.add(name)
+        visited.add(name)
         try:
             inputs = by_name[name].inputs
         except KeyError:
@@ -41,7 +41,7 @@ def ancestors(
                 f"node {name!r} is needed but not in the graph; keep it or redirect its users"
             ) from None
         waiting += [producer(ref) for ref in inputs if control or ref[0] != "^"]
-    return found
+    return visited
 
 
 def descendants(
@@ -54,17 +54,17 @@ def descendants(
         control: follow control edges too.
     """
     consumers = graph.consumers
-    found: set[str] = set()
+    visited: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found or name in stop:
+        if name in visited or name in stop:
             continue
-        found.add(name)
+        visited.add(name)
         # A sum of all gradients has so many inputs that they must not be looked through for each of them.
-        users = (u for u in consumers.get(name, ()) if u.name not in found and u.name not in stop)
+        users = (u for u in consumers.get(name, ()) if u.name not in visited and u.name not in stop)
         waiting += [user.name for user in users if control or name in map(producer, user.data_inputs)]
-    return found
+    return visited
 
 
 def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:

@@ -136,13 +136,13 @@ def _power_sums(
     projected = [tf.matmul(m, factor) for m, factor in zip(corrected, factors, strict=True)]
     directions = [orthonormal(total) for total in _all_reduced(projected, group, keys[0])]
     own = [tf.matmul(m, left, transpose_a=True) for m, left in zip(corrected, directions, strict=True)]
-    made = _all_reduced(own, group, keys[1])
+    right_factors = _all_reduced(own, group, keys[1])
     sums, kept = [], []
     for i, gradient in enumerate(gradients):
         dims, left = _dims(gradient), directions[i]
-        sums.append(tf.reshape(tf.matmul(left, made[i], transpose_b=True), dims))
+        sums.append(tf.reshape(tf.matmul(left, right_factors[i], transpose_b=True), dims))
         residual = owed(corrected[i], tf.matmul(left, own[i], transpose_b=True))
-        kept.append((tf.reshape(residual, dims), next_factor(made[i], factors[i])))
+        kept.append((tf.reshape(residual, dims), next_factor(right_factors[i], factors[i])))
     return sums, kept
 
 

@@ -1,4 +1,4 @@
-"""What happens in some steps only."""
+"""Gates that open in some steps."""
 
 import tensorflow as tf
 

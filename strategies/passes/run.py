@@ -1,4 +1,4 @@
-"""What a pass is, and running passes in order."""
+"""Passes, and the running of them in order."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""How the steps of a plan go, as far as its parameters say: who waits for whom, in how many turns."""
+"""Execution of plans' steps, as far as parameters say: who waits for whom, in how many turns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

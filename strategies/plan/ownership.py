@@ -1,4 +1,4 @@
-"""Whether the owners in a plan can make the updates: each replica its share, for all."""
+"""Owners in a plan, and whether they can make the updates: each its share, for all."""
 
 from typing import TypeAlias
 
@@ -33,8 +33,8 @@ def ownership_mistake(
         return _slot_mistake(v, node, trainable)
     owners = owners_of(node)
     if not owners:
-        told = node.whole_gradient
-        return ("whole_gradient is for a variable with an owner", told, "set it to false") if told else None
+        whole = node.whole_gradient
+        return ("whole_gradient is for a variable with an owner", whole, "set it to false") if whole else None
     return _variable_mistake(v, node) or _place_mistake(v, node, owners, n_replicas)
 
 

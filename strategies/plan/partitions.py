@@ -38,7 +38,7 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     destinations = _each(node, "destinations", partition.destinations)
     groups = _each(node, "groups", partition.groups)
     owners = _each(node, "owners", partition.owners)
-    made = []
+    parts = []
     for k in range(cut.n):
         shape = cut.shape(node.shape, k)
         changes = {
@@ -50,8 +50,8 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
             "group": groups[k],
             "owner": owners[k],
         }
-        made.append(node.model_copy(update=changes))
-    return tuple(made)
+        parts.append(node.model_copy(update=changes))
+    return tuple(parts)
 
 
 def _each(node: PlanNode, field: str, given: Sequence[_Place] | None) -> Sequence[_Place | None]:

@@ -1,4 +1,4 @@
-"""What a strategy is: its description, its parameters, and the function that lays out a step's variables."""
+"""A strategy: its description, its parameters, and the function that lays out a step's variables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a person should know of each strategy and knob before choosing it: prose of `docs/strategies.md`.
+"""Prose of `docs/strategies.md`: what a person should know of each strategy and knob before choosing it.
 
 An entry of the registry needs one here of the same name; a test says which is missing.
 """

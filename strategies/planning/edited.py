@@ -98,13 +98,13 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
         StrategyError: it is no plan, or its knobs contradict each other.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_once)
-        if not isinstance(found, dict):
+        parsed = json.loads(text, object_pairs_hook=_once)
+        if not isinstance(parsed, dict):
             raise StrategyError(
-                f"must be a JSON object, got {type(found).__name__}; begin with what `stratbench plan "
+                f"must be a JSON object, got {type(parsed).__name__}; begin with what `stratbench plan "
                 "--json` prints"
             )
-        document = _Document.model_validate({k: v for k, v in found.items() if k not in _DERIVED})
+        document = _Document.model_validate({k: v for k, v in parsed.items() if k not in _DERIVED})
         strategy, params = _settled(document)
     except ValidationError as error:
         raise StrategyError(f"{where}: {mistake(error)}; see what `stratbench plan --json` prints") from error
@@ -165,12 +165,12 @@ def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise StrategyError(f"a key must be given once, got {key!r} twice; drop one")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _shape(replicas_per_task: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Whether nodes that a person wrote, in a builder or an edited plan, can be carried out on a step.
+"""Rules for nodes that a person wrote, in a builder or an edited plan, to be run on a step.
 
 One sweep over the nodes; the first thing wrong is one line with the variable, the rule, what was received and
 the way out.

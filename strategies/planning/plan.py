@@ -40,10 +40,10 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
         )
     check_apart(values)
     compression, filled = compressors.choose(strategy.name, values)
-    made = strategy.strategy_class if compression is None else "bounded"
+    strategy_class = strategy.strategy_class if compression is None else "bounded"
     if strategy.settle is not None:
-        made = strategy.settle(filled, made)
-    return replace(strategy, strategy_class=made), dict(filled)
+        strategy_class = strategy.settle(filled, strategy_class)
+    return replace(strategy, strategy_class=strategy_class), dict(filled)
 
 
 def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:

@@ -67,9 +67,9 @@ def strategy_of(made: object, *, where: str) -> Strategy:
     )
 
 
-def _checked(made: object, where: str) -> Builder:
-    if inspect.isclass(made) or made is None:
-        received = f"the class {made.__name__}" if inspect.isclass(made) else "None"
+def _checked(candidate: object, where: str) -> Builder:
+    if inspect.isclass(candidate) or candidate is None:
+        received = f"the class {candidate.__name__}" if inspect.isclass(candidate) else "None"
         raise StrategyError(f"{where} must return a builder, got {received}; end it with return <builder>")
     rules: dict[str, tuple[Callable[[object], bool], str]] = {
         "name": (_is_name, "a kebab-case text such as 'my-strategy'"),
@@ -80,15 +80,15 @@ def _checked(made: object, where: str) -> Builder:
     }
     for attribute, (holds, rule) in rules.items():
         try:
-            value = getattr(made, attribute)
+            value = getattr(candidate, attribute)
         except AttributeError:
-            kind = type(made).__name__
+            kind = type(candidate).__name__
             raise StrategyError(
                 f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
             ) from None
         if not holds(value):
             raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
-    builder: Builder = made  # type: ignore[assignment]  # The rules above are the protocol's attributes.
+    builder: Builder = candidate  # type: ignore[assignment]  # The rules above are the protocol's attributes.
     if builder.name in (strategy.name for strategy in STRATEGIES):
         raise StrategyError(
             f"{where}: name must not be that of another strategy, got {builder.name!r}; choose another"
@@ -98,31 +98,31 @@ def _checked(made: object, where: str) -> Builder:
 
 def _checked_layout(builder: Builder, where: str) -> Layout:
     def layout(step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
-        made: object = builder.layout(step, topology, params)
-        if not isinstance(made, list | tuple):
+        nodes: object = builder.layout(step, topology, params)
+        if not isinstance(nodes, list | tuple):
             raise StrategyError(
-                f"{where}: layout must return a list of plan nodes, got {type(made).__name__}; make one for "
+                f"{where}: layout must return a list of plan nodes, got {type(nodes).__name__}; make one for "
                 "each variable with node_of(variable, …)"
             )
-        for node in made:
+        for node in nodes:
             if not isinstance(node, PlanNode):
                 raise StrategyError(
                     f"{where}: layout must return plan nodes, got a {type(node).__name__}; make them with "
                     "node_of(variable, …)"
                 )
             _check_types(node, where)
-        check_nodes(made, step, topology, where=f"{where}: layout")
+        check_nodes(nodes, step, topology, where=f"{where}: layout")
         try:
-            parameter_server.check_knobs(params, made, topology)
+            parameter_server.check_knobs(params, nodes, topology)
         except StrategyError as error:
             raise StrategyError(f"{where}: {error}") from None
-        squeezed = next((node for node in made if node.compressor is not None), None)
+        squeezed = next((node for node in nodes if node.compressor is not None), None)
         if squeezed is not None and builder.strategy_class == "exact":
             raise StrategyError(
                 f"{where}: layout: variable {squeezed.variable!r}: strategy_class exact needs gradients as "
                 f"they are, got compressor {squeezed.compressor.name!r}; say bounded"
             )
-        return made
+        return nodes
 
     return layout
 

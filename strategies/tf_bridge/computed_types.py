@@ -24,16 +24,16 @@ def computed_types(step: TrainGraph) -> frozenset[DType]:
 
 
 def _rounded_to(nodes: Iterable[Node], functions: Mapping[str, Function]) -> set[DType]:
-    found: set[DType] = set()
+    dtypes: set[DType] = set()
     for node in nodes:
         op_def = None if node.op in _PASSING or node.op in functions else op_definition(node.op)
         if op_def is None:
             continue
         attrs = with_type_defaults(op_def, node.attrs)
         if any(t.dtype in FLOATING for t in tensors(op_def.input_arg, attrs)):
-            found.update(
+            dtypes.update(
                 t.dtype
                 for t in tensors(op_def.output_arg, attrs)
                 if t.dtype is not None and t.dtype in FLOATING
             )
-    return found
+    return dtypes

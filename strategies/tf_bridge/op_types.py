@@ -1,4 +1,4 @@
-"""What ops say of their tensors: the types of a node's inputs and outputs, and those that it could take."""
+"""Types of ops' tensors: those of a node's inputs and outputs, and those that it could take."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

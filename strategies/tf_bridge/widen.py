@@ -96,13 +96,13 @@ def widen_extra(data: bytes, kind: type[_M]) -> bytes:
 
 def _widen_message(message: Message) -> bool:
     """Widen every type in a message; whether there was one."""
-    found = [
+    widened = [
         _widen_types(message, described, value)
         if described.enum_type is not None
         else _widen_children(described, value)
         for described, value in message.ListFields()
     ]
-    return any(found)
+    return any(widened)
 
 
 def _widen_children(described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - whatever a proto's field holds
@@ -112,8 +112,8 @@ def _widen_children(described: FieldDescriptor, value: Any) -> bool:  # noqa: AN
         children = [child for child in value.values() if isinstance(child, Message)]
     else:
         children = [value] if isinstance(value, Message) else list(value)
-    found = [_widen_message(child) for child in children]
-    return any(found)
+    widened = [_widen_message(child) for child in children]
+    return any(widened)
 
 
 def _widen_types(message: Message, described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - see above

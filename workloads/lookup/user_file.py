@@ -37,10 +37,10 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     factory = find(reference)
     check_batch_size(params)
     call = factory.loaded(params)
-    made = call()
-    if holds_model(made):
-        made = ModelAndData.of(made, call=call, factory=factory)
-    return check_workload(made, where=str(factory))
+    returned = call()
+    if holds_model(returned):
+        returned = ModelAndData.of(returned, call=call, factory=factory)
+    return check_workload(returned, where=str(factory))
 
 
 def check_workload(made: object, *, where: str) -> Workload:

@@ -63,10 +63,10 @@ def holds_model(made: object) -> bool:
     return keras is not None and isinstance(first, keras.Model)
 
 
-def _pair(made: object, factory: Maker) -> "tuple[keras.Model, tf.data.Dataset]":
+def _pair(returned: object, factory: Maker) -> "tuple[keras.Model, tf.data.Dataset]":
     import tensorflow as tf
 
-    match made:
+    match returned:
         case (model, tf.data.Dataset() as data):
             return model, data
         case (_, *others):

@@ -25,8 +25,8 @@ def doctor(
     """Check this machine: what is there, what is missing, and how to get it."""
     from harness.provision.doctor import checks
 
-    found = checks()
-    ok = all(check.ok for check in found if check.required)
+    results = checks()
+    ok = all(check.ok for check in results if check.required)
     rows = [
         {
             "name": check.name,
@@ -35,19 +35,19 @@ def doctor(
             "detail": check.detail,
             "way_out": check.way_out or None,
         }
-        for check in found
+        for check in results
     ]
     return Answer(
         document={"ok": ok, "checks": rows},
-        show=partial(_show, found),
+        show=partial(_show, results),
         exit_status=EXIT_OK if ok else EXIT_MISSING,
     )
 
 
-def _show(found: Sequence[Check]) -> None:
+def _show(checks: Sequence[Check]) -> None:
     output.sentence_table(
         ["check", "", "found", "way out"],
-        [[item.name, _mark(item), item.detail, item.way_out] for item in found],
+        [[item.name, _mark(item), item.detail, item.way_out] for item in checks],
         n_keys=2,
     )
 

@@ -65,13 +65,13 @@ def _experiments() -> Sequence[Mapping[str, object]]:
     from harness.experiment.file import read, shipped
     from harness.experiment.resolve import resolve
 
-    found: list[Mapping[str, object]] = []
+    experiments: list[Mapping[str, object]] = []
     for path in shipped():
         spec = resolve(read(path))
         workloads = ", ".join(str(ref) for ref in spec.workloads)
         strategies = ", ".join(str(ref) for ref in spec.strategies)
-        found.append({"name": path.stem, "summary": f"{strategies} on {workloads}", "params": []})
-    return found
+        experiments.append({"name": path.stem, "summary": f"{strategies} on {workloads}", "params": []})
+    return experiments
 
 
 _SOURCES: Mapping[Kind, Callable[[], Sequence[Mapping[str, object]]]] = {

@@ -1,4 +1,4 @@
-"""What a dry run would have run, in words: a line per case."""
+"""Cases of a dry run, in words: a line each."""
 
 from __future__ import annotations
 

@@ -65,20 +65,25 @@ def transform(
     )
     from harness import pipeline
 
-    made = pipeline.transform(request)
-    return Answer(document=transform_document(made), show=partial(_show, made, graphdef, stages))
+    transformation = pipeline.transform(request)
+    return Answer(
+        document=transform_document(transformation), show=partial(_show, transformation, graphdef, stages)
+    )
 
 
-def _show(made: Transformation, graphdef: Path | None, stages: Path | None) -> None:
-    if made.text is not None:
-        output.say_text(made.text)
+def _show(transformation: Transformation, graphdef: Path | None, stages: Path | None) -> None:
+    if transformation.text is not None:
+        output.say_text(transformation.text)
         return
     output.table(
         ["pass", "seconds", "nodes after"],
-        [[each.name, output.number(each.seconds), str(each.nodes)] for each in made.passes],
+        [[each.name, output.number(each.seconds), str(each.nodes)] for each in transformation.passes],
     )
     output.say()
-    output.say(f"{made.nodes_before} nodes became {made.nodes_after} in {output.number(made.seconds)} s")
+    output.say(
+        f"{transformation.nodes_before} nodes became {transformation.nodes_after} in "
+        f"{output.number(transformation.seconds)} s"
+    )
     if graphdef is not None:
         output.say(f"GraphDef: {graphdef}")
     if stages is not None:

@@ -96,38 +96,38 @@ def verify(
 
 
 def _show(verified: Verified, asked: Target) -> None:
-    found = verified.found
+    verification = verified.found
     output.say(_verdict(verified, asked))
-    if found.undecidable and found.passes and found.strategy_class != "statistical":
+    if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
         # One that did not pass names them with its reason.
         output.say(
-            f"UNDECIDED: nothing can be told of {named(found.undecidable)}, which rounding moves as far as "
-            "the update or which did not move"
+            f"UNDECIDED: nothing can be told of {named(verification.undecidable)}, which rounding moves "
+            "as far as the update or which did not move"
         )
-    if found.separability is not None:
+    if verification.separability is not None:
         word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
-        output.say(f"{word[found.separability.separable]}: {found.separability.explanation}")
-    for kind, texts in (("warning", found.warnings), ("note", found.notes)):
+        output.say(f"{word[verification.separability.separable]}: {verification.separability.explanation}")
+    for kind, texts in (("warning", verification.warnings), ("note", verification.notes)):
         for text in texts:
             output.say(f"{kind}: {text}")
-    _show_variables(found)
-    _show_results(found.results)
-    if found.divergence is not None:
+    _show_variables(verification)
+    _show_results(verification.results)
+    if verification.divergence is not None:
         output.say()
         output.say(
-            f"first pass that diverges: {found.divergence.pass_name}, first variable that diverges: "
-            f"{found.divergence.variable}"
+            f"first pass that diverges: {verification.divergence.pass_name}, first variable that diverges: "
+            f"{verification.divergence.variable}"
         )
 
 
-def _show_variables(found: Verification) -> None:
+def _show_variables(verification: Verification) -> None:
     """The variables that decide, beside what they are held to; without limits those that differ most."""
-    everything = found.verdict.variables
+    everything = verification.verdict.variables
     shown = sorted((v for v in everything if v.decidable), key=_badness, reverse=True)[:_N_WORST]
     if not shown:
         return
     figures, title = ["update error", "tolerance", "noise floor"], "nearest to their limits"
-    if not found.is_held_to_the_reference:
+    if not verification.is_held_to_the_reference:
         figures, title = figures[:1], "farthest from the exact reference"
         shown = sorted(everything, key=_finite_error, reverse=True)[:_N_WORST]
     output.say()
@@ -174,17 +174,17 @@ def _scalar(value: object) -> str:
 
 
 def _verdict(verified: Verified, asked: Target) -> str:
-    found, plan = verified.found, verified.plan
+    verification, plan = verified.found, verified.plan
     shape = f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
     # Files have given it a name; parameters are as they were asked for.
     strategy = replace(asked.strategy, name=plan.strategy)
     workload = replace(asked.workload, reference=plan.workload)
     what = f"{strategy} ({plan.strategy_class}) on {workload}, {shape}"
-    if not found.is_held_to_the_reference:
-        largest = max(map(_finite_error, found.verdict.variables), default=0.0)
+    if not verification.is_held_to_the_reference:
+        largest = max(map(_finite_error, verification.verdict.variables), default=0.0)
         figures = f"update errors of up to {output.number(largest)} against the exact reference"
     else:
-        nearest = found.verdict.nearest
+        nearest = verification.verdict.nearest
         error, tolerance, floor = (
             (None, None, None)
             if nearest is None
@@ -194,16 +194,18 @@ def _verdict(verified: Verified, asked: Target) -> str:
             f"update error {output.number(error)}, tolerance {output.number(tolerance)}, noise floor "
             f"{output.number(floor)} where nearest to the limit"
         )
-    line = f"{_word(found)}: {what}, {verified.steps} steps in {verified.dtype}: {figures}"
-    return line if found.reason is None else f"{line}; {found.reason}"
+    line = f"{_word(verification)}: {what}, {verified.steps} steps in {verified.dtype}: {figures}"
+    return line if verification.reason is None else f"{line}; {verification.reason}"
 
 
-def _word(found: Verification) -> str:
-    if found.strategy_class == "statistical":
+def _word(verification: Verification) -> str:
+    if verification.strategy_class == "statistical":
         return "NOT COMPARED"
-    if found.bound is not None:
-        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[found.bound.within]
-    return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[found.equivalent]
+    if verification.bound is not None:
+        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[
+            verification.bound.within
+        ]
+    return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[verification.equivalent]
 
 
 def _badness(variable: VariableVerdict) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What a run's workers take of a Ray cluster's nodes, and whether it has so much."""
+"""Room for a run's workers on a Ray cluster: what they take, and what there is."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,13 +45,15 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
     if n_room >= shape.workers:
         return
     needed = "a node of its own with" if spread else "room for"
-    found = "; ".join(f"{node['NodeManagerAddress']} has {told(node['Resources'], wanted)}" for node in alive)
+    capacities = "; ".join(
+        f"{node['NodeManagerAddress']} has {told(node['Resources'], wanted)}" for node in alive
+    )
     way_out = "start more nodes, or lower cluster.workers"
     if spread and sum(held) >= shape.workers:
         way_out += ", or let workers share nodes with cluster.placement=pack"
     raise ProvisionError(
         f"each of {shape.workers} workers needs {needed} {amounts(wanted)}, got {n_room} such among "
-        f"{len(alive)} nodes ({found}); {way_out}",
+        f"{len(alive)} nodes ({capacities}); {way_out}",
         field="cluster.workers",
     )
 

@@ -126,11 +126,11 @@ class TravellingFiles:
     def _take(self, agent: NodeAgentHandle) -> None:
         present: Listing = ray.get(agent.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
-        made = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
-        if made:
+        scratch = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
+        if scratch:
             # Kept by the head, not by the node that made it, which may be lost before others have it.
-            self._keep(ray.put(ray.get(agent.pack.remote(list(made)), timeout=_TRAVEL_S)), made)
-        due = {n: s for n, s in fresh.items() if n not in made and self._fetched.get(n) != s}
+            self._keep(ray.put(ray.get(agent.pack.remote(list(scratch)), timeout=_TRAVEL_S)), scratch)
+        due = {n: s for n, s in fresh.items() if n not in scratch and self._fetched.get(n) != s}
         if due:
             archive = ray.get(agent.pack.remote(list(due)), timeout=_TRAVEL_S)
             file_bundle.unpack(archive, Path("/"), due, below=f"{TREE}/")

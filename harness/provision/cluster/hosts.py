@@ -83,11 +83,11 @@ class ClusterHosts:
 
     def agents(self, n_workers: int) -> Mapping[int, NodeAgentHandle]:
         """Actors on the nodes of the first workers, each node's once, by one of its workers."""
-        found: dict[str, int] = {}
+        first_workers: dict[str, int] = {}
         for worker in range(n_workers):
             if worker in self._agents and worker in self._facts:
-                found.setdefault(self._facts[worker].node_id, worker)
-        return {worker: self._agents[worker] for worker in found.values()}
+                first_workers.setdefault(self._facts[worker].node_id, worker)
+        return {worker: self._agents[worker] for worker in first_workers.values()}
 
     def is_up(self) -> bool:
         """Whether the cluster's head still answers."""
@@ -204,5 +204,5 @@ def _answers(reference: ray.ObjectRef) -> bool:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in reversed(lines) if "Error:" in line), lines[0] if lines else "")
-    return f"{type(error).__name__}: {told[:200]}"
+    message = next((line for line in reversed(lines) if "Error:" in line), lines[0] if lines else "")
+    return f"{type(error).__name__}: {message[:200]}"

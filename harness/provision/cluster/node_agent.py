@@ -1,4 +1,4 @@
-"""What runs beside workers on each node of somebody else's cluster: it knows the node and carries files."""
+"""Agent beside workers on each node of somebody else's cluster: it knows the node and carries files."""
 
 import os
 import socket
@@ -90,11 +90,11 @@ class NodeAgent:
 
     def present(self, roots: Sequence[str]) -> dict[str, Stamp]:
         """All files in some of the folders below the run's."""
-        found: dict[str, Stamp] = {}
+        files: dict[str, Stamp] = {}
         for root in roots:
             listed = file_bundle.listing(self._folder / root)
-            found.update({f"{root}/{name}": stamp for name, stamp in listed.items()})
-        return found
+            files.update({f"{root}/{name}": stamp for name, stamp in listed.items()})
+        return files
 
     def pack(self, names: Sequence[str]) -> bytes:
         """An archive with files of the run's folder."""
@@ -130,4 +130,4 @@ def _addresses() -> list[str]:
     from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
 
     with IPRoute() as route:
-        return [str(found.get_attr("IFA_LOCAL")) for found in route.get_addr(family=socket.AF_INET)]
+        return [str(address.get_attr("IFA_LOCAL")) for address in route.get_addr(family=socket.AF_INET)]

@@ -197,14 +197,14 @@ def cores_of_workers(facts: Sequence["NodeFacts"], cores_per_worker: int) -> lis
         facts: of each worker's node. Nodes may be containers on one machine, which all see its cores.
     """
     used: dict[str, set[int]] = {}
-    found: list[tuple[int, ...] | None] = []
+    core_sets: list[tuple[int, ...] | None] = []
     for node in facts:
         taken = used.setdefault(node.boot, set())
         own = tuple(core for core in node.cores if core not in taken)[:cores_per_worker]
         taken.update(own)
-        found.append(own if len(own) == cores_per_worker else None)
-    crowded = {node.boot for node, cores in zip(facts, found, strict=True) if cores is None}
-    return [None if node.boot in crowded else cores for node, cores in zip(facts, found, strict=True)]
+        core_sets.append(own if len(own) == cores_per_worker else None)
+    crowded = {node.boot for node, cores in zip(facts, core_sets, strict=True) if cores is None}
+    return [None if node.boot in crowded else cores for node, cores in zip(facts, core_sets, strict=True)]
 
 
 def _notes(hosts: "ClusterHosts", cores: Sequence[tuple[int, ...] | None]) -> list[str]:

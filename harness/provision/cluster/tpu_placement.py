@@ -41,7 +41,7 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
     facts = facts_of(wanted)
     needed = resources_of(shape)
     alive = [node for node in nodes if node["Alive"]]
-    found: dict[str, dict[int, dict[str, str]]] = {}
+    slices: dict[str, dict[int, dict[str, str]]] = {}
     for node in alive:
         labels = node["Labels"]
         has_room = all(node["Resources"].get(name, 0) >= amount for name, amount in needed.items())
@@ -51,14 +51,14 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
         )
         if is_wanted and has_room:
             # One of a single host may have neither name nor number.
-            hosts = found.setdefault(labels.get(_NAME, node["NodeID"]), {})
+            hosts = slices.setdefault(labels.get(_NAME, node["NodeID"]), {})
             hosts[int(labels.get(_WORKER, 0))] = {key: labels[key] for key in _SELECTED if key in labels}
     numbers = list(range(facts.n_hosts))
-    whole = [[hosts[k] for k in numbers] for _, hosts in sorted(found.items()) if sorted(hosts) == numbers]
+    whole = [[hosts[k] for k in numbers] for _, hosts in sorted(slices.items()) if sorted(hosts) == numbers]
     if not whole:
         raise ProvisionError(
             f"must be there as {facts.kind} {wanted.topology}, {facts.n_hosts} hosts with {amounts(needed)} "
-            f"each, got {_told(alive, found)}; start it, or name a slice that is there",
+            f"each, got {_told(alive, slices)}; start it, or name a slice that is there",
             field="cluster.slice",
         )
     return whole
@@ -107,10 +107,10 @@ def _is_ready(group: PlacementGroup, within_s: float) -> bool:
     return True
 
 
-def _told(alive: Sequence[Node], found: Mapping[str, Mapping[int, object]]) -> str:
+def _told(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
     """What there is of TPUs, as a message says it."""
-    if found:
-        return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(found.items()))
+    if slices:
+        return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(slices.items()))
     held = [node for node in alive if node["Resources"].get("TPU", 0)]
     if not held:
         return f"no TPU on any of {len(alive)} nodes"

@@ -1,4 +1,4 @@
-"""What TPU slices have: as many hosts and chips as their topology says."""
+"""TPU slices: as many hosts and chips as their topology says."""
 
 import dataclasses
 import json
@@ -47,17 +47,17 @@ def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]
             slice.
     """
     facts = _of_answer(_answer_of_ray(wanted), wanted)
-    told = f"a {wanted.accelerator} slice {wanted.topology}"
+    description = f"a {wanted.accelerator} slice {wanted.topology}"
     if max(workers) != facts.n_hosts:
         raise UsageError(
-            f"must be {facts.n_hosts} for {told}, one on each of its hosts, got {max(workers)}; set "
+            f"must be {facts.n_hosts} for {description}, one on each of its hosts, got {max(workers)}; set "
             f"cluster.workers={facts.n_hosts}, or take a slice of another topology",
             field="cluster.workers",
         )
     if max(replicas) > facts.chips_per_host:
         raise UsageError(
-            f"must be at most {facts.chips_per_host} for {told}, the chips of a host, got {max(replicas)}; "
-            "lower it",
+            f"must be at most {facts.chips_per_host} for {description}, the chips of a host, got "
+            f"{max(replicas)}; lower it",
             field="cluster.replicas_per_worker",
         )
 
@@ -104,5 +104,5 @@ def _told_by_ray(accelerator: str, topology: str) -> SliceFacts | None:
 
 
 if __name__ == "__main__":
-    found = _told_by_ray(*sys.argv[1:])
-    sys.stdout.write(json.dumps(None if found is None else dataclasses.asdict(found)) + "\n")
+    answer = _told_by_ray(*sys.argv[1:])
+    sys.stdout.write(json.dumps(None if answer is None else dataclasses.asdict(answer)) + "\n")

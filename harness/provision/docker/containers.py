@@ -121,11 +121,11 @@ def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]
     Raises:
         ProvisionError: the engine cannot.
     """
-    made: list[Network] = []
+    created: list[Network] = []
     try:
         for role, internal in (("control", False), ("data", True)):
             try:
-                made.append(
+                created.append(
                     client.networks.create(
                         place.name(role),
                         driver="bridge",
@@ -136,9 +136,9 @@ def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]
                 )
             except APIError as error:
                 raise refused(error, f"making the network {place.name(role)}") from error
-        yield Networks(control=made[0], data=made[1])
+        yield Networks(control=created[0], data=created[1])
     finally:
-        for network in made:
+        for network in created:
             with suppress(*GONE):
                 network.remove()
 
@@ -284,9 +284,9 @@ def _address(container: Container, network: Network) -> str:
     while True:
         container.reload()
         known = container.attrs["NetworkSettings"]["Networks"].values()
-        found = next((each["IPAddress"] for each in known if each["NetworkID"] == network.id), "")
-        if found:
-            return str(found)
+        address = next((each["IPAddress"] for each in known if each["NetworkID"] == network.id), "")
+        if address:
+            return str(address)
         if container.status not in ("created", "running") or time.monotonic() > limit_s:
             raise _no_address(container, network)
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Whether the driver still reaches the containers of a run over their control network."""
+"""Control links from the driver to a run's containers, and if they still reach them."""
 
 import socket
 import threading

@@ -74,12 +74,12 @@ def worker_image(client: docker.DockerClient, name: str | None, device: Device =
             way_out=f"run `make image{target}`",
             field="cluster.image",
         ) from None
-    found, wanted = image.labels.get(SOURCE_LABEL, ""), source_hash()
-    if found != wanted:
+    source, wanted = image.labels.get(SOURCE_LABEL, ""), source_hash()
+    if source != wanted:
         raise ProvisionError(
             f"docker: the image {name} must be of the code that runs here, stratbench {version()} (source "
             f"{wanted[:12]}), got {image.labels.get(VERSION_LABEL) or 'no version'} (source "
-            f"{found[:12] or 'unknown'})",
+            f"{source[:12] or 'unknown'})",
             way_out=f"run `make image{target}`",
             field="cluster.image",
         )
@@ -121,9 +121,9 @@ def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
 
 def refused(error: APIError, what: str) -> ProvisionError:
     """Say in one line what the engine refused to do."""
-    told = " ".join(str(error.explanation or error).split())
+    explanation = " ".join(str(error.explanation or error).split())
     way_out = "; remove it or end its run" if error.status_code == 409 else ""
-    return ProvisionError(f"docker: {what} must work, got: {told[:300]}{way_out}")
+    return ProvisionError(f"docker: {what} must work, got: {explanation[:300]}{way_out}")
 
 
 def _unreachable(address: str) -> ProvisionError:

@@ -1,4 +1,4 @@
-"""What happens to the containers of a run, by the engine's own account of it."""
+"""Events of the containers of a run, by the engine's own account of them."""
 
 import threading
 import time

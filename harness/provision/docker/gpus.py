@@ -1,4 +1,4 @@
-"""How containers are given GPUs, and what the engine of this host needs for it."""
+"""GPUs of containers, and what the engine of this host needs for them."""
 
 import shutil
 from collections.abc import Mapping, Sequence

@@ -52,9 +52,9 @@ def _stages(dockerfile: str) -> tuple[str, dict[str, str]]:
 def _sources(stage: str) -> Iterator[str]:
     for line in stage.splitlines():
         for pattern in (_FROM, _COPY):
-            found = pattern.match(line)
-            if found:
-                yield found[1]
+            match = pattern.match(line)
+            if match:
+                yield match[1]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What runs leave with the Docker engine when their driver is killed, and its removal."""
+"""Leftovers with the Docker engine of runs whose driver was killed, and their removal."""
 
 import os
 import subprocess

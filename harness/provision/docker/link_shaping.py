@@ -107,15 +107,15 @@ def _is_running(container: Container) -> bool:
 
 
 def _failure(status: int, worker: int, helper: Container) -> ProvisionError:
-    told = " ".join(containers.last_lines(helper, 1))[:300] or f"exit status {status}"
+    reason = " ".join(containers.last_lines(helper, 1))[:300] or f"exit status {status}"
     if status == tc_helper.NO_IFB:
         return ProvisionError(
-            f"this host's kernel must have the device ifb to limit links both ways, got: {told}; load it "
+            f"this host's kernel must have the device ifb to limit links both ways, got: {reason}; load it "
             "(modprobe ifb), or leave links unlimited",
             field="cluster.link.rate_mbit",
         )
     return ProvisionError(
-        f"docker: the link of worker {worker} must take its limit, got: {told}; see that the kernel has tbf, "
-        "cls_u32 and act_mirred, or leave links unlimited",
+        f"docker: the link of worker {worker} must take its limit, got: {reason}; see that the kernel has "
+        "tbf, cls_u32 and act_mirred, or leave links unlimited",
         field="cluster.link.rate_mbit",
     )

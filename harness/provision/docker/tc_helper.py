@@ -114,8 +114,8 @@ def _queue_bytes(rate_bytes: float) -> int:
 
 
 def _interface_of(netlink: Any, address: str) -> int | None:  # noqa: ANN401
-    found = netlink.get_addr(address=address)
-    return int(found[0]["index"]) if found else None
+    addresses = netlink.get_addr(address=address)
+    return int(addresses[0]["index"]) if addresses else None
 
 
 if __name__ == "__main__":

@@ -173,11 +173,11 @@ def _refuse_too_many(n_workers: int) -> None:
 
 
 def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
-    found = devices_of_workers(shape)
+    devices = devices_of_workers(shape)
     lacking = lack_of_tensorflow(shape.device)
     if lacking is not None:
         raise lacking
-    return found
+    return devices
 
 
 def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:

@@ -114,12 +114,12 @@ def _hear_terminations(handler: _Handler) -> None:
 
 def _children(names: tuple[str, ...]) -> dict[int, int | None]:
     """Find the children of this process that run one of some programs: process id → start time."""
-    found: dict[int, int | None] = {}
+    children: dict[int, int | None] = {}
     for entry in Path("/proc").iterdir():
         try:
             program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
         except (OSError, IndexError):
             continue  # not a process, or one that ended meanwhile
         if Path(program).name in names and parent(int(entry.name)) == os.getpid():
-            found[int(entry.name)] = start_time(int(entry.name))
-    return found
+            children[int(entry.name)] = start_time(int(entry.name))
+    return children

@@ -115,8 +115,8 @@ def failures_of_hosts(
     hosts: Hosts, workers: Iterable[int], *, stopped_s: float = STOPPED_S
 ) -> dict[int, Died | Silent | CutOff]:
     """What has become of those workers whose hosts are not well; see `Hosts.failure`."""
-    found = {worker: hosts.failure(worker, stopped_s=stopped_s) for worker in workers}
-    return {worker: failure for worker, failure in found.items() if failure is not None}
+    by_worker = {worker: hosts.failure(worker, stopped_s=stopped_s) for worker in workers}
+    return {worker: failure for worker, failure in by_worker.items() if failure is not None}
 
 
 def kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], hosts: Hosts) -> None:

@@ -1,4 +1,4 @@
-"""How files get from the driver to workers and back: where both see the same ones, not at all."""
+"""Files on their way from driver to workers and back: where both see the same ones, none."""
 
 from collections.abc import Sequence
 from pathlib import Path

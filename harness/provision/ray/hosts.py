@@ -1,4 +1,4 @@
-"""Where the workers of a cluster run, as their provider watches over it."""
+"""Hosts of a cluster's workers, as their provider watches over them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -160,12 +160,12 @@ class RayProcessSet:
             actor.unanswered.remote(self._doors, _KNOCK_WAIT_S): worker
             for worker, actor in enumerate(self._actors)
         }
-        found: dict[int, CutOff] = {}
+        cut_off: dict[int, CutOff] = {}
         for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + CHECK_S, self._hosts):
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
-                found[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
-        return found
+                cut_off[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
+        return cut_off
 
 
 def _is_a_cause(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""What every connection to Ray here needs: a token of its own, settings, and chatter off the terminal."""
+"""Settings of every connection to Ray here: a token of its own, and chatter off the terminal."""
 
 import logging
 import os

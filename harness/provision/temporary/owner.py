@@ -1,4 +1,4 @@
-"""Who owns what a run has made: the driver's process, told apart from all others before and after it."""
+"""Owner of what a run has made: the driver's process, told apart from all others before and after it."""
 
 import json
 import os

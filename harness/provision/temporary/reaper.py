@@ -84,22 +84,22 @@ def reap(base: Path | None = None) -> tuple[Path, ...]:
 
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
     """Kill every process that was started in the name of a run folder; return the ids of those found."""
-    found = processes_of(folder)
-    for pid in found:
+    pids = processes_of(folder)
+    for pid in pids:
         _kill(pid)
     limit_s = time.monotonic() + deadline_s
     while time.monotonic() < limit_s and (left := processes_of(folder)):
         for pid in left:
             _kill(pid)
         time.sleep(0.02)
-    return found
+    return pids
 
 
 def processes_of(folder: Path) -> tuple[int, ...]:
     """Find the processes started in the name of a run folder, but neither this one nor its owner."""
     wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
     owner = _owner_of(folder)
-    found: list[int] = []
+    pids: list[int] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -107,10 +107,10 @@ def processes_of(folder: Path) -> tuple[int, ...]:
             if wanted in _environment(entry).split(b"\0") or (
                 owner is not None and _works_for(entry, owner, folder)
             ):
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue  # ended meanwhile, or somebody else's
-    return tuple(found)
+    return tuple(pids)
 
 
 def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
@@ -138,9 +138,9 @@ def _environment(process: Path) -> bytes:
     """Variables of a process; of one that has just begun to run a program, as soon as it has any."""
     variables = process / "environ"
     limit_s = time.monotonic() + _BEGINNING_S
-    while not (found := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
+    while not (content := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
         time.sleep(0.001)
-    return found or variables.read_bytes()  # which may have come between the two looks
+    return content or variables.read_bytes()  # which may have come between the two looks
 
 
 def _is_beginning(process: Path) -> bool:

@@ -35,9 +35,9 @@ def read_interface(address: str) -> Interface | None:
     try:
         with IPRoute() as route:
             (index,) = {
-                found["index"]
-                for found in route.get_addr()
-                if address == (found.get_attr("IFA_LOCAL") or found.get_attr("IFA_ADDRESS"))
+                entry["index"]
+                for entry in route.get_addr()
+                if address == (entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS"))
             }
             (link,) = route.get_links(index)
             sent_bytes = int(link.get_attr("IFLA_STATS64")["tx_bytes"])
@@ -73,10 +73,10 @@ def sent_per_step(
 
 def _totals(readings: Sequence[Interface | None]) -> dict[tuple[str, str, int], int] | None:
     totals: dict[tuple[str, str, int], int] = {}
-    for found in readings:
-        if found is None:
+    for reading in readings:
+        if reading is None:
             return None
-        place = (found.kernel, found.namespace, found.index)
+        place = (reading.kernel, reading.namespace, reading.index)
         # Of workers that share it, the one that reads last sees what all have sent.
-        totals[place] = max(totals.get(place, 0), found.sent_bytes)
+        totals[place] = max(totals.get(place, 0), reading.sent_bytes)
     return totals

@@ -1,4 +1,4 @@
-"""What the kernel has counted for a worker: all of it read at one moment, in one job."""
+"""Kernel counters of a worker: all of them read at one moment, in one job."""
 
 from dataclasses import dataclass
 

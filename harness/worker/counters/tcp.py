@@ -154,7 +154,7 @@ def _read(diag: DiagSocket) -> tuple[Reading, int]:
                 continue
             connections.append(_connection(message, info))
             n_in_flight += bool(info["tcpi_unacked"] or info["tcpi_notsent_bytes"])
-    return tuple(sorted(connections, key=lambda found: (found.local, found.remote))), n_in_flight
+    return tuple(sorted(connections, key=lambda each: (each.local, each.remote))), n_in_flight
 
 
 def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> Connection:
@@ -175,12 +175,12 @@ def plain_address(text: str) -> str:
 
 
 def _own_inodes() -> set[int]:
-    found: set[int] = set()
+    inodes: set[int] = set()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         try:
             target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
         except OSError:
             continue  # the descriptor of the listing, or one that another thread closed meanwhile
         if target.startswith("socket:["):
-            found.add(int(target[len("socket:[") : -1]))
-    return found
+            inodes.add(int(target[len("socket:[") : -1]))
+    return inodes

@@ -41,12 +41,12 @@ def lay_batches(
         example_bytes = sum(part.n_bytes for part in examples.components)
         # Once as they are read and once as they are written.
         _require_memory(2 * n_least * size * example_bytes, case, size)
-        made = examples.batches(size)
-        first = next(made)
+        batches = examples.batches(size)
+        first = next(batches)
     batch_bytes = max(1, sum(part.nbytes for part in first))
     n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
     with users_mistakes(workload, "dataset() must return examples"):
-        parts = list(zip(first, *itertools.islice(made, n - 1), strict=True))
+        parts = list(zip(first, *itertools.islice(batches, n - 1), strict=True))
     target = Path(folder)
     target.mkdir(parents=True)
     for number, part in enumerate(parts):

@@ -84,9 +84,9 @@ def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None
 
     folder = Path(capture_folder)
     initial = InitialValues(folder)
-    found = read_checkpoint(Path(checkpoint), {name: initial.stored(name) for name in initial.names})
-    save_values(folder, found.values)
-    return found.step
+    restored = read_checkpoint(Path(checkpoint), {name: initial.stored(name) for name in initial.names})
+    save_values(folder, restored.values)
+    return restored.step
 
 
 def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:

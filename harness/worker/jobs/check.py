@@ -1,4 +1,4 @@
-"""What a captured step must compute, whether its shards mean what it means, and whether bounds are kept."""
+"""Reference of a captured step, whether its shards mean what it means, and whether bounds are kept."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

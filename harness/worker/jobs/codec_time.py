@@ -1,4 +1,4 @@
-"""What encoding and decoding cost by themselves; in the timed steps they run beside everything else."""
+"""Cost of encoding and decoding by themselves; in the timed steps they run beside everything else."""
 
 import statistics
 import time
@@ -23,10 +23,10 @@ def codec_seconds(state: JobState, plan: str) -> float:
     del state
     import tensorflow as tf
 
-    made = Plan.model_validate_json(plan)
+    parsed = Plan.model_validate_json(plan)
     v1 = tf.compat.v1
     with tf.Graph().as_default():
-        done = [_encoded_and_decoded(node, made) for node in made.nodes if node.compressor is not None]
+        done = [_encoded_and_decoded(node, parsed) for node in parsed.nodes if node.compressor is not None]
         together = tf.group(*done)
         config = v1.ConfigProto()
         # It would leave out what only its running is waited for.

@@ -1,4 +1,4 @@
-"""How much the links between workers carry: one sends to another, which measures what comes in."""
+"""Rates of the links between workers: one sends to another, which measures what comes in."""
 
 from __future__ import annotations
 

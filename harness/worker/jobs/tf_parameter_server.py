@@ -57,11 +57,11 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
     from strategies.baselines.coordinated import COORDINATOR, SERVER, WORKER, serve
 
     del n_devices  # TensorFlow makes one replica of all
-    made = Plan.model_validate_json(plan)
-    topology = topology_of(made)
+    parsed = Plan.model_validate_json(plan)
+    topology = topology_of(parsed)
     n = topology.n_tasks
     workers, beside, coordinators = addresses[:n], addresses[n : 2 * n], addresses[2 * n :]
-    servers = beside[: servers_of(topology, made.strategy_params)]
+    servers = beside[: servers_of(topology, parsed.strategy_params)]
     spec = tf.train.ClusterSpec({WORKER: workers, SERVER: servers, COORDINATOR: coordinators[:1]})
     with on_reserved_port(state, task, workers):
         started = [serve(spec, WORKER, task)]
@@ -84,18 +84,18 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.restored_state import left_out
 
-    made = Plan.model_validate_json(plan)
+    parsed = Plan.model_validate_json(plan)
     if task > 0:
         state.put(Training(session=_Waiting(), task=task, weights=(), loop=_no_steps))
         return Opened(start=0, stop=0)
     captured, initial = load_step(Path(capture)), InitialValues(Path(capture))
     try:
-        session = _session(state, case, seed, captured, initial, made)
+        session = _session(state, case, seed, captured, initial, parsed)
     except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
+        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
     dropped = left_out((), initial, {v.name for v in captured.variables})
-    return Opened(start=0, stop=made.batch_size, notes=(*_settings(made), *dropped))
+    return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))
 
 
 class CoordinatorSession:
@@ -176,8 +176,8 @@ class CoordinatorSession:
 
     def update_notes(self) -> tuple[str, ...]:
         """Which worker made how many closures so far."""
-        made = ", ".join(f"worker {worker} made {self._made[worker]}" for worker in range(self._n_workers))
-        return (f"closures of one worker's share: {made}; a step is over when {self._n_workers} more are",)
+        counts = ", ".join(f"worker {worker} made {self._made[worker]}" for worker in range(self._n_workers))
+        return (f"closures of one worker's share: {counts}; a step is over when {self._n_workers} more are",)
 
     def close(self) -> None:
         """Nothing to give up: the strategy ends with its process."""
@@ -243,12 +243,12 @@ def _settings(plan: Plan) -> tuple[str, ...]:
 
     topology = topology_of(plan)
     n_servers = servers_of(topology, plan.strategy_params)
-    told = (
+    note = (
         f"parameter servers on {n_servers} of {topology.n_tasks} workers, in their processes, and the "
         f"coordinator in that of worker 0; {n_threads(topology.n_tasks)} threads between operations in each, "
         "or it may stand still; no variable_partitioner: Keras 3 trains no variable in parts"
     )
-    return (told,)
+    return (note,)
 
 
 def _session(
@@ -261,9 +261,11 @@ def _session(
     cluster = state.get(_Cluster)
     with on_reserved_port(state, 0, cluster.addresses, port=2):
         distribution = connected(cluster.spec)
-    made = built(distribution, case, seed, captured)
+    workload = built(distribution, case, seed, captured)
     share = plan.batch_size // n_workers
-    step = CoordinatedStep(made.body, made.boundary, distribution, made.structure, share, n_workers)
+    step = CoordinatedStep(
+        workload.body, workload.boundary, distribution, workload.structure, share, n_workers
+    )
     step.trace()
-    variables = made.variables(captured.variables)
+    variables = workload.variables(captured.variables)
     return CoordinatorSession(step, captured, variables, initial, n_workers)

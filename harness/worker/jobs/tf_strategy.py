@@ -56,8 +56,8 @@ def start_distribution(
     from strategies.baselines.distribution import distribution_of
 
     with on_reserved_port(state, task, addresses):
-        made = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
-    state.put(_Distributed(distribution=made))
+        distribution = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+    state.put(_Distributed(distribution=distribution))
 
 
 def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
@@ -73,16 +73,16 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.restored_state import left_out
 
-    folder, made = Path(capture), Plan.model_validate_json(plan)
-    captured, topology, initial = load_step(folder), topology_of(made), InitialValues(folder)
+    folder, parsed = Path(capture), Plan.model_validate_json(plan)
+    captured, topology, initial = load_step(folder), topology_of(parsed), InitialValues(folder)
     local = topology.local_replicas(task)
     try:
         refuse_seeded_operations(captured, topology.n_replicas)
-        session = _session(state, case, seed, captured, initial, local, made.batch_size)
+        session = _session(state, case, seed, captured, initial, local, parsed.batch_size)
     except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, f"{made.strategy}: {error}", stage="transform") from error
+        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     is_sum = captured.losses[0].reduction == "sum"
-    weights = tuple(1.0 if is_sum else replica.examples / made.batch_size for replica in local)
+    weights = tuple(1.0 if is_sum else replica.examples / parsed.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))
     merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
     return Opened(
@@ -204,12 +204,12 @@ def _session(
     from strategies.baselines.step import DistributedStep
 
     distribution = state.get(_Distributed).distribution
-    made = built(distribution, case, seed, captured)
+    workload = built(distribution, case, seed, captured)
     distributed = DistributedStep(
-        made.body, made.boundary, distribution, made.structure, replicas, batch_size
+        workload.body, workload.boundary, distribution, workload.structure, replicas, batch_size
     )
     distributed.trace()
-    variables = made.variables(captured.variables)
+    variables = workload.variables(captured.variables)
     session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
     # Before the first load every replica has what its initializer drew.
     session.load()

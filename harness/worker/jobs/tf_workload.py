@@ -74,14 +74,14 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
-    with distribution.scope(), recorded() as made:
+    with distribution.scope(), recorded() as variables:
         step = step_of(workload, structure).step
         body = body_of(step)
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
-    if lacking(captured.variables, made, declared_variables(step)):
+    if lacking(captured.variables, variables, declared_variables(step)):
         with boundary.recorder.recording_optimizers():
-            made += made_when_traced(
+            variables += made_when_traced(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
             )
     return Built(
@@ -89,7 +89,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
         boundary=boundary,
         structure=structure,
         declared=declared_variables(step),
-        made=made,
+        made=variables,
     )
 
 

@@ -57,7 +57,7 @@ def verify(
     checkup = check(step, initial, plan, batches, refer)
     expected = comparable(checkup.reference)
     bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
-    found = Verification(
+    verification = Verification(
         strategy_class=plan.strategy_class,
         verdict=checkup.verdict,
         losses=checkup.losses,
@@ -68,6 +68,8 @@ def verify(
         warnings=plan.warnings,
         notes=(*plan.notes, *checkup.notes),
     )
-    if not shrink or found.equivalent is not False:
-        return found
-    return replace(found, divergence=first_divergence(step, initial, plan, batches[0], checkup.verdict))
+    if not shrink or verification.equivalent is not False:
+        return verification
+    return replace(
+        verification, divergence=first_divergence(step, initial, plan, batches[0], checkup.verdict)
+    )

@@ -1,4 +1,4 @@
-"""What a case's workload is, as a worker process makes it; a user's mistakes in it are one line each."""
+"""Workload of a case, as a worker process makes it; a user's mistakes in it are one line each."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,9 +28,9 @@ def workload_of(case: Case) -> "Workload":
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
         # No signal interrupts a worker: its code has raised this.
-        told = describe_failure(error, path=None)
+        reason = describe_failure(error, path=None)
         raise UsageError(
-            f"{case.workload.reference} must make a workload, got {told}", field="workload"
+            f"{case.workload.reference} must make a workload, got {reason}", field="workload"
         ) from error
 
 
@@ -48,5 +48,5 @@ def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
-        told = describe_failure(error, path=source_file(workload))
-        raise UsageError(f"{rule}, got {told}", field=workload.name) from error
+        reason = describe_failure(error, path=source_file(workload))
+        raise UsageError(f"{rule}, got {reason}", field=workload.name) from error

@@ -25,7 +25,7 @@ Listing: TypeAlias = Mapping[str, Stamp]
 
 def listing(folder: Path) -> dict[str, Stamp]:
     """All files below a folder; links, sockets and what vanishes meanwhile are left out."""
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     for place, _, names in os.walk(folder):
         for name in names:
             path = Path(place, name)
@@ -35,8 +35,8 @@ def listing(folder: Path) -> dict[str, Stamp]:
                 continue
             if stat.S_ISREG(facts.st_mode) and not name.endswith(_TEMPORARY):
                 stamp = Stamp(n_bytes=facts.st_size, changed_ns=facts.st_mtime_ns)
-                found[path.relative_to(folder).as_posix()] = stamp
-    return found
+                stamps[path.relative_to(folder).as_posix()] = stamp
+    return stamps
 
 
 def pack(files: Mapping[str, Path]) -> bytes:

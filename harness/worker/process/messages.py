@@ -1,4 +1,4 @@
-"""What crosses between driver, actor and worker process: jobs, and every way in which one can end."""
+"""Messages between driver, actor and worker process: jobs, and every way in which one can end."""
 
 import errno
 import pickle

@@ -1,4 +1,4 @@
-"""What Linux offers to tie the life of one process to another's."""
+"""Linux's means to tie the life of one process to another's."""
 
 import ctypes
 import os

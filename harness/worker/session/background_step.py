@@ -1,4 +1,4 @@
-"""What runs once beside each step, in a thread of its own."""
+"""Work done once beside each step, in its own thread."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +28,13 @@ class BesideStep:
         """
         beside = self._thread.submit(self._once)
         try:
-            made = step()
+            values = step()
         except Exception:
             if beside.done():
                 beside.result()
             raise
         beside.result()
-        return made
+        return values
 
     def end(self) -> None:
         """End the thread of a session that has ended."""

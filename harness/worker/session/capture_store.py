@@ -1,4 +1,4 @@
-"""What a capture leaves on disk for every rank of every case: step, summary, initial values."""
+"""Files of a capture for every rank of every case: step, summary, initial values."""
 
 import json
 import pickle
@@ -31,8 +31,8 @@ def stored_name(variable: str, rank: int | None) -> str:
 
 def variable_and_rank(stored: str) -> tuple[str, int]:
     """Whose copy is stored under a name."""
-    found = _OF_RANK.fullmatch(stored)
-    return (stored, 0) if found is None else (found[1], int(found[2]))
+    match = _OF_RANK.fullmatch(stored)
+    return (stored, 0) if match is None else (match[1], int(match[2]))
 
 
 def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: StepSummary) -> None:

@@ -100,34 +100,34 @@ def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
     """
     with _told(path, "must be a TensorFlow checkpoint"):
         reader = tf.train.load_checkpoint(str(path))
-        found = {
+        stored = {
             name: (tuple(shape), reader.get_variable_to_dtype_map()[name].as_numpy_dtype)
             for name, shape in reader.get_variable_to_shape_map().items()
         }
-    _check_names(path, found, model)
-    for name, (shape, dtype) in sorted(found.items()):
+    _check_names(path, stored, model)
+    for name, (shape, dtype) in sorted(stored.items()):
         own = model.get(variable_and_rank(name)[0])
         if own is not None and (shape, np.dtype(dtype)) != (own.shape, own.dtype):
             expected, got = _kind(own.shape, own.dtype), _kind(shape, np.dtype(dtype))
             raise _another_model(path, f"variable {name!r} must be {expected}, got {got}")
     with _told(path, "must be whole"):
-        values = {name.removeprefix(OURS): np.asarray(reader.get_tensor(name)) for name in sorted(found)}
+        values = {name.removeprefix(OURS): np.asarray(reader.get_tensor(name)) for name in sorted(stored)}
     step = values.pop(STEP.removeprefix(OURS), None)
     return Checkpoint(values=values, step=None if step is None else int(step))
 
 
-def _check_names(path: Path, found: Collection[str], model: Collection[str]) -> None:
-    if _OF_OBJECTS in found:
+def _check_names(path: Path, stored: Collection[str], model: Collection[str]) -> None:
+    if _OF_OBJECTS in stored:
         raise UsageError(
             f"checkpoint {path}: must hold variables by name, got one of tf.train.Checkpoint, which holds "
             "objects; write it by name as docs/checkpoints.md shows",
             field=FIELD,
         )
-    missing = next((name for name in sorted(model) if name not in found), None)
+    missing = next((name for name in sorted(model) if name not in stored), None)
     if missing is not None:
         raise _another_model(path, f"variable {missing!r} of the workload must be there, got none")
     foreign = next(
-        (n for n in sorted(found) if not n.startswith(OURS) and variable_and_rank(n)[0] not in model), None
+        (n for n in sorted(stored) if not n.startswith(OURS) and variable_and_rank(n)[0] not in model), None
     )
     if foreign is not None:
         raise _another_model(path, f"its variables must be the workload's, got {foreign!r}")

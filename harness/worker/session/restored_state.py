@@ -1,4 +1,4 @@
-"""What variables that a strategy added go on with from a checkpoint, and what of it they have no use for."""
+"""Values from a checkpoint for variables that a strategy added, and those of it that have no use."""
 
 from collections.abc import Collection, Mapping, Sequence
 

@@ -193,9 +193,9 @@ class WorkerSession:
 
     def _keeping_results(self, step: _Step, n_results: int) -> _Step:
         def keeping(*feeds: Array) -> Sequence[Array]:
-            made = step(*feeds)
-            self.results = made[-n_results:]
-            return made[:-n_results]
+            values = step(*feeds)
+            self.results = values[-n_results:]
+            return values[:-n_results]
 
         return keeping
 
@@ -273,10 +273,10 @@ class WorkerSession:
 
     def update_notes(self) -> tuple[str, ...]:
         """What updates took and left out so far, one sentence each; nothing where all wait for all."""
-        told = [] if self.updates is None else [self.updates.note()]
+        notes = [] if self.updates is None else [self.updates.note()]
         if self.pace is not None and self.pace.dropped:
-            told.append(f"worker {self.program.task}: {self.pace.note()}")
-        return tuple(told)
+            notes.append(f"worker {self.program.task}: {self.pace.note()}")
+        return tuple(notes)
 
     def close(self) -> None:
         """End the session."""

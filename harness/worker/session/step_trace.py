@@ -1,4 +1,4 @@
-"""Where the time of one traced step went: what each worker saw, put together and split."""
+"""Time of one traced step: what each worker saw, put together and split."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -75,14 +75,14 @@ def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
 
 def doubts(traces: Sequence[WorkerTrace]) -> str | None:
     """What to say of a step's trace that may not be as it was, in a sentence; None where there is nothing."""
-    told = []
+    notes = []
     n_clocks = len({trace.clock for trace in traces})
     if n_clocks > 1:
-        told.append(f"waits are told from transfers by the clocks of {n_clocks} machines, which may differ")
+        notes.append(f"waits are told from transfers by the clocks of {n_clocks} machines, which may differ")
     n_left_out = sum(trace.n_left_out for trace in traces)
     if n_left_out:
-        told.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
-    return f"traced step: {', and '.join(told)}" if told else None
+        notes.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
+    return f"traced step: {', and '.join(notes)}" if notes else None
 
 
 def in_pieces(event: TraceEvent) -> list[TraceEvent]:

@@ -1,4 +1,4 @@
-"""What TensorFlow's tracing and the workers' own transport tell of a step, as events."""
+"""Events of a step, as TensorFlow's tracing and the workers' own transport tell them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,14 +37,14 @@ def operations(metadata: Sequence[tf.compat.v1.RunMetadata], waits: Collection[s
         metadata: of each run.
         waits: nodes that wait for another worker by themselves.
     """
-    found = [
+    node_stats = [
         (device.device, node)
-        for told in metadata
-        for device in told.step_stats.dev_stats
+        for run in metadata
+        for device in run.step_stats.dev_stats
         for node in device.node_stats
     ]
-    made_s = {node.node_name: _end_s(node) for _, node in found}
-    for device, node in found:
+    made_s = {node.node_name: _end_s(node) for _, node in node_stats}
+    for device, node in node_stats:
         if node.node_name in ("RecvTensor", "RecvBuf"):
             yield _transfer(node, device, made_s)
         else:

@@ -1,4 +1,4 @@
-"""What runs beside a worker's steps, and the steps of a worker that updates did not wait for."""
+"""Updates beside a worker's steps, and the steps of a worker that updates did not wait for."""
 
 import threading
 from collections import Counter

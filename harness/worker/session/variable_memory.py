@@ -30,9 +30,9 @@ def held_by_servers(
         shapes = [tf.raw_ops.VariableShape(input=r, out_type=tf.int64) for r in resources]
     with v1.Session(target, graph=graph, config=config) as session:
         there = session.run(have_values)
-        found = iter(session.run([shape for shape, has in zip(shapes, there, strict=True) if has]))
+        dims = iter(session.run([shape for shape, has in zip(shapes, there, strict=True) if has]))
     return {
-        _place(node, task): int(next(found).prod()) * tf.as_dtype(node.attr["dtype"].type).size
+        _place(node, task): int(next(dims).prod()) * tf.as_dtype(node.attr["dtype"].type).size
         for node, has in zip(handles, there, strict=True)
         if has
     }

@@ -171,9 +171,9 @@ class _Pool:
             # Held by the list and by the call's own argument.
             if sys.getrefcount(self._vectors[i]) == 2:
                 return self._vectors[i]
-        made = _aligned(length, dtype)
-        self._vectors.append(made)
-        return made
+        vector = _aligned(length, dtype)
+        self._vectors.append(vector)
+        return vector
 
 
 def _aligned(length: int, dtype: np.dtype[Any]) -> Vector:

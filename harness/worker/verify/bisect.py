@@ -1,4 +1,4 @@
-"""Where a strategy leaves the reference: the first pass after which it does, and the first such variable.
+"""Divergence from the reference: the first pass after which it shows, and the first such variable.
 
 Looked at is what crosses the boundaries in the first step. Before synchronisation, what all replicas bring,
 weighted and added up, must be what the reference combines; after it, every boundary must pass that on. Where
@@ -50,9 +50,9 @@ def first_divergence(
     """
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
-    made = [run_passes(own, step, topology).step for own in passes]
+    rewritten = [run_passes(own, step, topology).step for own in passes]
     joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
-    layer = _first_wrong_layer(step, joint, made, initial, topology, batch, verdict.tolerance)
+    layer = _first_wrong_layer(step, joint, rewritten, initial, topology, batch, verdict.tolerance)
     if layer is not None:
         return Divergence(pass_name=SyncStatistics.name, variable=layer)
     combined = first_crossing(step, initial, topology, batch)
@@ -80,7 +80,7 @@ def first_divergence(
             wrong = _first_wrong(step, expected, [shown], verdict)
             if wrong is not None:
                 return Divergence(pass_name=each.name, variable=shapes[wrong].variable)
-    wrong = _first_wrong(step, expected, _passed_on(made, initial, topology, batch), verdict)
+    wrong = _first_wrong(step, expected, _passed_on(rewritten, initial, topology, batch), verdict)
     if wrong is not None:
         return Divergence(pass_name=synchronised_by.get(wrong, last), variable=shapes[wrong].variable)
     worst = next((v.name for v in verdict.variables if v.wrong), LOSS)
@@ -90,7 +90,7 @@ def first_divergence(
 def _first_wrong_layer(
     step: TrainGraph,
     joint: Sequence[Statistic],
-    made: Sequence[TrainGraph],
+    rewritten: Sequence[TrainGraph],
     initial: InitialValues,
     topology: Topology,
     batch: Sequence[Array],
@@ -109,7 +109,7 @@ def _first_wrong_layer(
         task = session.program.task
         prefixes = [replica_prefix(replica.rank) for replica in topology.local_replicas(task)]
         refs = [prefix + s.node for s in joint for prefix in prefixes]
-        values = session.run(refs, fed(session, batch), made[task].targets())
+        values = session.run(refs, fed(session, batch), rewritten[task].targets())
         wanted = [expected[s.node] for s in joint for _ in prefixes]
         return [
             k // len(prefixes)
@@ -117,7 +117,7 @@ def _first_wrong_layer(
             if _differs(got, want, tolerance)
         ]
 
-    places = [place for found in _together(made, initial, topology, wrong) for place in found]
+    places = [place for per_task in _together(rewritten, initial, topology, wrong) for place in per_task]
     return joint[min(places)].layer if places else None
 
 
@@ -179,7 +179,7 @@ def _passed_on(
         values, _ = passed_on(session, step, batch, step.boundaries)
         return [{captured_name(b): v} for b, v in zip(step.boundaries, values, strict=True)]
 
-    return [crossing for made in _together(steps, initial, topology, one) for crossing in made]
+    return [crossing for per_task in _together(steps, initial, topology, one) for crossing in per_task]
 
 
 def _together(

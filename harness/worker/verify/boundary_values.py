@@ -1,4 +1,4 @@
-"""What crosses the boundaries of a rewritten step, fetched from a session that makes it."""
+"""Values at the boundaries of a rewritten step, fetched from a session that makes it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Whether a compressed strategy stays within the bounds that its compressors state, in one process.
+"""Bounds that compressors state, and whether a compressed strategy keeps them, in one process.
 
 The strategy makes its steps first; what its boundaries passed on and what its compressors owe after each step
 is kept. The reference then makes the same steps: its shards' gradients are what the compressors met, and it
@@ -201,11 +201,11 @@ def _norm(value: Array) -> float:
 
 def _gradients(step: TrainGraph) -> dict[Gradient, Boundary]:
     n_of: dict[str, int] = {}
-    found = {}
+    gradients = {}
     for b in step.gradients():
         place = n_of[b.variable] = n_of.get(b.variable, -1) + 1
-        found[b.variable, place] = b
-    return found
+        gradients[b.variable, place] = b
+    return gradients
 
 
 def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:

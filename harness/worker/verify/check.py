@@ -81,10 +81,10 @@ def check_bounds(
     Args:
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
     """
-    made = compressed_steps(step, initial, plan, batches)
-    meter = BoundMeter(step=step, plan=plan, made=made, eps=coarsest_eps(computed_types(step)))
+    compressed = compressed_steps(step, initial, plan, batches)
+    meter = BoundMeter(step=step, plan=plan, made=compressed, eps=coarsest_eps(computed_types(step)))
     yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
-    return meter.verdict(yardstick.judge(made.values, made.losses))
+    return meter.verdict(yardstick.judge(compressed.values, compressed.losses))
 
 
 def check(

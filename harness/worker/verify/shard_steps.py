@@ -174,14 +174,14 @@ class ShardSteps:
                 )
                 for i in order
             ]
-            made = self._sessions.each(
+            outputs = self._sessions.each(
                 passes,
                 partial(self._forward, turn, before),
                 feeds=frozenset[str]().union(*(each.fed for each in passes), *self._fed.values()),
                 # Later turns change all state.
                 in_turn=self._n_turns > 1 or bool(self._replica_targets),
             )
-            for i, own in zip(order, made, strict=True):
+            for i, own in zip(order, outputs, strict=True):
                 fetched[i] |= own
             combined |= {
                 b.values: self._sums.of_boundary(b, [self._brought(b, own) for own in fetched], shards)
@@ -277,12 +277,12 @@ class ShardSteps:
         shard = taken.shard
         fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
         targets = [target for target, in_turn in self._replica_targets.items() if in_turn <= turn]
-        made = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
+        values = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
         if turn == self._n_turns:
             self._sessions.keep_random_state(shard.rank)
         if turn > 1:
             self._sessions.assign(before, shard.rank)
-        return dict(zip(fetches, made, strict=True))
+        return dict(zip(fetches, values, strict=True))
 
     def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
         """All updates from the combined values, in every session alike."""

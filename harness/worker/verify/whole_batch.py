@@ -102,8 +102,8 @@ def _measured(
         whole = passes.totals(passes.whole, {})
         if not whole.is_finite():
             return unknown("the loss or a gradient of the whole batch is not finite in float64")
-        made = steps.beside[0]
-        drawn = {name: made[name] for name in random}
+        values = steps.beside[0]
+        drawn = {name: values[name] for name in random}
         parts, unfit = _parts(drawn, passes.values(topology, random), topology)
         if unfit:
             return unknown(
@@ -111,7 +111,7 @@ def _measured(
                 "shards cannot be given those of the whole batch"
             )
         # If shards mean what the step means, what they have together of each statistic is the whole batch's.
-        statistics = {node: made[tensor] for node, tensor in source.items()}
+        statistics = {node: values[tensor] for node, tensor in source.items()}
         comparison = _Comparison(
             passes=passes,
             drawn=drawn,
@@ -120,10 +120,10 @@ def _measured(
             shared={s.node: statistics[s.node] for s in joint},
             whole=whole,
         )
-        found = comparison.separability()
+        separability = comparison.separability()
     doubtful = _doubtful(drawn, parts[0], topology.batch_size)
-    if found.separable is not False or not doubtful:
-        return found
+    if separability.separable is not False or not doubtful:
+        return separability
     return unknown(
         f"shards and the whole batch differ, but which of the random numbers of {_named(doubtful)} belong to "
         "which example cannot be told; draw them with an axis of examples"

@@ -207,9 +207,9 @@ def _type(node: Node) -> DType:
 
 def _readiness(boundaries: Sequence[Boundary], graph: Graph, order: Mapping[str, int]) -> dict[str, int]:
     """Trace order of the nodes that make gradients: reverse-mode makes them in the order in which it runs."""
-    made = {
+    produced_at = {
         b.variable: order[producer(graph.by_name[b.values].inputs[0])]
         for b in boundaries
         if b.role == "gradient"
     }
-    return {name: place for place, name in enumerate(sorted(made, key=made.__getitem__))}
+    return {name: place for place, name in enumerate(sorted(produced_at, key=produced_at.__getitem__))}

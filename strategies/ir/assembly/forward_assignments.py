@@ -22,14 +22,14 @@ from strategies.ir.traversal import descendants
 
 def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
     """Loops, branches and calls of the forward pass that read a variable after an assignment of the step."""
-    found = set()
+    calls = set()
     for uses in parts.uses.values():
         writes = set(uses.writes)
         for name in parts.forward.intersection(uses.reads):
             node = graph.by_name[name]
             if called_functions(node.attrs) and not writes.isdisjoint(node.control_inputs):
-                found.add(name)
-    return found
+                calls.add(name)
+    return calls
 
 
 def with_values_read(graph: Graph, parts: Parts, access: Mapping[str, Access]) -> Graph:

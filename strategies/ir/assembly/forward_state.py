@@ -78,13 +78,13 @@ def seed_words(
     """Random state → which word of it is its seed."""
     drawing = [node.name for node in graph.nodes if draws_statelessly(graph, node)]
     seeding = ancestors(graph, drawing, control=False)
-    found = {}
+    words = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
             word = _seed_word(graph, parts.uses[handles[v.name]], v, seeding)
             if word is not None:
-                found[v.name] = word
-    return found
+                words[v.name] = word
+    return words
 
 
 def _seed_word(graph: Graph, uses: Uses, v: TracedVariable, seeding: Container[str]) -> int | None:

@@ -1,4 +1,4 @@
-"""What of a step is forward, what is update, and to which part each variable belongs."""
+"""Forward and update parts of a step, and the part to which each variable belongs."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -67,14 +67,14 @@ def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> 
     """Data descendants of gradients; a read that waits for an update's write hands its value on as well."""
     reads = {name for use in uses.values() for name in use.reads}
     writes = {name for use in uses.values() for name in use.writes}
-    found: set[str] = set()
+    reached: set[str] = set()
     fresh = set(boundary)
     while fresh:
-        new = descendants(graph, fresh, stop=found, control=False)
-        found |= new
+        new = descendants(graph, fresh, stop=reached, control=False)
+        reached |= new
         waiting = (user.name for write in new & writes for user in graph.consumers.get(write, ()))
-        fresh = reads.intersection(waiting) - found
-    return frozenset(found)
+        fresh = reads.intersection(waiting) - reached
+    return frozenset(reached)
 
 
 def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: AbstractSet[str]) -> Kind:

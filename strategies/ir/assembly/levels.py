@@ -1,4 +1,4 @@
-"""How many crossings lie one after the other on the way to each node of a step."""
+"""Levels of nodes: crossings that lie one after the other on the way to each."""
 
 from collections.abc import Collection
 

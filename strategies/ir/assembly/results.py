@@ -1,4 +1,4 @@
-"""What a whole step returns: which of it, its loss too, each shard has by itself, and how it is reduced."""
+"""Results of a whole step: which of them, its loss too, each shard has by itself, and how it is reduced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

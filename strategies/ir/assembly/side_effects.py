@@ -1,4 +1,4 @@
-"""What a step runs besides its updates."""
+"""Effects of a step beside its updates."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace

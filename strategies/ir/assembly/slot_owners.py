@@ -1,4 +1,4 @@
-"""Whose slot each slot is."""
+"""Owners of slots."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What the trace of a training step tells, before its parts are told apart."""
+"""Contents of a training step's trace, before its parts are told apart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

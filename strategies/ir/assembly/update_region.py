@@ -196,7 +196,7 @@ def _needed_by(
 
     What an update assigns is not needed by the same variable's next one, which comes after it.
     """
-    found: dict[str, list[_Update]] = {}
+    needed_by: dict[str, list[_Update]] = {}
     level_of = {write: update for update, writes in targets.items() for write in writes}
     waiting = [(write, update) for update, writes in targets.items() for write in writes]
     while waiting:
@@ -204,8 +204,8 @@ def _needed_by(
         assigned = level_of.get(node, update)
         if node in stop or (assigned[0] == update[0] and assigned[1] < update[1]):
             continue
-        updates = found.setdefault(node, [])
+        updates = needed_by.setdefault(node, [])
         if update not in updates and len(updates) < 2:
             updates.append(update)
             waiting += [(producer(ref), update) for ref in graph.by_name[node].inputs]
-    return found
+    return needed_by

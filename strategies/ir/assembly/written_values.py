@@ -1,4 +1,4 @@
-"""What a variable holds after each assignment of a step, as a tensor: who reads it need not wait."""
+"""Values of variables after each assignment of a step, as tensors: who reads one need not wait."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

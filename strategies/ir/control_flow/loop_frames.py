@@ -55,11 +55,11 @@ class LoopFrames:
 
     def outside(self, names: Iterable[str]) -> tuple[str, ...]:
         """What to wait for outside of all loops: these nodes, and for those in a loop the end of it."""
-        found: dict[str, None] = {}
+        waits: dict[str, None] = {}
         for name in names:
             frame = self.frames.get(name)
-            found |= dict.fromkeys((name,) if frame is None else self.exits.get(frame[:1], ()))
-        return tuple(found)
+            waits |= dict.fromkeys((name,) if frame is None else self.exits.get(frame[:1], ()))
+        return tuple(waits)
 
 
 def _inside(node: Node, frames: Mapping[str, Frame]) -> Frame:

@@ -1,4 +1,4 @@
-"""How ops on ranges of a tensor are carried over to the parts: elementwise ones, updates, reductions."""
+"""Rules that carry ops on ranges of tensors over to the parts: elementwise ones, updates, reductions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -47,8 +47,8 @@ def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcom
     owner = owner_of(facts)
     if handle.axis:
         raise refuse(facts, "it reads the variable's shape")
-    made = Fact(kind=Kind.LENGTH_SHAPE, shape=handle.shape, variable=owner)
-    return Outcome(outputs=(made,), variable=owner)
+    output = Fact(kind=Kind.LENGTH_SHAPE, shape=handle.shape, variable=owner)
+    return Outcome(outputs=(output,), variable=owner)
 
 
 def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
@@ -104,8 +104,8 @@ def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  
             if dims[-back] != shape[-back]:
                 raise refuse(facts, "it reads a tensor of unknown shape")
             swaps[k] = _slice(node, k, fact, len(dims) - back)
-    made = Fact(kind=Kind.SPLIT, shape=shape, axis=len(shape) - back, variable=owner)
-    return Outcome(outputs=(made,), variable=owner, swaps=swaps)
+    output = Fact(kind=Kind.SPLIT, shape=shape, axis=len(shape) - back, variable=owner)
+    return Outcome(outputs=(output,), variable=owner, swaps=swaps)
 
 
 def _is_one(fact: Fact, rank: int) -> bool:
@@ -135,8 +135,8 @@ def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # 
     if axis in over:
         return Outcome(outputs=(whole(shape),), variable=owner, combine=REDUCTIONS[node.op])
     shift = 0 if node.attrs.get("keep_dims") else sum(a < axis for a in over)
-    made = Fact(kind=tensor.kind, shape=shape, axis=axis - shift, variable=owner)
-    return Outcome(outputs=(made,), variable=owner)
+    output = Fact(kind=tensor.kind, shape=shape, axis=axis - shift, variable=owner)
+    return Outcome(outputs=(output,), variable=owner)
 
 
 def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule

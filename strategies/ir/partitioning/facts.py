@@ -1,4 +1,4 @@
-"""What a tensor is to the parts of a variable: the same for all of them, or something that each part has."""
+"""Facts of tensors: the same for all parts of a variable, or something that each part has."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

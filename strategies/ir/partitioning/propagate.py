@@ -1,4 +1,4 @@
-"""Which nodes of an update follow the parts of their variable, and which variables cannot be cut."""
+"""Nodes of an update that follow the parts of their variable, and variables that cannot be cut."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

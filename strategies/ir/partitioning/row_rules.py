@@ -1,4 +1,4 @@
-"""How ops on the rows of a sparse gradient are carried over to the parts of its table.
+"""Rules that carry ops on rows of a sparse gradient over to the parts of its table.
 
 A part holds the rows whose ids lie in its range, and ids counted from its start. An op may follow if what it
 computes for the part's rows needs no other row: it treats rows alike (elementwise), goes by their ids
@@ -48,8 +48,8 @@ def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # no
     owner = owner_of(facts)
     if facts[0].kind is not Kind.IDS:
         raise refuse(facts)
-    made = [Fact(kind=kind, shape=(-1,), variable=owner) for kind in (Kind.IDS, Kind.POSITIONS)]
-    return Outcome(outputs=tuple(made), variable=owner)
+    outputs = [Fact(kind=kind, shape=(-1,), variable=owner) for kind in (Kind.IDS, Kind.POSITIONS)]
+    return Outcome(outputs=tuple(outputs), variable=owner)
 
 
 def _size(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
@@ -184,13 +184,13 @@ def _segments(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
         return _made(Kind.ROWS, facts, rows.shape)
     if ids.kind is not Kind.IDS or axis:
         raise refuse(facts)
-    made = Fact(kind=Kind.SPLIT, shape=(shape[0], *rows.shape[1:]), variable=owner)
+    output = Fact(kind=Kind.SPLIT, shape=(shape[0], *rows.shape[1:]), variable=owner)
     if number.kind is Kind.LENGTH and number.shape == shape[:1]:
-        return Outcome(outputs=(made,), variable=owner)
+        return Outcome(outputs=(output,), variable=owner)
     if number.kind is Kind.WHOLE and number.values == shape[:1]:
         dtype = node.attrs.get("Tnumsegments", DType("int32"))
         assert isinstance(dtype, DType)
-        return Outcome(outputs=(made,), variable=owner, swaps={2: Swap(use=PartUse.LENGTH, dtype=dtype)})
+        return Outcome(outputs=(output,), variable=owner, swaps={2: Swap(use=PartUse.LENGTH, dtype=dtype)})
     raise refuse(facts)
 
 

@@ -1,4 +1,4 @@
-"""What updates take from each other: which of them one replica alone can make for all."""
+"""Dependencies between updates: which of them one replica alone can make for all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,14 +71,14 @@ def _readers(step: TrainGraph) -> dict[str, list[str]]:
         for ref in by_name[name].data_inputs
         if producer(ref) in own
     ]
-    found: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
     while waiting:
         name, reader = waiting.pop()
-        names = found.setdefault(name, [])
+        names = readers.setdefault(name, [])
         # Two are enough to tell that there is another one, and keep the walk linear.
         if reader in names or len(names) == 2:
             continue
         names.append(reader)
         if name in update:
             waiting += [(producer(ref), reader) for ref in by_name[name].data_inputs]
-    return found
+    return readers

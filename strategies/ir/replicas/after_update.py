@@ -1,4 +1,4 @@
-"""What of a step comes after its updates: no replica may bring it about or wait for it before them."""
+"""Nodes that run after a step's updates: no replica may bring them about or wait for them before."""
 
 from collections.abc import Collection
 

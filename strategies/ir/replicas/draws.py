@@ -1,4 +1,4 @@
-"""Where a step gets its random numbers from, so that others can be fed in their place."""
+"""Sources of a step's random numbers, so that others can be fed in their place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which of the update every replica makes for itself, where it owns some variables and shares others."""
+"""Updates that every replica makes for itself, where it owns some variables and shares others."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -62,12 +62,12 @@ def _check_updates(step: TrainGraph, shared: Collection[str], uses: Mapping[str,
     """No node can be both one for all replicas and one for each."""
     update = step.update_nodes()
     writes = {n for v in step.variables for n in uses[v.handle].writes if n in update}
-    found: dict[str, Variable] = {}
+    variable_of: dict[str, Variable] = {}
     for v in step.variables:
         for name in (*uses[v.handle].reads, *uses[v.handle].writes):
             if name not in writes:
                 continue
-            other = found.setdefault(name, v)
+            other = variable_of.setdefault(name, v)
             if (v.name in shared) != (other.name in shared):
                 op = step.graph.by_name[name].op
                 raise StrategyError(

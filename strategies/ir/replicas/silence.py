@@ -50,11 +50,11 @@ def silenced(graph: Graph) -> Graph:
     renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
     if not renamed and not any(map(_is_shown, graph.nodes)):
         return graph
-    made = {
+    copies = {
         new: replace(graph.functions[old], name=new, nodes=_silenced(graph.functions[old].nodes, renamed))
         for old, new in renamed.items()
     }
-    return replace(graph, nodes=_silenced(graph.nodes, renamed), functions={**graph.functions, **made})
+    return replace(graph, nodes=_silenced(graph.nodes, renamed), functions={**graph.functions, **copies})
 
 
 def _is_shown(node: Node) -> bool:

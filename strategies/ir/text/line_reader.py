@@ -49,19 +49,19 @@ class Line:
 
     def match(self, pattern: re.Pattern[str], wanted: str) -> str:
         """Take what matches a pattern, which must come next."""
-        found = pattern.match(self._line, self._at)
-        if found is None:
+        match = pattern.match(self._line, self._at)
+        if match is None:
             raise self.error(wanted)
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
     def maybe(self, pattern: re.Pattern[str]) -> str | None:
         """Take what matches a pattern if it comes next."""
-        found = pattern.match(self._line, self._at)
-        if found is None:
+        match = pattern.match(self._line, self._at)
+        if match is None:
             return None
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
     def items(self, closing: str, one: Callable[[], Value]) -> Iterator[Value]:
         """Items with a comma between them, up to the closing bracket."""

@@ -1,4 +1,4 @@
-"""What a compressor is to a pass: encode, decode, and the state between steps."""
+"""Compressors as passes see them: encode, decode, and the state between steps."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias

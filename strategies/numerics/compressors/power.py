@@ -46,16 +46,16 @@ class Power:
         (factor,) = state
         matrix = as_matrix(gradient)
         directions = orthonormal(tf.matmul(matrix, factor))
-        made = tf.matmul(matrix, directions, transpose_a=True)
-        words = [to_words(tf.reshape(part, [-1])) for part in (directions, made)]
-        return tf.concat(words, axis=0), (next_factor(made, factor),)
+        right_factor = tf.matmul(matrix, directions, transpose_a=True)
+        words = [to_words(tf.reshape(part, [-1])) for part in (directions, right_factor)]
+        return tf.concat(words, axis=0), (next_factor(right_factor, factor),)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """P·Qᵀ."""
         n_rows, n = math.prod(dims[:-1]), n_directions(dims, self.rank)
         flat = from_words(payload[tf.newaxis], dtype)[0]
-        directions, made = tf.split(flat, [n_rows * n, dims[-1] * n])
-        left, right = tf.reshape(directions, [n_rows, n]), tf.reshape(made, [dims[-1], n])
+        directions, right_factor = tf.split(flat, [n_rows * n, dims[-1] * n])
+        left, right = tf.reshape(directions, [n_rows, n]), tf.reshape(right_factor, [dims[-1], n])
         return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
 
     def loss_bound(self, gradient: Array) -> float:

@@ -188,11 +188,11 @@ def collectives(
         size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
         hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
     """
-    made: dict[str, Collective] = {}
+    named: dict[str, Collective] = {}
     # Another level's come of an update, which waits for these.
     for level in sorted({b.level for b in dense}):
-        made |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
-    return made
+        named |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
+    return named
 
 
 def _of_level(
@@ -205,7 +205,7 @@ def _of_level(
     by_variable: dict[str, dict[str, Boundary]] = {}
     for b in dense:
         by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
-    made: dict[str, Collective] = {}
+    named: dict[str, Collective] = {}
     for i, bucket in enumerate(buckets):
         by_dtype: dict[str, list[Boundary]] = {}
         limit = 1 if any(hints.get(variable) == IN_ORDER for variable in bucket) else MAX_PIECES
@@ -215,11 +215,11 @@ def _of_level(
         for dtype, members in by_dtype.items():
             small = [b for b in members if n_bytes(b) < LARGE_BYTES]
             if small:
-                made |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
+                named |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
             for b in members:
                 if n_bytes(b) >= LARGE_BYTES:
-                    made |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
-    return made
+                    named |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
+    return named
 
 
 def _collective(

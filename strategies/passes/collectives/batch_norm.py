@@ -81,8 +81,8 @@ class SyncStatistics:
             specs = tuple(TensorSpec(dtype=copy.dtype, shape=copy.shape) for copy in copies)
             own = [by_name[copy.node].inputs[0] for copy in copies]
             snippet = trace(weighted_sum, specs, weights=weights if copies[0].backward else shares)
-            made, (total,) = snippet.splice(f"{name}/{captured}/", own, device=host)
-            nodes += made
+            spliced, (total,) = snippet.splice(f"{name}/{captured}/", own, device=host)
+            nodes += spliced
             sums.append(total)
         return nodes, sums
 
@@ -103,8 +103,8 @@ class SyncStatistics:
             group=(topology.n_tasks, STATISTICS_KEY),
             hint="auto",
         )
-        made, totals = snippet.splice(f"{name}/", [*sums, own_key.name], device=host)
-        return [own_key, *made], list(totals)
+        spliced, totals = snippet.splice(f"{name}/", [*sums, own_key.name], device=host)
+        return [own_key, *spliced], list(totals)
 
     def _scaled(
         self, name: str, copies: Sequence[Statistic], total: str, graph: TrainGraph, topology: Topology
@@ -120,10 +120,10 @@ class SyncStatistics:
                     (TensorSpec(dtype=copy.dtype, shape=copy.shape),),
                     weights=(share / loss.weight,),
                 )
-                made, (own[copy.node],) = snippet.splice(
+                spliced, (own[copy.node],) = snippet.splice(
                     f"{name}/{copy.node}/", [total], device=graph.graph.by_name[copy.node].device
                 )
-                nodes += made
+                nodes += spliced
         return nodes, own
 
     def _shares(self, topology: Topology) -> tuple[float, ...]:

@@ -40,8 +40,8 @@ class Waits:
 
     def before(self, names: Iterable[str], within: Collection[str]) -> tuple[str, ...]:
         """What removed nodes came after directly, the nodes among `within` being one with them."""
-        found, _ = self._walk(names, within)
-        return found
+        kept, _ = self._walk(names, within)
+        return kept
 
     def _past(self, name: str, *, for_others: bool) -> tuple[str, ...]:
         if (name, for_others) not in self._found:

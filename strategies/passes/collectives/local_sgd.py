@@ -102,14 +102,14 @@ def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> t
     prefix = replica_prefix(replica.rank)
     name = f"{prefix}average/{v.handle.removeprefix(prefix)}"
     typed = {"dtype": v.dtype}
-    made = (
+    nodes = (
         Node(name=f"{name}/updated", op="ReadVariableOp", inputs=(v.handle, f"^{gate}"), attrs=typed),
         Node(name=name, op="Identity", inputs=(f"{name}/updated",), attrs={"T": v.dtype}),
         Node(name=f"{name}/assign", op="AssignVariableOp", inputs=(v.handle, name), attrs=typed),
     )
     weights = {"mean": replica.examples / topology.batch_size, "first-replica": float(replica.rank == 0)}
     rule = v.rule or "mean"
-    crossing = Contribution(rank=replica.rank, values=made[0].name, indices=None, weight=weights[rule])
+    crossing = Contribution(rank=replica.rank, values=nodes[0].name, indices=None, weight=weights[rule])
     boundary = Boundary(
         variable=v.name,
         role="variable",
@@ -120,4 +120,4 @@ def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> t
         rank=replica.rank,
         contributions=(crossing,),
     )
-    return boundary, [replace(node, device=replica.device) for node in made]
+    return boundary, [replace(node, device=replica.device) for node in nodes]

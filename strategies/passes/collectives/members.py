@@ -1,4 +1,4 @@
-"""Who takes part in the collectives of a step."""
+"""Members of the collectives of a step."""
 
 from dataclasses import dataclass
 

@@ -64,12 +64,12 @@ class DenseReduceScatter:
                 added += nodes
                 combined |= sums
                 exchanged.append(done)
-        made = contribute(graph, combined, added)
+        rewired = contribute(graph, combined, added)
         elsewhere = {b.values for b in owned} - set(combined)
         return replace(
-            made,
-            boundaries=tuple(b for b in made.boundaries if b.values not in elsewhere),
-            step_targets=(*made.step_targets, *exchanged),
+            rewired,
+            boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
+            step_targets=(*rewired.step_targets, *exchanged),
         )
 
     def _member(self, b: Boundary) -> Member:

@@ -76,7 +76,7 @@ class TransportAllReduce:
             handed_over.append(waits[0])
             last = waits[-1:]
             combined |= self._totals(sum_of, brought)
-        made = contribute(
+        rewired = contribute(
             graph,
             combined,
             added,
@@ -86,13 +86,13 @@ class TransportAllReduce:
             ),
         )
         if not self.owners:
-            return made
+            return rewired
         elsewhere = {b.values for b in brought.values()} - set(combined)
         return replace(
-            made,
-            boundaries=tuple(b for b in made.boundaries if b.values not in elsewhere),
+            rewired,
+            boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
             # A worker takes part in sums of which it needs nothing itself.
-            step_targets=(*made.step_targets, *handed_over),
+            step_targets=(*rewired.step_targets, *handed_over),
         )
 
     def _exchanged(
@@ -144,9 +144,9 @@ class TransportAllReduce:
         first = min((rank for _, rank in brought), default=None)
         one = {name: b for (name, rank), b in brought.items() if rank == first}
         order = {name: i for i, name in enumerate(chain(*self.buckets))}
-        made = [*self._for_all(one), *self._for_owners(one, topology)]
+        sums = [*self._for_all(one), *self._for_owners(one, topology)]
         return sorted(
-            made,
+            sums,
             key=lambda each: (each.level, max(order[one[name].variable] for name in chain(*each.shares))),
         )
 

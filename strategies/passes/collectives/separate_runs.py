@@ -44,9 +44,9 @@ class CollectivesApart:
                 nodes.append(node)
                 continue
             varying = [k for k, ref in enumerate(node.data_inputs) if by_name[producer(ref)].op != "Const"]
-            made = _apart(node, varying, host)
-            nodes += made
-            background.append(made[-1].name)
+            apart = _apart(node, varying, host)
+            nodes += apart
+            background.append(apart[-1].name)
         if not background:
             return graph
         return replace(

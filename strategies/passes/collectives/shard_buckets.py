@@ -1,4 +1,4 @@
-"""What replicas exchange together when each owns a share: tensors of one bucket and type, each owned."""
+"""Buckets that replicas exchange when each owns a share: tensors of one type, each owned."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,13 +75,13 @@ def shard_buckets(
     by_variable: dict[tuple[str, int], dict[str, Member]] = {}
     for member in members:  # the same on every replica
         by_variable.setdefault((member.variable, member.level), {}).setdefault(member.name, member)
-    made = []
+    typed_buckets = []
     for level, (i, bucket) in itertools.product(sorted({k for _, k in by_variable}), enumerate(buckets)):
         by_dtype: dict[DType, list[Member]] = {}
         for variable in bucket:
             for member in by_variable.get((variable, level), {}).values():
                 by_dtype.setdefault(member.dtype, []).append(member)
-        made += [
+        typed_buckets += [
             ShardBucket(
                 name=at_level(f"{path}/bucket_{i}_{dtype}", level),
                 dtype=dtype,
@@ -90,4 +90,4 @@ def shard_buckets(
             )
             for dtype, chosen in by_dtype.items()
         ]
-    return tuple(made)
+    return tuple(typed_buckets)

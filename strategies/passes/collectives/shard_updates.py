@@ -196,14 +196,14 @@ class _ShardedStep:
 
     def _read_before(self, reads: Mapping[_Copy, Node]) -> dict[str, list[str]]:
         """Assignment → the reads of what the variable's earlier updates have made, which come before it."""
-        found: dict[str, list[str]] = {}
+        earlier_reads: dict[str, list[str]] = {}
         for region in self._made:
             for level in range(1, region.level):
                 read = reads.get((at_level(region.variable, level), region.rank))
                 if read is not None:
                     for target in region.targets:
-                        found.setdefault(target, []).append(read.name)
-        return found
+                        earlier_reads.setdefault(target, []).append(read.name)
+        return earlier_reads
 
     def _exchanges(
         self, reads: Mapping[_Copy, Node]
@@ -211,7 +211,7 @@ class _ShardedStep:
         """Nodes, copy → the new value that it is given, nodes that run after the exchanges, and transfers."""
         shards = self._shards
         local = self._topology.local_replicas(shards.task)
-        made = {copy: node.name for copy, node in reads.items()}
+        own_values = {copy: node.name for copy, node in reads.items()}
         added: list[Node] = [*reads.values()]
         values: dict[_Copy, str] = {}
         exchanged: list[str] = []
@@ -220,7 +220,7 @@ class _ShardedStep:
         last: list[str] = []
         for level in sorted({bucket.level for bucket in carried}):
             of_level = [bucket for bucket in carried if bucket.level == level]
-            gathered = transport_gather(of_level, made, shards.task, self._topology, last)
+            gathered = transport_gather(of_level, own_values, shards.task, self._topology, last)
             last = [gathered.last]
             added += gathered.nodes
             values |= gathered.values
@@ -230,7 +230,7 @@ class _ShardedStep:
         keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
         for replica, bucket in itertools.product(local, buckets):
             hint = shards.hints.get(bucket.members[0].variable, "auto")
-            nodes, taken, done = _gather(bucket, made, replica, self._topology, keys, hint)
+            nodes, taken, done = _gather(bucket, own_values, replica, self._topology, keys, hint)
             added += nodes
             values |= taken
             exchanged.append(done)
@@ -259,12 +259,12 @@ class _ShardedStep:
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:
         """Handle and level → the assignments that are made here of it."""
-        found: dict[tuple[str, int], dict[str, None]] = {}
+        assignments: dict[tuple[str, int], dict[str, None]] = {}
         for region in self._made:
             for target in region.targets:
                 for handle in dict.fromkeys(map(producer, self._graph.graph.by_name[target].data_inputs)):
-                    found.setdefault((handle, region.level), {})[target] = None
-        return {key: list(targets) for key, targets in found.items()}
+                    assignments.setdefault((handle, region.level), {})[target] = None
+        return {key: list(targets) for key, targets in assignments.items()}
 
 
 def _copy(region: UpdateRegion) -> _Copy:
@@ -294,7 +294,7 @@ def _new_value(v: Variable, writes: Sequence[str], level: int, device: str) -> N
 
 def _gather(
     bucket: ShardBucket,
-    made: Mapping[_Copy, str],
+    own_values: Mapping[_Copy, str],
     replica: Replica,
     topology: Topology,
     keys: Mapping[str, int],
@@ -316,7 +316,7 @@ def _gather(
         hint=hint,
     )
     nodes, (*values, done) = snippet.splice(
-        f"{bucket.name}/replica_{rank}/", [made[m.name, rank] for m in own], device=replica.device
+        f"{bucket.name}/replica_{rank}/", [own_values[m.name, rank] for m in own], device=replica.device
     )
     others = ((m.name, rank) for m in bucket.members if m.owner != rank)
     return nodes, dict(zip(others, values, strict=True)), done.removeprefix("^")

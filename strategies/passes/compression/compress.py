@@ -62,7 +62,7 @@ class CompressedAllReduce:
         memories = memories_of(graph, chosen, owners=tuple(members.ranks), shared=True)
         keys = compressed_keys(key for each in exchanges for key in each.key_names)
         combined: dict[str, Contribution] = {}
-        made = _Made()
+        additions = _Made()
         for replica in members.local(topology, self.task):
             own = {sync_prefix(b): b for b in chosen if b.rank == replica.rank}
             for exchange in exchanges:
@@ -73,9 +73,9 @@ class CompressedAllReduce:
                     group=members.group,
                     keys=tuple(keys[k] for k in exchange.key_names),
                 )
-                made.extend(added)
+                additions.extend(added)
                 combined |= summed
-        return made.into(graph, combined)
+        return additions.into(graph, combined)
 
     def _exchanges(self, chosen: Sequence[Boundary], n_members: int) -> list["_Exchange"]:
         """Small payloads travel together, however large their gradients are."""
@@ -84,8 +84,8 @@ class CompressedAllReduce:
             codec = codec_of(compression, n_terms=n_members)
             alike = [b for b in chosen if self.compressions[b.variable] == compression]
             size_of = partial(_payload_bytes, compression)
-            made = collectives(alike, self.buckets, size_of)
-            exchanges += [_Exchange.of(name, each, codec) for name, each in made.items()]
+            by_name = collectives(alike, self.buckets, size_of)
+            exchanges += [_Exchange.of(name, each, codec) for name, each in by_name.items()]
         return exchanges
 
 
@@ -120,7 +120,7 @@ class CompressedPush:
         owners = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
         memories = memories_of(graph, chosen, owners=owners, shared=False)
         combined: dict[str, Contribution] = {}
-        made = _Made()
+        additions = _Made()
         for b in chosen:
             codec = codec_of(self.compressions[b.variable], n_terms=1)
             contribution = b.contributions[0]
@@ -129,7 +129,7 @@ class CompressedPush:
             nodes, (payload, *after) = encode.splice(
                 f"{sync_prefix(b)}/encode/", [contribution.values, *(k.value for k in kept)], device=host
             )
-            made.add(nodes, kept, after)
+            additions.add(nodes, kept, after)
             decode = trace(
                 decode_one,
                 (TensorSpec(dtype=payload_dtype(codec)),),
@@ -142,9 +142,9 @@ class CompressedPush:
                 [payload],
                 device=topology.host_device(self.destinations[b.variable]),
             )
-            made.nodes.extend(decoded)
+            additions.nodes.extend(decoded)
             combined[b.values] = replace(contribution, values=values)
-        return made.into(graph, combined)
+        return additions.into(graph, combined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +193,9 @@ class _Exchange:
             [*(b.contributions[0].values for b in members), *(state.value for state in flat)],
             device=replica.device,
         )
-        made = _Made()
-        made.add(nodes, flat, results[len(members) :])
-        return made, {
+        additions = _Made()
+        additions.add(nodes, flat, results[len(members) :])
+        return additions, {
             b.values: Contribution(rank=replica.rank, values=values, indices=None, weight=1.0, total=True)
             for b, values in zip(members, results, strict=False)
         }

@@ -1,4 +1,4 @@
-"""What compressors remember between steps: its names, its owners, and the parts of what is owed."""
+"""State of compressors between steps: its names, its owners, and the parts of what is owed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

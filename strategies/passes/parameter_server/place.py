@@ -117,13 +117,13 @@ def _copy(read: Node) -> Node:
 def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
     """The nodes, and the copies that calls among them take."""
     used: dict[str, Node] = {}
-    made: list[Node] = []
+    rewritten: list[Node] = []
     for node in nodes:
         taken = {name: arrived[name] for name in node.inputs if name in arrived} if node.op in CALLS else {}
         used |= taken
         inputs = tuple(taken[ref].name if ref in taken else ref for ref in node.inputs)
-        made.append(replace(node, inputs=inputs) if taken else node)
-    return [*made, *used.values()] if used else nodes
+        rewritten.append(replace(node, inputs=inputs) if taken else node)
+    return [*rewritten, *used.values()] if used else nodes
 
 
 def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:

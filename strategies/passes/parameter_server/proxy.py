@@ -45,22 +45,22 @@ class ProxyVariables:
         # What a step reads after an update of its own must be read again.
         crossing = {n for b in graph.boundaries for n in (b.values, b.indices) if n is not None}
         apart |= {name for name, level in levels_of(graph.graph, crossing).items() if level > 0}
-        made: dict[str, tuple[Node, Node]] = {}
+        copies: dict[str, tuple[Node, Node]] = {}
         nodes: list[Node] = []
         for node in graph.graph.nodes:
             if node.op != "ReadVariableOp" or node.inputs[0] not in variables or node.name in apart:
                 nodes.append(node)
                 continue
             handle = node.inputs[0]
-            if handle not in made:
-                made[handle] = _copy(variables[handle], host)
-            copy = made[handle][1]
+            if handle not in copies:
+                copies[handle] = _copy(variables[handle], host)
+            copy = copies[handle][1]
             nodes.append(
                 replace(node, op="Identity", inputs=(copy.name,), attrs={"T": variables[handle].dtype})
             )
-        if not made:
+        if not copies:
             return graph
-        added = (node for pair in made.values() for node in pair)
+        added = (node for pair in copies.values() for node in pair)
         return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
 
 

@@ -111,9 +111,9 @@ def _tallied(task: int, step: str, take: str, topology: Topology) -> tuple[list[
     pushes = []
     for handle in tallies(topology):
         # Any number would do for an arrival.
-        made, (ref,) = trace(share, (), value=examples / topology.batch_size).splice(
+        spliced, (ref,) = trace(share, (), value=examples / topology.batch_size).splice(
             f"{handle.name}/share/", [], device=handle.device
         )
-        nodes += [handle, *made]
+        nodes += [handle, *spliced]
         pushes.append(push_node(handle, step, ref, DOUBLE, [take]))
     return nodes, pushes

@@ -40,9 +40,9 @@ class Queue:
 
     def put_all(self, name: str, numbers: Sequence[int]) -> tuple[Node, Node]:
         """A constant and a node that puts its numbers in."""
-        made = constant(f"{self.handle.name}/{name}_numbers", list(numbers), INT64, self.handle.device)
+        const = constant(f"{self.handle.name}/{name}_numbers", list(numbers), INT64, self.handle.device)
         attrs: dict[str, Attr] = {"Tcomponents": (INT64,), "timeout_ms": -1}
-        return made, self._node("QueueEnqueueManyV2", name, [made.name], (), attrs)
+        return const, self._node("QueueEnqueueManyV2", name, [const.name], (), attrs)
 
     def take(self, name: str, after: Iterable[str] = ()) -> Node:
         """A node that takes a number out, once there is one."""

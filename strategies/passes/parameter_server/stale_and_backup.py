@@ -116,12 +116,12 @@ class UpdatesInTurn:
             f"{own.handle.name}/newest/", [first.name, rest.name], device=host
         )
         keep = own.put("keep", step)
-        told, (steps,) = trace(progress, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
+        report, (steps,) = trace(progress, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
             f"{own.handle.name}/progress/", [step, began.name, push.take], device=host
         )
         zero, begin = own.put_all("first", [0])
         return _EndOfStep(
-            nodes=(own.handle, began, tokens.handle, first, size, rest, *count, keep, *told, zero, begin),
+            nodes=(own.handle, began, tokens.handle, first, size, rest, *count, keep, *report, zero, begin),
             targets=(keep.name,),
             setup=(begin.name,),
             progress=steps,

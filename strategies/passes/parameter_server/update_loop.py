@@ -80,8 +80,8 @@ class BackgroundUpdates:
         nodes = [*arrive, begin, n_taken, *total]
         combined: dict[str, Contribution] = {}
         for a in accumulators:
-            made, combined[a.boundary.values] = _mean(a, begin, total[-1])
-            nodes += made
+            mean_nodes, combined[a.boundary.values] = _mean(a, begin, total[-1])
+            nodes += mean_nodes
         return _Taken(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
 
     def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
@@ -98,9 +98,9 @@ class BackgroundUpdates:
         )
         tokens = [tokens_of(task, topology) for task in range(topology.n_tasks) if self.backup]
         gives = [turn_queue(topology).put("give_after_update", n_updates, after)]
-        gives += [told.put("give", n_updates, after) for told in tokens]
+        gives += [queue.put("give", n_updates, after) for queue in tokens]
         # The updater's own step waits for tokens, and has its queue already.
-        queues = [told.handle for task, told in enumerate(tokens) if task != UPDATER]
+        queues = [queue.handle for task, queue in enumerate(tokens) if task != UPDATER]
         return [*queues, *count], gives
 
     def _check_needs_no_batch(self, graph: TrainGraph, background: Sequence[str]) -> None:

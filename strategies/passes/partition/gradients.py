@@ -29,8 +29,8 @@ class PartGradients:
     def _dense(self, b: Boundary, values: Node) -> Iterator[Node]:
         cut = self._names.cuts[b.variable]
         snippet = trace(split_parts, (TensorSpec(dtype=b.dtype),), axis=cut.axis, sizes=cut.sizes)
-        made, refs = self._snippets.splice(snippet, f"split/{b.values}/", values.data_inputs)
-        yield from made
+        nodes, refs = self._snippets.splice(snippet, f"split/{b.values}/", values.data_inputs)
+        yield from nodes
         yield from self._copies(values, refs)
 
     def _sparse(self, b: Boundary, values: Node, indices: str) -> Iterator[Node]:
@@ -40,8 +40,8 @@ class PartGradients:
         specs = (rows, TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))))
         snippet = trace(split_rows, specs, starts=cut.starts)
         whole = [values.data_inputs[0], ids.data_inputs[0]]
-        made, refs = self._snippets.splice(snippet, f"split/{b.values}/", whole)
-        yield from made
+        nodes, refs = self._snippets.splice(snippet, f"split/{b.values}/", whole)
+        yield from nodes
         yield from self._copies(values, refs[: cut.n])
         yield from self._copies(ids, refs[cut.n :])
 

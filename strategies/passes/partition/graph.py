@@ -70,9 +70,9 @@ def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> Tra
     shared_update = dict.fromkeys([*names.rewritten(step.shared_update), *shared, *needed])
     return replace(
         step,
-        variables=tuple(made for v in step.variables for made in _parts_of(names, v)),
-        boundaries=tuple(made for b in step.boundaries for made in _boundaries(names, b)),
-        regions=tuple(made for region in step.regions for made in _regions(names, region)),
+        variables=tuple(part for v in step.variables for part in _parts_of(names, v)),
+        boundaries=tuple(part for b in step.boundaries for part in _boundaries(names, b)),
+        regions=tuple(part for region in step.regions for part in _regions(names, region)),
         shared_update=tuple(sorted(shared_update, key=order.__getitem__)),
         state_targets=names.rewritten(step.state_targets),
         effects=names.rewritten(step.effects),
@@ -127,15 +127,15 @@ def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
     for index in range(names.n_parts(region.variable)):
         yield UpdateRegion(
             variable=part_name(region.variable, index),
-            nodes=tuple(made for node in own for made in names.copy_with_constants(node, index)),
+            nodes=tuple(copy for node in own for copy in names.copy_with_constants(node, index)),
             targets=(*(names.copy(t, index) for t in targets), *(once if index == 0 else ())),
         )
 
 
 def _readiness(names: PartNames, readiness: Mapping[str, int]) -> dict[str, int]:
     """The parts of a variable, one after the other, where it was."""
-    made: list[str] = []
+    ordered: list[str] = []
     for name in sorted(readiness, key=readiness.__getitem__):
         cut = names.cuts.get(name)
-        made += [name] if cut is None else [part_name(name, index) for index in range(cut.n)]
-    return {name: place for place, name in enumerate(made)}
+        ordered += [name] if cut is None else [part_name(name, index) for index in range(cut.n)]
+    return {name: place for place, name in enumerate(ordered)}

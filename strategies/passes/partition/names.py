@@ -1,4 +1,4 @@
-"""Which nodes of a step are copied for each part of a variable that is cut, and the names of the copies."""
+"""Nodes of a step that are copied for each part of a variable that is cut, and the names of the copies."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
@@ -96,14 +96,14 @@ class PartNames:
 
     def rewritten(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Names of what stands for these nodes in the new graph: all copies of those that are copied."""
-        found: list[str] = []
+        names: list[str] = []
         for node in nodes:
             if self._is_copied(node):
                 for index in range(self.n_parts(self._owners[node])):
-                    found += self.copy_with_constants(node, index)
+                    names += self.copy_with_constants(node, index)
             else:
-                found.append(node)
-        return tuple(found)
+                names.append(node)
+        return tuple(names)
 
     def _is_copied(self, node: str) -> bool:
         """Whether a node's copies stand in its place; those of `reads` stand beside it."""

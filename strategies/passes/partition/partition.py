@@ -43,14 +43,14 @@ class Partition:
         if not self.cuts:
             return graph
         trainables = self._checked(graph)
-        found = spread(graph, {name: self.cuts[name].axis for name in trainables})
+        propagated = spread(graph, {name: self.cuts[name].axis for name in trainables})
         for name in trainables:
-            if name in found.refused:
+            if name in propagated.refused:
                 raise StrategyError(
                     f"variable {name!r}: a partitioned variable must be updated elementwise or row by row, "
-                    f"got {found.refused[name]}; keep it whole (`partition: null` in the plan)"
+                    f"got {propagated.refused[name]}; keep it whole (`partition: null` in the plan)"
                 )
-        return partitioned(graph, self.cuts, found)
+        return partitioned(graph, self.cuts, propagated)
 
     def _checked(self, graph: TrainGraph) -> list[str]:
         """The trainables that are cut."""

@@ -78,9 +78,9 @@ class PartReads:
         yield from copies
         rows = TensorSpec(dtype=variable.dtype, shape=Shape((-1, *dims[1:])))
         specs = (TensorSpec(dtype=index_dtype), *(TensorSpec(dtype=_INT32),) * cut.n, *(rows,) * cut.n)
-        found = [ids, *places, *(copy.name for copy in copies)]
+        inputs = [ids, *places, *(copy.name for copy in copies)]
         yield from self._snippets.in_place(
-            node, trace(stitch_rows, specs), f"stitch/{node.name}/", found, variable.dtype
+            node, trace(stitch_rows, specs), f"stitch/{node.name}/", inputs, variable.dtype
         )
 
     def _part_reads(self, node: Node, variable: Variable, beside: Sequence[tuple[str, ...]]) -> list[Node]:
@@ -112,8 +112,8 @@ class PartReads:
         for ref in node.data_inputs:
             whole = ref
             if names.has_copies_only(producer(ref)):
-                made, whole = self._whole(ref)
-                yield from made
+                nodes, whole = self._whole(ref)
+                yield from nodes
             data.append(whole)
         yield node.changed(inputs=(*data, *names.waits(node, None, 0)))
 
@@ -132,6 +132,6 @@ class PartReads:
         n_parts = names.n_parts(owner)
         snippet = trace(join_parts, (TensorSpec(dtype=dtype),) * n_parts, axis=fact.axis)
         ranges = [names.ref(ref, index) for index in range(n_parts)]
-        made, (joined,) = self._snippets.splice(snippet, f"join/{name}/", ranges)
+        nodes, (joined,) = self._snippets.splice(snippet, f"join/{name}/", ranges)
         self._joined[ref] = joined
-        return made, joined
+        return nodes, joined

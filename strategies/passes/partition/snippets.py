@@ -21,10 +21,10 @@ class PartSnippets:
         self, snippet: Snippet, prefix: str, inputs: Sequence[str]
     ) -> tuple[list[Node], tuple[str, ...]]:
         """A snippet's nodes and the references of its outputs, as `Snippet.splice` returns them."""
-        made, refs = snippet.splice(prefix, inputs)
+        spliced, refs = snippet.splice(prefix, inputs)
         renamed: dict[str, str] = {}
         nodes: list[Node] = []
-        for node in made:
+        for node in spliced:
             if node.op == "Const":
                 # All copies of a snippet's constant share its attributes.
                 shared = self._constants.get(id(node.attrs))
@@ -43,7 +43,7 @@ class PartSnippets:
         self, node: Node, snippet: Snippet, prefix: str, inputs: Sequence[str], dtype: DType
     ) -> list[Node]:
         """A snippet's nodes, of which the one that gives its only output goes by a node's name."""
-        made, (ref,) = self.splice(snippet, prefix, inputs)
-        if made and made[-1].name == ref:
-            return [*made[:-1], made[-1].changed(name=node.name)]
-        return [*made, Node(name=node.name, op="Identity", inputs=(ref,), attrs={"T": dtype})]
+        nodes, (ref,) = self.splice(snippet, prefix, inputs)
+        if nodes and nodes[-1].name == ref:
+            return [*nodes[:-1], nodes[-1].changed(name=node.name)]
+        return [*nodes, Node(name=node.name, op="Identity", inputs=(ref,), attrs={"T": dtype})]

@@ -39,9 +39,9 @@ class PartUpdates:
         if outcome.combine is not None:
             yield from self._for_all(self._total(node, outcome.combine, copies))
 
-    def _for_all(self, made: Sequence[Node]) -> Sequence[Node]:
-        self.shared += [node.name for node in made]
-        return made
+    def _for_all(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        self.shared += [node.name for node in nodes]
+        return nodes
 
     def _slices(self, node: Node, outcome: Outcome) -> tuple[list[Node], dict[int, tuple[str, ...]]]:
         """Nodes that slice what copies take a range of; data input → the range of each part."""
@@ -52,8 +52,8 @@ class PartUpdates:
             if swap.use is PartUse.SLICE:
                 snippet = trace(split_parts, (TensorSpec(dtype=swap.dtype),), axis=swap.axis, sizes=sizes)
                 prefix = f"slice/{node.name}/{k}/"
-                made, sliced[k] = self._snippets.splice(snippet, prefix, [node.data_inputs[k]])
-                nodes += made
+                spliced, sliced[k] = self._snippets.splice(snippet, prefix, [node.data_inputs[k]])
+                nodes += spliced
         return nodes, sliced
 
     def _constants(self, node: Node, outcome: Outcome, index: int) -> Iterator[Node]:

@@ -59,9 +59,9 @@ class Accumulate:
                 begins[following.prefix] = done.name
         waiting = graph.graph.with_nodes(_in_turn(graph, begins))
         firsts = {values: contributions[0] for values, contributions in sums.items()}
-        made = contribute(replace(graph, graph=waiting), firsts, added)
-        boundaries = (replace(b, contributions=tuple(sums[b.values])) for b in made.boundaries)
-        return replace(made, boundaries=tuple(boundaries))
+        rewired = contribute(replace(graph, graph=waiting), firsts, added)
+        boundaries = (replace(b, contributions=tuple(sums[b.values])) for b in rewired.boundaries)
+        return replace(rewired, boundaries=tuple(boundaries))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whose each node of a captured step is to be: a shard's, a replica's, or one for all replicas of a task."""
+"""Scope of each node of a captured step: a shard's, a replica's, or one for all replicas of a task."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

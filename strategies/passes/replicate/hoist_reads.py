@@ -131,11 +131,11 @@ def _hoist(
         inputs = tuple(reads[k].name if k in reads else ref for k, ref in enumerate(node.inputs))
         nodes += arguments.with_values(replace(node, inputs=inputs), taken, graph_ref)
     after = _writes_after_reads(graph, before_loops, loads)
-    made = (
+    ordered = (
         node.changed(inputs=(*node.inputs, *after[node.name])) if node.name in after else node
         for node in nodes
     )
-    return drop_unreachable_functions(replace(graph, nodes=tuple(made), functions=arguments.functions))
+    return drop_unreachable_functions(replace(graph, nodes=tuple(ordered), functions=arguments.functions))
 
 
 def _writes_after_reads(

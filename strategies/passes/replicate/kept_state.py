@@ -107,7 +107,7 @@ def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
     shaped: dict[str, Attr] = {**typed, "shape": variable.shape}
     named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
     handle = (variable.handle,)
-    made: tuple[tuple[str, str, tuple[str, ...], dict[str, Attr]], ...] = (
+    specs: tuple[tuple[str, str, tuple[str, ...], dict[str, Attr]], ...] = (
         (variable.handle, "VarHandleOp", (), {**shaped, **named}),
         (variable.placeholder, "Placeholder", (), shaped),
         (variable.load, "AssignVariableOp", (*handle, variable.placeholder), typed),
@@ -115,5 +115,5 @@ def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
         (kept, "ReadVariableOp", handle, typed),
     )
     return tuple(
-        Node(name=n, op=op, inputs=inputs, attrs=attrs, device=device) for n, op, inputs, attrs in made
+        Node(name=n, op=op, inputs=inputs, attrs=attrs, device=device) for n, op, inputs, attrs in specs
     )

@@ -71,8 +71,8 @@ class Replicate:
             nodes += copies.own(seeded.nodes, shard)
         once = graph.graph if shards[0].rank == 0 else unseen
         nodes += [*copies.shared(once.nodes, batch | copied), *between.nodes]
-        made = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
-        return replace(copies.describe(made, topology), handed=between.handed)
+        replicated = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
+        return replace(copies.describe(replicated, topology), handed=between.handed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class _Copies:
             inner[shard.rank].update(fed[shard.rank])
             inner[shard.rank].update(between)
             own = renames[shard.rank]
-            inner[shard.rank].update((ref, f"^{producer(own[made])}") for ref, made in gradients.items())
+            inner[shard.rank].update((ref, f"^{producer(own[source])}") for ref, source in gradients.items())
         of_shards = owners.per_shard | {producer(ref) for ref in (*gradients, *between) if ref[0] == "^"}
         joint = {
             node.name
@@ -179,17 +179,17 @@ class _Copies:
             alone = copied.isdisjoint(map(producer, node.inputs))
             yield node if alone else replace(node, inputs=_inputs(node, [*self.renames.values()]))
 
-    def describe(self, made: Graph, topology: Topology) -> TrainGraph:
+    def describe(self, copied: Graph, topology: Topology) -> TrainGraph:
         """What the parts of the copied graph are."""
         graph, first = self.graph, self.shards[0]
         return replace(
             graph,
-            graph=made,
+            graph=copied,
             variables=tuple(copy for v in graph.variables for copy in self._variables(v)),
             boundaries=tuple(
                 b for boundary in graph.boundaries for b in self._boundaries(boundary, topology)
             ),
-            regions=tuple(made for region in graph.regions for made in self._regions(region)),
+            regions=tuple(copy for region in graph.regions for copy in self._regions(region)),
             shared_update=self.refs(graph.shared_update),
             losses=tuple(self._loss(s, topology) for s in self.shards),
             results=tuple(

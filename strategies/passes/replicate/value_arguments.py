@@ -96,13 +96,13 @@ class ValueArguments:
             None when one of them is not only read.
         """
         readers = _READERS_OUTSIDE_CALLS if by in _FORWARDERS else _READERS
-        found: set[str] = set()
+        aliases: set[str] = set()
         waiting = list(refs)
         while waiting:
             ref = waiting.pop()
-            if ref in found:
+            if ref in aliases:
                 continue
-            found.add(ref)
+            aliases.add(ref)
             for node, k in uses_of(ref):
                 if node.op in TAKERS:
                     handed = self.passed_on(node, k)
@@ -111,20 +111,20 @@ class ValueArguments:
                     waiting += [output(node, i) for i in handed]
                 elif node.op not in readers or k != 0:
                     return None
-        return frozenset(found)
+        return frozenset(aliases)
 
     def call(self, node: Node, values: Mapping[int, tuple[DType, Shape]]) -> Node:
         """A call whose functions take values at these input positions; its inputs are as they were."""
         types = {k: dtype for k, (dtype, _) in values.items()}
-        made = {i: values[k] for k in values for i in self.passed_on(node, k) or ()}
+        outputs = {i: values[k] for k in values for i in self.passed_on(node, k) or ()}
         attrs = {key: self._with_values(a, len(node.data_inputs), types) for key, a in node.attrs.items()}
         offset = 1 if node.op in _BRANCHES else 0
         taken = {k - offset: dtype for k, dtype in types.items()}
         _replace_items(attrs, "T" if node.op in LOOPS else "Tin", taken)
         if node.op not in LOOPS:
-            _replace_items(attrs, "Tout", {i: dtype for i, (dtype, _) in made.items()})
+            _replace_items(attrs, "Tout", {i: dtype for i, (dtype, _) in outputs.items()})
         # What is handed on has the shape of the value now.
-        _replace_items(attrs, "output_shapes", {i: shape for i, (_, shape) in made.items()})
+        _replace_items(attrs, "output_shapes", {i: shape for i, (_, shape) in outputs.items()})
         return replace(node, attrs=attrs)
 
     def _with_values(self, attr: Attr, n_inputs: int, types: Mapping[int, DType]) -> Attr:

@@ -1,4 +1,4 @@
-"""What must agree within a cluster file, and would show only when machines have been started."""
+"""Agreement within a cluster file, where a lack shows only when machines have been started."""
 
 from __future__ import annotations
 
