@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from harness.records.record import Record, TracedStep
+from harness.records.record import Record, TracedTimes
 from reports.rows import Mean, TimeSplit
 from reports.statistics import Estimate, estimate
 
@@ -33,7 +33,7 @@ def timed_span(record: Record) -> tuple[int, int] | None:
     return record.warmup_steps + 1, record.warmup_steps + record.step_s.n
 
 
-def time_split_of(traced: Sequence[TracedStep | None]) -> TimeSplit | None:
+def time_split_of(traced: Sequence[TracedTimes | None]) -> TimeSplit | None:
     """Where traced steps' time went, or None when no repeat has a trace that can be used."""
     steps = [step for step in traced if step is not None and _is_whole(step)]
     if not steps:
@@ -54,7 +54,7 @@ def _rest_s(step_s: float, *parts_s: float) -> float:
     return step_s - sum(parts_s)
 
 
-def _is_whole(step: TracedStep) -> bool:
+def _is_whole(step: TracedTimes) -> bool:
     n_workers = len(step.step_s)
     split = (step.compute_s, step.transfer_s, step.wait_s, step.receiving_s)
     return n_workers > 0 and all(len(seconds) == n_workers for seconds in split)

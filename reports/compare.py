@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
-from reports.figures.shapes import BASELINE, Shape, shape_text, shapes_of, strategy_names
+from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
 from reports.notes import (
@@ -21,10 +21,10 @@ from reports.notes import (
 )
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
-from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, Steps
+from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, StepSeries
 from reports.statistics import ratio
 
-StepReader = Callable[[Run, Record], Steps | LeftOut]
+StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
 
 def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Report:
@@ -54,7 +54,7 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Repor
 
 def _comparison(
     run: Run,
-    shape: Shape,
+    shape: ComparedShape,
     cases: Mapping[str, list[Record]],
     read_steps: StepReader | None,
     left_out: list[LeftOut],
@@ -132,7 +132,7 @@ def _row(
     name: str,
     records: Sequence[Record],
     usable: Sequence[Record],
-    shape: Shape,
+    shape: ComparedShape,
     baseline_rates: Sequence[float],
 ) -> Row:
     """One strategy's figures over its usable repeats."""
@@ -194,7 +194,7 @@ def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:
     return "skipped" if present == {"skipped"} else "failed"
 
 
-def _problems(name: str, records: Sequence[Record], shape: Shape) -> tuple[Problem, ...]:
+def _problems(name: str, records: Sequence[Record], shape: ComparedShape) -> tuple[Problem, ...]:
     """Repeats without a usable result, those with the same reason together."""
     reasons: dict[tuple[RowStatus, str, str, str], list[int]] = {}
     for record in records:
@@ -230,7 +230,7 @@ def _reason(record: Record) -> tuple[RowStatus, str, str, str]:
 
 def _steps(
     run: Run, usable: Sequence[Record], read_steps: StepReader | None, left_out: list[LeftOut]
-) -> tuple[Steps, ...]:
+) -> tuple[StepSeries, ...]:
     if read_steps is None:
         return ()
     all_steps = []

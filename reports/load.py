@@ -12,7 +12,7 @@ import numpy as np
 from harness.records.record import Record
 from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
 from harness.records.store import StoredRun, load_run, read_documents, read_record
-from reports.rows import LeftOut, Steps
+from reports.rows import LeftOut, StepSeries
 
 # Fields without a default say which case a line is about; without them it is about nothing.
 _NULLABLE = {item.name for item in dataclasses.fields(Record) if item.default is None}
@@ -78,7 +78,7 @@ def _sound(stored: StoredRun) -> Run:
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
 
-def read_steps(run: Run, record: Record) -> Steps | LeftOut:
+def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
     """Step times of one repeat: per step the slowest worker's, in order, thinned evenly for display.
 
     Returns:
@@ -104,7 +104,7 @@ def read_steps(run: Run, record: Record) -> Steps | LeftOut:
     np.logical_or.at(warmup, place, stored.warmup)
     every = -(-len(slowest) // MAX_SHOWN_STEPS) or 1
     shown, shown_warmup = slowest[::every], warmup[::every]
-    return Steps(
+    return StepSeries(
         repeat=record.repeat,
         p50=record.step_s.p50 if record.step_s else None,
         seconds=tuple(float(value) for value in shown),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.records.record import Record
-from reports.figures.shapes import Shape
+from reports.figures.shapes import ComparedShape
 from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
 
@@ -17,7 +17,7 @@ ALARM_FLOOR_BYTES = 20_000
 _BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
 
 
-def batch_notes(shape: Shape, cases: Mapping[str, list[Record]]) -> list[str]:
+def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list[str]:
     """Strategies that ran with another batch than the shape's."""
     others = {
         name: batch

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.quantities import byte_count, limits, times
-from reports.rows import Row, Verdict
+from reports.rows import Advice, Row
 from reports.statistics import Ratio, ratio
 
 Rates = Mapping[str, Sequence[float]]
@@ -59,7 +59,7 @@ def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
     return by_strategy
 
 
-def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
+def verdict(rows: Sequence[Row], rates: Rates) -> Advice:
     """Say which strategy is fastest among those that compute the right thing.
 
     Args:
@@ -68,7 +68,7 @@ def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
     """
     candidates = [row for row in rows if can_win(row)]
     if not candidates:
-        return Verdict(
+        return Advice(
             kind="none",
             headline="No winner: no strategy was both measured and shown to compute the right thing.",
             details=_outside(rows, None),
@@ -85,8 +85,8 @@ def verdict(rows: Sequence[Row], rates: Rates) -> Verdict:
     return _clear(rows, candidates, rates)
 
 
-def _only(rows: Sequence[Row], leader: Row) -> Verdict:
-    return Verdict(
+def _only(rows: Sequence[Row], leader: Row) -> Advice:
+    return Advice(
         kind="none",
         headline=f"No comparison: only {leader.strategy} was measured and shown to compute the right thing.",
         details=(*_wire([leader]), *_outside(rows, leader)),
@@ -94,9 +94,9 @@ def _only(rows: Sequence[Row], leader: Row) -> Verdict:
     )
 
 
-def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Verdict:
+def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Advice:
     leader = candidates[0]
-    return Verdict(
+    return Advice(
         kind="no-interval",
         headline=(
             f"No winner declared: {leader.strategy} has the highest figure, "
@@ -112,11 +112,11 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Verdict
     )
 
 
-def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Verdict:
+def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Advice:
     names = [row.strategy for row in level]
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
     gap = _phrase(_lead(names[0], names[-1], rates), names[-1])
-    return Verdict(
+    return Advice(
         kind="together",
         headline=f"{joined} rank together: these repeats cannot tell them apart.",
         details=(
@@ -129,7 +129,7 @@ def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Verdict:
     )
 
 
-def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Verdict:
+def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Advice:
     leader, second = candidates[0], candidates[1]
     if leader.is_baseline:
         headline = f"{leader.strategy}, the baseline, is fastest: nothing else pays off here."
@@ -142,7 +142,7 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Verd
             lead = _phrase(_lead(leader.strategy, second.strategy, rates), second.strategy)
             details.append(f"Next is {second.strategy}: {leader.strategy} runs at {lead}.")
     details.extend(_wire([second if leader.is_baseline else leader]))
-    return Verdict(
+    return Advice(
         kind="clear",
         headline=headline,
         details=(*details, *_outside(rows, leader)),

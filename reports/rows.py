@@ -78,7 +78,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class StepSeries:
     """Step times of one repeat, slowest worker of each step, in the order they ran.
 
     `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
@@ -152,13 +152,13 @@ class Row:
     loss_last_step: Mean | None
     mark: Mark
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None
-    steps: tuple[Steps, ...]
+    steps: tuple[StepSeries, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Advice:
     """Which strategy to take, in words, with what the claim rests on."""
 
     kind: VerdictKind
@@ -183,7 +183,7 @@ class Comparison:
     link_measured_mbit: Mean | None
     baseline: str | None
     rows: tuple[Row, ...]
-    verdict: Verdict
+    verdict: Advice
     notes: tuple[str, ...]
 
 

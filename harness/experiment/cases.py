@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
-from harness.experiment.spec import BatchRule, CaseFilter, Cluster, ExperimentSpec
+from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, ExperimentSpec
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Device
@@ -178,16 +178,16 @@ def global_batch(case: Case, default: int) -> int:
     return size
 
 
-def _shapes(cluster: Cluster) -> Iterator[Cluster]:
+def _shapes(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
     """Take a cluster's sweeps apart into clusters of one value each."""
-    names = [item.name for item in dataclasses.fields(Cluster)]
+    names = [item.name for item in dataclasses.fields(ClusterSpec)]
     for values in itertools.product(*(getattr(cluster, name) for name in names)):
         yield dataclasses.replace(
             cluster, **{name: (value,) for name, value in zip(names, values, strict=True)}
         )
 
 
-def _case(workload: WorkloadRef, strategy: StrategyRef, shape: Cluster, batch_rule: BatchRule) -> Case:
+def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterSpec, batch_rule: BatchRule) -> Case:
     from strategies.planning.registry import STRATEGIES
 
     # One device has no one to share with: `single` is the same case whatever shape the others have.

@@ -10,7 +10,7 @@ from harness.cluster.connection import CONNECTION_KEYS, Connection, Slice
 from harness.cluster.link_limits import WorkerLink
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
-from harness.experiment.spec import Cluster
+from harness.experiment.spec import ClusterSpec
 
 if TYPE_CHECKING:
     from harness.experiment.schema import ClusterSection
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _AROUND_KEYS = tuple(key for key in CONNECTION_KEYS if key != "slice")
 
 
-def cluster_from(section: ClusterSection) -> Cluster:
+def cluster_from(section: ClusterSection) -> ClusterSpec:
     """The shapes that cases have.
 
     Raises:
         UsageError: for devices or limits of links that no case can have.
     """
-    cluster = Cluster(
+    cluster = ClusterSpec(
         provider=tuple(section.provider),
         workers=tuple(section.workers),
         replicas_per_worker=tuple(section.replicas_per_worker),
@@ -47,7 +47,7 @@ def cluster_from(section: ClusterSection) -> Cluster:
     return cluster
 
 
-def _refuse_devices(cluster: Cluster) -> None:
+def _refuse_devices(cluster: ClusterSpec) -> None:
     """Refuse devices that a provider's workers cannot have.
 
     Raises:
@@ -63,7 +63,7 @@ def _refuse_devices(cluster: Cluster) -> None:
             )
 
 
-def _refuse_links(cluster: Cluster) -> None:
+def _refuse_links(cluster: ClusterSpec) -> None:
     """Refuse limits of links that no case can have.
 
     Raises:

@@ -9,7 +9,7 @@ from harness.canonical import JsonValue, canonical_hash
 from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
-from harness.experiment.spec import CaseFilter, Checkpoints, Cluster, ExperimentSpec
+from harness.experiment.spec import CaseFilter, Checkpoints, ClusterSpec, ExperimentSpec
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -48,7 +48,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
     }
 
 
-def _cluster_document(cluster: Cluster) -> dict[str, JsonValue]:
+def _cluster_document(cluster: ClusterSpec) -> dict[str, JsonValue]:
     return {
         "provider": _sweep_document(cluster.provider),
         "workers": _sweep_document(cluster.workers),

@@ -17,7 +17,7 @@ BatchRule = Literal["global", "per-replica"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cluster:
+class ClusterSpec:
     """Where cases run and their shapes; every value is a sweep of one or more."""
 
     provider: tuple[str, ...]
@@ -86,7 +86,7 @@ class ExperimentSpec:
     name: str
     workloads: tuple[WorkloadRef, ...]
     strategies: tuple[StrategyRef, ...]
-    cluster: Cluster
+    cluster: ClusterSpec
     measure: Measure
     include: tuple[CaseFilter, ...]
     exclude: tuple[CaseFilter, ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
 from harness.provision.protocols import ProcessSet
-from harness.records.record import Link, WorkerLink
+from harness.records.record import Link, MeasuredLink
 from harness.worker.jobs import link_rate
 from harness.worker.jobs.link_rate import Place
 
@@ -17,7 +17,7 @@ _ATTEMPTS = 3  # a busy machine may keep one from sending; no link carries more 
 _MARGIN_S = 30.0
 
 
-def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, ...] | None:
+def measured_links(processes: ProcessSet, limits: Limits) -> tuple[MeasuredLink, ...] | None:
     """Measure TCP between each worker and the next, one direction at a time.
 
     Args:
@@ -39,7 +39,7 @@ def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, .
         sent |= _measured(processes, places, [pair for pair in limited if pair is not None])
     processes.call(link_rate.await_no_more, [()] * n_workers, timeout_s=_MARGIN_S, stage="provision")
     return tuple(
-        WorkerLink(
+        MeasuredLink(
             requested_mbit=None if limit is None else limit.rate_mbit,
             burst_bytes=None if limit is None else limit.burst_bytes,
             sent_mbit=sent.get(worker),
@@ -49,7 +49,7 @@ def measured_links(processes: ProcessSet, limits: Limits) -> tuple[WorkerLink, .
     )
 
 
-def link_of_record(requested_mbit: float | None, workers: Sequence[WorkerLink] | None) -> Link:
+def link_of_record(requested_mbit: float | None, workers: Sequence[MeasuredLink] | None) -> Link:
     """Sum up what was measured: a link is as fast as its slower direction, and the slowest counts."""
     if workers is None:
         return Link(requested_mbit=requested_mbit)

@@ -9,7 +9,7 @@ from harness.measure.collector import Measurement
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.trace_file import trace_document
 from harness.provision.protocols import ProcessSet
-from harness.records.record import TracedStep
+from harness.records.record import TracedTimes
 from harness.worker.jobs.profile_step import trace_step
 from harness.worker.session.step_trace import doubts, summary, together
 
@@ -23,7 +23,7 @@ class Traced:
         note: what a record should say about the trace.
     """
 
-    step: TracedStep | None = None
+    step: TracedTimes | None = None
     document: Mapping[str, JsonValue] | None = None
     note: str | None = None
 

@@ -66,7 +66,7 @@ class Equivalence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
+class SavedCheckpoint:
     """What a repeat began with and what it left; steps are counted from the first of all such runs.
 
     `saved` is relative to the run folder.
@@ -79,7 +79,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TracedStep:
+class TracedTimes:
     """Where the time of one step went, which was traced after the timed window; of each worker.
 
     Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
@@ -97,7 +97,7 @@ class TracedStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerLink:
+class MeasuredLink:
     """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
 
     `sent_mbit` went to the next worker, `received_mbit` came from the one before; each is as slow as the
@@ -119,7 +119,7 @@ class Link:
 
     requested_mbit: float | None = None
     measured_mbit: float | None = None
-    workers: tuple[WorkerLink, ...] | None = None
+    workers: tuple[MeasuredLink, ...] | None = None
 
     @property
     def asked(self) -> tuple[object, ...]:
@@ -229,7 +229,7 @@ class Record:
     interface_bytes_per_step: float | None = None
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None = None
     exposed_comm_s: float | None = None
-    traced_step: TracedStep | None = None
+    traced_step: TracedTimes | None = None
     codec_s: float | None = None
     transform_s: float | None = None
     import_s: float | None = None
@@ -241,7 +241,7 @@ class Record:
     loss: tuple[float | None, ...] | None = None
     equivalence: Equivalence | None = None
     link: Link | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: SavedCheckpoint | None = None
     plausibility: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

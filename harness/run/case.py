@@ -13,7 +13,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
 from harness.measure.windows import WarmUp
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.records.record import Equivalence, WorkerLink
+from harness.records.record import Equivalence, MeasuredLink
 from harness.run import checkpoints
 from harness.run.ready import PreparedCase, ready_processes
 from harness.worker.jobs import training
@@ -47,7 +47,7 @@ class CaseRun:
     codec_s: float | None = None
     saved_step: int | None = None
     traced: Traced | None = None
-    links: tuple[WorkerLink, ...] | None = None
+    links: tuple[MeasuredLink, ...] | None = None
 
 
 def run_case(

@@ -16,7 +16,6 @@ from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparison_key import comparison_key
 from harness.records.record import (
-    Checkpoint,
     Equivalence,
     Failure,
     Link,
@@ -24,6 +23,7 @@ from harness.records.record import (
     Method,
     Provenance,
     Record,
+    SavedCheckpoint,
     StrategyClass,
 )
 from harness.records.run_layout import CHECKPOINT
@@ -234,11 +234,11 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> Checkpoint | None:
+def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> SavedCheckpoint | None:
     restored, saved = capture.restored, run.saved_step is not None
     if restored is None and not saved:
         return None
-    return Checkpoint(
+    return SavedCheckpoint(
         saved=f"cases/{slot.case.id}/{slot.repeat}/{CHECKPOINT}" if saved else None,
         saved_step=run.saved_step,
         restored=None if restored is None else str(restored.path),

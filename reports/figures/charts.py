@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from reports.figures.svg import Scale, axis, bar, chart, clipped, dots, line, text, whisker
 from reports.quantities import byte_count, digits, interval_of, limits, plain, seconds, times
-from reports.rows import Comparison, Mean, Row, Steps
+from reports.rows import Comparison, Mean, Row, StepSeries
 
 WIDE = 1060
 NARROW = 340
@@ -228,7 +228,7 @@ def _split_lane(row: Row, frame: Frame, scale: Scale, top: float) -> Markup:
     return Markup("").join(parts)
 
 
-def _step_lane(steps: Steps, scale: Scale, top: float, frame: Frame, strategy: str) -> Markup:
+def _step_lane(steps: StepSeries, scale: Scale, top: float, frame: Frame, strategy: str) -> Markup:
     spread = _STEP_LANE - 6
     # A fixed scatter, so that the same run always makes the same page.
     points = [

@@ -13,7 +13,7 @@ BASELINE = "single"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Shape:
+class ComparedShape:
     """What must be equal before two strategies are set against each other."""
 
     workload: str
@@ -34,9 +34,9 @@ def _value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def _shape_of(record: Record) -> Shape:
+def _shape_of(record: Record) -> ComparedShape:
     params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
-    return Shape(
+    return ComparedShape(
         workload=_label(record.workload, params),
         provider=record.provider,
         device=record.device,
@@ -47,10 +47,10 @@ def _shape_of(record: Record) -> Shape:
     )
 
 
-def shapes_of(run: Run) -> dict[Shape, dict[str, list[Record]]]:
+def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:
     """Records by shape and strategy; the one-device `single` joins every shape of its workload."""
-    shapes: dict[Shape, dict[str, list[Record]]] = {}
-    singles: dict[Shape, dict[str, list[Record]]] = {}
+    shapes: dict[ComparedShape, dict[str, list[Record]]] = {}
+    singles: dict[ComparedShape, dict[str, list[Record]]] = {}
     for record, shape in _with_shapes(run.records):
         home = singles if record.strategy == BASELINE else shapes
         home.setdefault(shape, {}).setdefault(strategy_label(record), []).append(record)
@@ -63,7 +63,7 @@ def shapes_of(run: Run) -> dict[Shape, dict[str, list[Record]]]:
     return dict(sorted((shapes | lonely).items(), key=lambda item: (_place(run, item[0]), item[0])))
 
 
-def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, Shape]]:
+def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, ComparedShape]]:
     """Each record with its shape.
 
     A case that failed early may know neither batch nor link; it belongs to the shape of its other repeats,
@@ -80,11 +80,11 @@ def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, Shape]]:
     return pairs
 
 
-def _without_batch(shape: Shape) -> Shape:
+def _without_batch(shape: ComparedShape) -> ComparedShape:
     return replace(shape, batch_size=0, link_mbit=0.0)
 
 
-def _nearest(shape: Shape, singles: Iterable[Shape]) -> Shape | None:
+def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> ComparedShape | None:
     """The shape of the `single` to compare with.
 
     With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
@@ -92,13 +92,13 @@ def _nearest(shape: Shape, singles: Iterable[Shape]) -> Shape | None:
     target = (shape.workload, shape.provider, shape.device)
     near = [single for single in singles if (single.workload, single.provider, single.device) == target]
 
-    def distance(single: Shape) -> tuple[int, bool]:
+    def distance(single: ComparedShape) -> tuple[int, bool]:
         return (abs(single.batch_size - shape.batch_size), single.link_mbit != shape.link_mbit)
 
     return min(near, key=distance, default=None)
 
 
-def _place(run: Run, shape: Shape) -> int:
+def _place(run: Run, shape: ComparedShape) -> int:
     """Position of a shape's workload in the experiment's list."""
     listed = run.experiment.get("workloads")
     names = [_listed_name(entry) for entry in listed] if isinstance(listed, Sequence) else []
@@ -123,7 +123,7 @@ def strategy_names(record: Record) -> set[str]:
     return {record.strategy, strategy_label(record), *written}
 
 
-def shape_text(shape: Shape) -> str:
+def shape_text(shape: ComparedShape) -> str:
     """A shape as a person says it."""
     workers = f"{shape.workers} worker{'s' if shape.workers != 1 else ''}"
     replicas = (

@@ -27,7 +27,7 @@ _GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["g
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BoundaryMark:
     """One gradient at the boundary; `call` numbers the gradient call that made it.
 
     Attributes:
@@ -63,7 +63,7 @@ class BoundaryRecorder:
     """
 
     n_examples: int | None = None
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[BoundaryMark] = field(default_factory=list)
     optimizers: list[AnyOptimizer] = field(default_factory=list)
     created: list[keras.Variable] = field(default_factory=list)
     failure: CaptureError | None = None
@@ -185,11 +185,11 @@ class BoundaryRecorder:
         with tf.name_scope(""):
             if not isinstance(gradient, tf.IndexedSlices):
                 dense = tf.identity(gradient, name=f"{slug}/values")
-                self.marks.append(Mark(call, handle, dense.op.name))
+                self.marks.append(BoundaryMark(call, handle, dense.op.name))
                 return dense
             values = tf.identity(gradient.values, name=f"{slug}/values")
             indices = tf.identity(gradient.indices, name=f"{slug}/indices")
-            self.marks.append(Mark(call, handle, values.op.name, indices.op.name))
+            self.marks.append(BoundaryMark(call, handle, values.op.name, indices.op.name))
             return merge_duplicates(values, indices, _dense_shape(source, gradient), name=f"{slug}/merged")
 
 

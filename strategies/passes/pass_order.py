@@ -14,7 +14,7 @@ from strategies.passes.parameter_server.place import Place
 from strategies.passes.parameter_server.proxy import ProxyVariables
 from strategies.passes.parameter_server.stale_and_backup import UpdatesInTurn
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
-from strategies.passes.partition.partition import Partition
+from strategies.passes.partition.partition import PartitionVariables
 from strategies.passes.replicate.accumulate import Accumulate
 from strategies.passes.replicate.combine_local import CombineLocal
 from strategies.passes.replicate.hoist_reads import HoistReads
@@ -26,7 +26,7 @@ from strategies.plan.schema import Plan
 
 PASSES: tuple[type[Pass], ...] = (
     HoistReads,
-    Partition,
+    PartitionVariables,
     Replicate,
     Accumulate,
     SyncStatistics,

@@ -20,7 +20,7 @@ from harness.cluster.connection import Connection
 from harness.errors import CaseError
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.containers import CLIENT_PORT, Limits, RunPlace
+from harness.provision.docker.containers import CLIENT_PORT, ContainerLimits, RunPlace
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import HEAD_GONE, ProvisionError
@@ -153,7 +153,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
                         between,
                         k,
                         head,
-                        Limits(cores=(cores[k % len(cores)],)),
+                        ContainerLimits(cores=(cores[k % len(cores)],)),
                         f"worker-{k}",
                     )
                     for k in range(2)

@@ -15,7 +15,7 @@ from waiting import eventually
 from harness.cluster.connection import Connection, Slice
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, Node, RunPlace
+from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, ContainerNode, RunPlace
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import ProvisionError
@@ -31,7 +31,7 @@ COUNT = "import ray; ray.init('auto', logging_level='ERROR'); print(len(ray.node
 
 
 def start_node(
-    client: docker.DockerClient, place: RunPlace, head: Node, role: str, host: int | None
+    client: docker.DockerClient, place: RunPlace, head: ContainerNode, role: str, host: int | None
 ) -> Container:
     """A node that is a host of the slice `role`, or, without a number, has no TPU."""
     of_slice = {
@@ -66,7 +66,7 @@ def is_healthy(container: Container) -> bool:
     return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
 
 
-def n_joined(head: Node) -> int:
+def n_joined(head: ContainerNode) -> int:
     """How many nodes Ray's head has let in, itself among them; 0 while it does not answer."""
     done = head.container.exec_run(["python", "-c", COUNT], stderr=False)
     return int(done.output.split()[-1]) if done.exit_code == 0 else 0

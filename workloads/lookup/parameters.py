@@ -11,7 +11,7 @@ Value = int | float | str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Param:
+class WorkloadParam:
     """One parameter of a workload.
 
     Args:
@@ -72,7 +72,9 @@ class Param:
         return "a positive number"
 
 
-def read_params(workload: str, table: tuple[Param, ...], given: Mapping[str, object]) -> dict[str, Value]:
+def read_params(
+    workload: str, table: tuple[WorkloadParam, ...], given: Mapping[str, object]
+) -> dict[str, Value]:
     """Fill in the defaults and check what was given, whose names may have `-` for `_`.
 
     Raises:

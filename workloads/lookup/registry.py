@@ -6,7 +6,7 @@ from importlib import import_module
 
 from workloads.errors import WorkloadError
 from workloads.lookup import user_file
-from workloads.lookup.parameters import Param, read_params
+from workloads.lookup.parameters import WorkloadParam, read_params
 from workloads.optimizers import OPTIMIZERS
 from workloads.protocol import Workload
 from workloads.suggestion import did_you_mean
@@ -18,14 +18,14 @@ class Entry:
 
     summary: str
     factory: str
-    params: tuple[Param, ...]
+    params: tuple[WorkloadParam, ...]
 
 
-def _optimizer(default: str) -> tuple[Param, ...]:
+def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
     return (
-        Param(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
-        Param(name="learning_rate", type="float", default=None),
-        Param(name="clip_global_norm", type="float", default=None),
+        WorkloadParam(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
+        WorkloadParam(name="learning_rate", type="float", default=None),
+        WorkloadParam(name="clip_global_norm", type="float", default=None),
     )
 
 
@@ -34,8 +34,8 @@ WORKLOADS: Mapping[str, Entry] = {
         summary="Perceptron on scikit-learn's 1,797 handwritten digits",
         factory="workloads.digits_mlp:DigitsMlp",
         params=(
-            Param(name="batch_size", type="int", default=64),
-            Param(name="units", type="int", default=256),
+            WorkloadParam(name="batch_size", type="int", default=64),
+            WorkloadParam(name="units", type="int", default=256),
             *_optimizer("momentum"),
         ),
     ),
@@ -43,10 +43,10 @@ WORKLOADS: Mapping[str, Entry] = {
         summary="Convolutions with batch normalisation and dropout on the same handwritten digits",
         factory="workloads.digits_cnn:DigitsCnn",
         params=(
-            Param(name="batch_size", type="int", default=64),
-            Param(name="filters", type="int", default=16),
-            Param(name="units", type="int", default=64),
-            Param(name="dropout", type="float", default=0.25, within=(0.0, 1.0)),
+            WorkloadParam(name="batch_size", type="int", default=64),
+            WorkloadParam(name="filters", type="int", default=16),
+            WorkloadParam(name="units", type="int", default=64),
+            WorkloadParam(name="dropout", type="float", default=0.25, within=(0.0, 1.0)),
             *_optimizer("momentum"),
         ),
     ),
@@ -54,11 +54,11 @@ WORKLOADS: Mapping[str, Entry] = {
         summary="Embedding and LSTM language model on Python's help texts, with sparse gradients",
         factory="workloads.word_lm:WordLm",
         params=(
-            Param(name="batch_size", type="int", default=32),
-            Param(name="vocabulary", type="int", default=2500),
-            Param(name="sequence_length", type="int", default=16),
-            Param(name="embedding", type="int", default=64),
-            Param(name="units", type="int", default=64),
+            WorkloadParam(name="batch_size", type="int", default=32),
+            WorkloadParam(name="vocabulary", type="int", default=2500),
+            WorkloadParam(name="sequence_length", type="int", default=16),
+            WorkloadParam(name="embedding", type="int", default=64),
+            WorkloadParam(name="units", type="int", default=64),
             *_optimizer("adam"),
         ),
     ),
@@ -66,12 +66,12 @@ WORKLOADS: Mapping[str, Entry] = {
         summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
         factory="workloads.wide_mlp:WideMlp",
         params=(
-            Param(name="batch_size", type="int", default=16),
-            Param(name="units", type="int", default=1200),
-            Param(name="layers", type="int", default=4),
-            Param(name="features", type="int", default=64),
-            Param(name="classes", type="int", default=10),
-            Param(name="examples", type="int", default=4096),
+            WorkloadParam(name="batch_size", type="int", default=16),
+            WorkloadParam(name="units", type="int", default=1200),
+            WorkloadParam(name="layers", type="int", default=4),
+            WorkloadParam(name="features", type="int", default=64),
+            WorkloadParam(name="classes", type="int", default=10),
+            WorkloadParam(name="examples", type="int", default=4096),
             *_optimizer("momentum"),
         ),
     ),
@@ -81,10 +81,10 @@ KERAS = Entry(
     summary="A model of keras.applications with random weights, on synthetic images: keras:MobileNetV2",
     factory="workloads.keras_application:KerasApplication",
     params=(
-        Param(name="batch_size", type="int", default=16),
-        Param(name="input", type="int", default=96),
-        Param(name="classes", type="int", default=10),
-        Param(name="examples", type="int", default=128),
+        WorkloadParam(name="batch_size", type="int", default=16),
+        WorkloadParam(name="input", type="int", default=96),
+        WorkloadParam(name="classes", type="int", default=10),
+        WorkloadParam(name="examples", type="int", default=128),
         *_optimizer("momentum"),
     ),
 )

@@ -16,7 +16,7 @@ from harness.cli.options import Debug, Json
 EXAMPLE = "stratbench list strategies"
 
 
-class Kind(StrEnum):
+class ListedKind(StrEnum):
     """What can be listed."""
 
     STRATEGIES = "strategies"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 def listing(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[ListedKind, typer.Argument(help="What to list.")],
     *,
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
@@ -74,12 +74,12 @@ def _experiments() -> Sequence[Mapping[str, object]]:
     return experiments
 
 
-_SOURCES: Mapping[Kind, Callable[[], Sequence[Mapping[str, object]]]] = {
-    Kind.STRATEGIES: _strategies,
-    Kind.WORKLOADS: _workloads,
-    Kind.PROVIDERS: _providers,
-    Kind.COMPRESSORS: _compressors,
-    Kind.EXPERIMENTS: _experiments,
+_SOURCES: Mapping[ListedKind, Callable[[], Sequence[Mapping[str, object]]]] = {
+    ListedKind.STRATEGIES: _strategies,
+    ListedKind.WORKLOADS: _workloads,
+    ListedKind.PROVIDERS: _providers,
+    ListedKind.COMPRESSORS: _compressors,
+    ListedKind.EXPERIMENTS: _experiments,
 }
 
 

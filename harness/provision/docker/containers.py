@@ -79,7 +79,7 @@ class RunPlace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ContainerLimits:
     """What a container may use; None is all there is.
 
     Attributes:
@@ -101,7 +101,7 @@ class Networks:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class ContainerNode:
     """A running container with a Ray node in it.
 
     Attributes:
@@ -143,7 +143,7 @@ def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]
                 network.remove()
 
 
-def start_head(client: docker.DockerClient, place: RunPlace, between: Networks) -> Node:
+def start_head(client: docker.DockerClient, place: RunPlace, between: Networks) -> ContainerNode:
     """Start Ray's head, which runs no work and is reached on the control network only.
 
     Raises:
@@ -151,7 +151,7 @@ def start_head(client: docker.DockerClient, place: RunPlace, between: Networks) 
     """
     command = ["--head", f"--port={GCS_PORT}", f"--ray-client-server-port={CLIENT_PORT}", "--num-cpus=0"]
     command += ["--include-dashboard=false"]
-    return _start(client, place, "head", command, Limits(), [between.control], folders={})
+    return _start(client, place, "head", command, ContainerLimits(), [between.control], folders={})
 
 
 def start_worker(
@@ -159,10 +159,10 @@ def start_worker(
     place: RunPlace,
     between: Networks,
     worker: int,
-    head: Node,
-    limits: Limits,
+    head: ContainerNode,
+    limits: ContainerLimits,
     resource: str,
-) -> Node:
+) -> ContainerNode:
     """Start the container of one worker, a node of the head's cluster.
 
     Args:
@@ -203,11 +203,11 @@ def _start(
     place: RunPlace,
     role: str,
     ray_arguments: Sequence[str],
-    limits: Limits,
+    limits: ContainerLimits,
     between: Sequence[Network],
     *,
     folders: Mapping[Path, str],
-) -> Node:
+) -> ContainerNode:
     container = _created(client, place, role, ray_arguments, limits, between[0], folders)
     try:
         for network in between[1:]:
@@ -221,7 +221,9 @@ def _start(
         remove(container)
         raise
     data_address = addresses[1] if len(addresses) > 1 else None
-    return Node(role=role, container=container, control_address=addresses[0], data_address=data_address)
+    return ContainerNode(
+        role=role, container=container, control_address=addresses[0], data_address=data_address
+    )
 
 
 def _created(
@@ -229,7 +231,7 @@ def _created(
     place: RunPlace,
     role: str,
     ray_arguments: Sequence[str],
-    limits: Limits,
+    limits: ContainerLimits,
     network: Network,
     folders: Mapping[Path, str],
 ) -> Container:

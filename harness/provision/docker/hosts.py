@@ -12,7 +12,13 @@ import docker
 
 from harness.cluster import link_limits
 from harness.provision.docker import containers, link_shaping
-from harness.provision.docker.containers import CLIENT_PORT, Limits, Networks, Node, RunPlace
+from harness.provision.docker.containers import (
+    CLIENT_PORT,
+    ContainerLimits,
+    ContainerNode,
+    Networks,
+    RunPlace,
+)
 from harness.provision.docker.control_links import ControlLinks
 from harness.provision.docker.engine import GONE
 from harness.provision.docker.events import ContainerEvents
@@ -33,7 +39,7 @@ class ContainerHosts:
         client: docker.DockerClient,
         place: RunPlace,
         between: Networks,
-        limits: Sequence[Limits],
+        limits: Sequence[ContainerLimits],
         log_dir: Path,
     ) -> None:
         self._client = client
@@ -41,8 +47,8 @@ class ContainerHosts:
         self._between = between
         self._log_dir = log_dir
         self._limits = limits
-        self._head: Node | None = None
-        self._workers: dict[int, Node] = {}
+        self._head: ContainerNode | None = None
+        self._workers: dict[int, ContainerNode] = {}
         self._condemned: set[int] = set()
         self._is_connected = False
         self._events: ContainerEvents | None = None
@@ -133,7 +139,9 @@ class ContainerHosts:
             self._limited_links = {}
             raise
 
-    def _failure(self, node: Node | None, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+    def _failure(
+        self, node: ContainerNode | None, stopped_s: float = STOPPED_S
+    ) -> Died | Silent | CutOff | None:
         if node is None or self._events is None or self._control_links is None:
             return Died(what="container", exit_code=None)
         container_id = str(node.container.id)
@@ -168,13 +176,13 @@ class ContainerHosts:
             for done in [pool.submit(start, worker) for worker in workers]:
                 done.result()
 
-    def _remove(self, nodes: Sequence[Node]) -> None:
+    def _remove(self, nodes: Sequence[ContainerNode]) -> None:
         if not nodes:
             return
         with ThreadPoolExecutor(len(nodes)) as pool:
             list(pool.map(self._keep_logs_and_remove, nodes))
 
-    def _keep_logs_and_remove(self, node: Node) -> None:
+    def _keep_logs_and_remove(self, node: ContainerNode) -> None:
         if self._control_links is not None:
             self._control_links.forget(str(node.container.id))
         output = log_of_host(self._log_dir, node.role)

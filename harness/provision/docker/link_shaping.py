@@ -10,7 +10,7 @@ from docker.models.containers import Container
 
 from harness.cluster.link_limits import Limits, LinkLimit
 from harness.provision.docker import containers, tc_helper
-from harness.provision.docker.containers import Node, RunPlace
+from harness.provision.docker.containers import ContainerNode, RunPlace
 from harness.provision.docker.engine import GONE, refused
 from harness.provision.docker.leftovers import labels_of
 from harness.provision.failures import ProvisionError
@@ -25,7 +25,7 @@ Limited: TypeAlias = Mapping[str, LinkLimit]
 def limit_links(
     client: docker.DockerClient,
     place: RunPlace,
-    workers: Mapping[int, Node],
+    workers: Mapping[int, ContainerNode],
     limits: Limits,
     limited: Limited,
 ) -> Limited:
@@ -57,7 +57,7 @@ def limit_links(
 
 
 def _limit(
-    client: docker.DockerClient, place: RunPlace, worker: int, node: Node, limit: LinkLimit | None
+    client: docker.DockerClient, place: RunPlace, worker: int, node: ContainerNode, limit: LinkLimit | None
 ) -> None:
     name = place.name(f"link-{worker}")
     command = ["python", "-m", tc_helper.__name__, node.data_address or ""]

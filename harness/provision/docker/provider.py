@@ -12,7 +12,7 @@ from docker.models.images import Image
 
 from harness.provision.accelerators import devices_of_workers
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.containers import Limits, RunPlace
+from harness.provision.docker.containers import ContainerLimits, RunPlace
 from harness.provision.docker.engine import engine, require_room, worker_image
 from harness.provision.docker.gpus import device_arguments, lack_of_toolkit, toolkit_of
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
@@ -111,7 +111,7 @@ class DockerProvider:
             yield cluster
 
 
-def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[Limits]]:
+def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[ContainerLimits]]:
     """The image of workers, and what each of their containers may use of this host.
 
     Raises:
@@ -127,7 +127,7 @@ def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, lis
     require_room(facts, shape)
     cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
     return image, [
-        Limits(
+        ContainerLimits(
             cores=cores[worker],
             memory_bytes=shape.memory_bytes,
             devices=own,
@@ -158,7 +158,7 @@ def _place(run_id: str, image: str, folder: Path, reads: Sequence[Path], writes:
 
 @contextmanager
 def _running(
-    client: docker.DockerClient, place: RunPlace, limits: Sequence[Limits], log_dir: Path
+    client: docker.DockerClient, place: RunPlace, limits: Sequence[ContainerLimits], log_dir: Path
 ) -> Iterator[ContainerHosts]:
     """Containers of all workers, connected to; nothing is left when the context ends."""
     with ExitStack() as stack:

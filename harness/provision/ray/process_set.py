@@ -21,7 +21,7 @@ from harness.provision.ray.actors import (
 from harness.provision.ray.files import Files
 from harness.provision.ray.hosts import Hosts
 from harness.worker.process.job import Args, Job, Result, job_name
-from harness.worker.process.messages import Answer, CutOff, Died, JobError, Silent, pack_job, unpack_answer
+from harness.worker.process.messages import CutOff, Died, JobAnswer, JobError, Silent, pack_job, unpack_answer
 from harness.worker.process.reachability import Door
 
 _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
@@ -144,7 +144,7 @@ class RayProcessSet:
             for reference in ready(list(pending), 1, min(CHECK_S, left_s), self._hosts):
                 worker = pending.pop(reference)
                 reply = fetch(reference, self._hosts)
-                value = unpack_answer(reply.payload) if isinstance(reply, Answer) else reply
+                value = unpack_answer(reply.payload) if isinstance(reply, JobAnswer) else reply
                 if isinstance(value, JobError | Died | Silent):
                     failed[worker] = value
                     limit_s = min(limit_s, time.monotonic() + _GRACE_S)

@@ -23,7 +23,7 @@ _SETTLE_POLL_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Connection:
+class TcpConnection:
     """One end of an established TCP connection.
 
     Attributes:
@@ -39,7 +39,7 @@ class Connection:
     retransmitted_bytes: int
 
 
-Reading: TypeAlias = tuple[Connection, ...]
+Reading: TypeAlias = tuple[TcpConnection, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,13 +136,13 @@ def _owners(readings: Sequence[Reading]) -> dict[tuple[Address, Address], int]:
     }
 
 
-def _identity(worker: int, connection: Connection) -> tuple[int, int, Address, Address]:
+def _identity(worker: int, connection: TcpConnection) -> tuple[int, int, Address, Address]:
     return worker, connection.inode, connection.local, connection.remote
 
 
 def _read(diag: DiagSocket) -> tuple[Reading, int]:
     own = _own_inodes()
-    connections: list[Connection] = []
+    connections: list[TcpConnection] = []
     n_in_flight = 0
     # gRPC's sockets are of the IPv6 family even where they carry IPv4.
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -157,8 +157,8 @@ def _read(diag: DiagSocket) -> tuple[Reading, int]:
     return tuple(sorted(connections, key=lambda each: (each.local, each.remote))), n_in_flight
 
 
-def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> Connection:
-    return Connection(
+def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> TcpConnection:
+    return TcpConnection(
         inode=int(str(message["idiag_inode"])),
         local=(plain_address(str(message["idiag_src"])), int(str(message["idiag_sport"]))),
         remote=(plain_address(str(message["idiag_dst"])), int(str(message["idiag_dport"]))),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.worker.process import channel, os_process
-from harness.worker.process.messages import Answer, Died, Reply, Silent
+from harness.worker.process.messages import Died, JobAnswer, Reply, Silent
 from harness.worker.process.reachability import Door, OpenDoor, unanswered
 
 _MESSAGE_LIMIT = 65536
@@ -175,7 +175,7 @@ class Worker:
         try:
             channel.send_message(child.jobs, job, deadline_s=deadline_s)
             _wait_for_answer(child, deadline_s)
-            return Answer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
+            return JobAnswer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
         except TimeoutError:
             waited_s = min(timeout_s, time.monotonic() - started_s)
             is_stopped = os_process.is_stopped(pid)

@@ -60,7 +60,7 @@ def _disk_full(error: OSError) -> CaseError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class JobAnswer:
     """The process answered: a pickled `JobError` or result, see `unpack_answer`."""
 
     payload: bytes
@@ -105,7 +105,7 @@ class CutOff:
     waited_s: float
 
 
-Reply: TypeAlias = Answer | Died | Silent
+Reply: TypeAlias = JobAnswer | Died | Silent
 
 
 def pack_job(job: Job[*Args, Result], args: tuple[*Args]) -> bytes:

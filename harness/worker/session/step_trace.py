@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.records.record import TracedStep
+from harness.records.record import TracedTimes
 
 Kind = Literal["compute", "transfer", "wait", "part"]
 _ORDER: tuple[Kind, ...] = ("compute", "transfer", "wait")
@@ -94,7 +94,7 @@ def in_pieces(event: TraceEvent) -> list[TraceEvent]:
     return [waiting, replace(event, start_s=ready_s)]
 
 
-def summary(traces: Sequence[WorkerTrace]) -> TracedStep:
+def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
     """Split each worker's step.
 
     Args:
@@ -105,7 +105,7 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedStep:
     for event in (event for trace in traces for event in trace.events):
         if event.receiver is not None and event.n_bytes is not None:
             received[event.receiver] = received.get(event.receiver, 0) + event.n_bytes
-    return TracedStep(
+    return TracedTimes(
         step_s=tuple(trace.end_s - trace.start_s for trace in traces),
         compute_s=tuple(share["compute"] for share in shares),
         transfer_s=tuple(share["transfer"] for share in shares),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from strategies.ir.graph import Node, TensorValue
 from strategies.ir.partitioning.elementwise_ops import ELEMENTWISE, REDUCTIONS
-from strategies.ir.partitioning.facts import UNKNOWN, Fact, Kind, broadcast
+from strategies.ir.partitioning.facts import UNKNOWN, Fact, FactKind, broadcast
 from strategies.ir.text.tensors import tensor_integers
 
 _KEEP_VALUES = frozenset({"Identity", "Cast"})
@@ -12,7 +12,7 @@ _KEEP_VALUES = frozenset({"Identity", "Cast"})
 
 def whole(shape: tuple[int, ...] | None, values: tuple[int, ...] | None = None) -> Fact:
     """A tensor that is the same for all parts."""
-    return Fact(kind=Kind.WHOLE, shape=shape, values=values)
+    return Fact(kind=FactKind.WHOLE, shape=shape, values=values)
 
 
 def constant_fact(node: Node) -> Fact:

@@ -13,10 +13,10 @@ from strategies.ir.partitioning.elementwise_ops import (
 )
 from strategies.ir.partitioning.facts import (
     Fact,
-    Kind,
+    FactKind,
     NotLocalError,
-    Outcome,
     PartUse,
+    RuleOutcome,
     Swap,
     broadcast,
     owner_of,
@@ -24,7 +24,7 @@ from strategies.ir.partitioning.facts import (
 
 Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], int]]
 """Variable → its shape and the axis along which it is cut."""
-Rule: TypeAlias = Callable[[Node, Sequence[Fact], Tables], Outcome]
+Rule: TypeAlias = Callable[[Node, Sequence[Fact], Tables], RuleOutcome]
 BOOL = DType("bool")
 
 
@@ -33,63 +33,63 @@ def refuse(facts: Sequence[Fact], reason: str = "it is neither elementwise nor r
     return NotLocalError(reason, sorted({f.variable for f in facts if f.variable is not None}))
 
 
-def read(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Of a variable: the part's value."""
     (handle,) = facts
-    if handle.kind is not Kind.HANDLE:
+    if handle.kind is not FactKind.HANDLE:
         raise refuse(facts)
-    return Outcome(outputs=(_split(handle, handle.shape, handle.axis),), variable=owner_of(facts))
+    return RuleOutcome(outputs=(_split(handle, handle.shape, handle.axis),), variable=owner_of(facts))
 
 
-def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Of a variable: the part's shape, which later rules follow."""
     (handle,) = facts
     owner = owner_of(facts)
     if handle.axis:
         raise refuse(facts, "it reads the variable's shape")
-    output = Fact(kind=Kind.LENGTH_SHAPE, shape=handle.shape, variable=owner)
-    return Outcome(outputs=(output,), variable=owner)
+    output = Fact(kind=FactKind.LENGTH_SHAPE, shape=handle.shape, variable=owner)
+    return RuleOutcome(outputs=(output,), variable=owner)
 
 
-def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """A new value, or what is added to it, in the variable's shape."""
     handle, value = facts
     owner = owner_of(facts)
-    if handle.kind is not Kind.HANDLE:
+    if handle.kind is not FactKind.HANDLE:
         raise refuse(facts, "it assigns to a variable that is not cut with it")
     if value.shape != handle.shape:
         raise refuse(facts, "it assigns another shape")
-    if value.kind is Kind.SPLIT and value.axis == handle.axis:
-        return Outcome(outputs=(), variable=owner)
-    if value.kind is not Kind.WHOLE:
+    if value.kind is FactKind.SPLIT and value.axis == handle.axis:
+        return RuleOutcome(outputs=(), variable=owner)
+    if value.kind is not FactKind.WHOLE:
         raise refuse(facts)
-    return Outcome(outputs=(), variable=owner, swaps={1: _slice(node, 1, value, handle.axis)})
+    return RuleOutcome(outputs=(), variable=owner, swaps={1: _slice(node, 1, value, handle.axis)})
 
 
-def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """An optimizer's own op on variables, scalars and a dense gradient."""
     owner = owner_of(facts)
     for fact in facts:
-        scalar = fact.kind is Kind.WHOLE and fact.shape in (None, ())
-        if not scalar and fact.kind not in (Kind.HANDLE, Kind.SPLIT):
+        scalar = fact.kind is FactKind.WHOLE and fact.shape in (None, ())
+        if not scalar and fact.kind not in (FactKind.HANDLE, FactKind.SPLIT):
             raise refuse(facts)
-    if len({(f.shape, f.axis) for f in facts if f.kind is not Kind.WHOLE}) > 1:
+    if len({(f.shape, f.axis) for f in facts if f.kind is not FactKind.WHOLE}) > 1:
         raise refuse(facts, "its variables and gradient are not cut alike")
-    return Outcome(outputs=(), variable=owner)
+    return RuleOutcome(outputs=(), variable=owner)
 
 
-def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Ranges of one length, and whole tensors that are broadcast or sliced along the axis."""
     owner = owner_of(facts)
     shape = broadcast([f.shape for f in facts])
     if shape is None:
         raise refuse(facts, "it reads a tensor of unknown shape")
-    parts = [f for f in facts if f.kind is not Kind.WHOLE]
-    if all(f.kind is Kind.ROWS for f in parts):
-        if any(not _is_one(f, len(shape)) for f in facts if f.kind is Kind.WHOLE):
+    parts = [f for f in facts if f.kind is not FactKind.WHOLE]
+    if all(f.kind is FactKind.ROWS for f in parts):
+        if any(not _is_one(f, len(shape)) for f in facts if f.kind is FactKind.WHOLE):
             raise refuse(facts)
-        return Outcome(outputs=(Fact(kind=Kind.ROWS, shape=shape, variable=owner),), variable=owner)
-    if any(f.kind is not Kind.SPLIT for f in parts):
+        return RuleOutcome(outputs=(Fact(kind=FactKind.ROWS, shape=shape, variable=owner),), variable=owner)
+    if any(f.kind is not FactKind.SPLIT for f in parts):
         raise refuse(facts)
     from_end = {len(f.shape or ()) - f.axis for f in parts}
     if len(from_end) > 1:
@@ -100,12 +100,12 @@ def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  
     swaps = {}
     for k, fact in enumerate(facts):
         dims = fact.shape or ()
-        if fact.kind is Kind.WHOLE and len(dims) >= back and dims[-back] != 1:
+        if fact.kind is FactKind.WHOLE and len(dims) >= back and dims[-back] != 1:
             if dims[-back] != shape[-back]:
                 raise refuse(facts, "it reads a tensor of unknown shape")
             swaps[k] = _slice(node, k, fact, len(dims) - back)
-    output = Fact(kind=Kind.SPLIT, shape=shape, axis=len(shape) - back, variable=owner)
-    return Outcome(outputs=(output,), variable=owner, swaps=swaps)
+    output = Fact(kind=FactKind.SPLIT, shape=shape, axis=len(shape) - back, variable=owner)
+    return RuleOutcome(outputs=(output,), variable=owner, swaps=swaps)
 
 
 def _is_one(fact: Fact, rank: int) -> bool:
@@ -113,7 +113,7 @@ def _is_one(fact: Fact, rank: int) -> bool:
     return fact.shape is not None and (len(fact.shape) < rank or fact.shape[0] == 1)
 
 
-def select(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
+def select(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """The old `Select`: its condition is a scalar, a vector for axis 0, or has the shape of both others."""
     condition, one, other = facts
     if one.shape != other.shape or condition.shape not in ((), one.shape):
@@ -121,33 +121,33 @@ def select(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
     return elementwise(node, facts, tables)
 
 
-def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Over the axis of the parts: theirs combined. Over others: each part's own."""
     owner = owner_of(facts)
     tensor, axes = facts
-    if tensor.kind not in (Kind.SPLIT, Kind.ROWS) or tensor.shape is None:
+    if tensor.kind not in (FactKind.SPLIT, FactKind.ROWS) or tensor.shape is None:
         raise refuse(facts)
     over = reduced_axes(len(tensor.shape), axes)
     if over is None:
         raise refuse(facts, "the axes of its reduction are not known")
-    axis = tensor.axis if tensor.kind is Kind.SPLIT else 0
+    axis = tensor.axis if tensor.kind is FactKind.SPLIT else 0
     shape = reduced_shape(node, tensor.shape, axes)
     if axis in over:
-        return Outcome(outputs=(whole(shape),), variable=owner, combine=REDUCTIONS[node.op])
+        return RuleOutcome(outputs=(whole(shape),), variable=owner, combine=REDUCTIONS[node.op])
     shift = 0 if node.attrs.get("keep_dims") else sum(a < axis for a in over)
     output = Fact(kind=tensor.kind, shape=shape, axis=axis - shift, variable=owner)
-    return Outcome(outputs=(output,), variable=owner)
+    return RuleOutcome(outputs=(output,), variable=owner)
 
 
-def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Adds up over parts."""
-    if facts[0].kind not in (Kind.SPLIT, Kind.ROWS):
+    if facts[0].kind not in (FactKind.SPLIT, FactKind.ROWS):
         raise refuse(facts)
-    return Outcome(outputs=(whole(()),), variable=owner_of(facts), combine="add")
+    return RuleOutcome(outputs=(whole(()),), variable=owner_of(facts), combine="add")
 
 
 def _split(like: Fact, shape: tuple[int, ...] | None, axis: int) -> Fact:
-    return Fact(kind=Kind.SPLIT, shape=shape, axis=axis, variable=like.variable)
+    return Fact(kind=FactKind.SPLIT, shape=shape, axis=axis, variable=like.variable)
 
 
 def _slice(node: Node, k: int, fact: Fact, axis: int) -> Swap:

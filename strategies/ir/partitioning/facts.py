@@ -8,7 +8,7 @@ from strategies.errors import StrategyError
 from strategies.ir.graph import DType
 
 
-class Kind(Enum):
+class FactKind(Enum):
     """How a tensor of the whole step relates to the tensor that stands for it in a part.
 
     WHOLE is the same for all parts. All others exist once per part, made by a copy of the node: HANDLE of a
@@ -47,14 +47,14 @@ class Fact:
         values: of a small WHOLE integer tensor that is known, flat.
     """
 
-    kind: Kind
+    kind: FactKind
     shape: tuple[int, ...] | None = None
     axis: int = 0
     variable: str | None = None
     values: tuple[int, ...] | None = None
 
 
-UNKNOWN = Fact(kind=Kind.WHOLE)
+UNKNOWN = Fact(kind=FactKind.WHOLE)
 
 
 class PartUse(Enum):
@@ -81,7 +81,7 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RuleOutcome:
     """How a node is carried over to the parts.
 
     Attributes:

@@ -10,10 +10,10 @@ from strategies.ir.partitioning.dense_rules import DENSE_RULES, Tables, refuse
 from strategies.ir.partitioning.facts import (
     UNKNOWN,
     Fact,
-    Kind,
+    FactKind,
     NotLocalError,
-    Outcome,
     PartUse,
+    RuleOutcome,
     Swap,
     owner_of,
 )
@@ -37,7 +37,7 @@ class Spread:
         refused: variable → why it cannot be cut along this axis: the node, its op and a reason.
     """
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, RuleOutcome]
     facts: Mapping[str, Fact]
     refused: Mapping[str, str]
 
@@ -66,7 +66,7 @@ class _Walk:
     axes: Mapping[str, int]
     tables: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, RuleOutcome] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def walked(self) -> Spread:
@@ -88,7 +88,7 @@ class _Walk:
             assert shape is not None
             self.tables[name] = (shape, axis)
             for v in family:
-                self.facts[v.handle] = Fact(kind=Kind.HANDLE, shape=shape, axis=axis, variable=name)
+                self.facts[v.handle] = Fact(kind=FactKind.HANDLE, shape=shape, axis=axis, variable=name)
         for v in self.step.variables:
             self.facts.setdefault(v.handle, whole(v.shape.dims))
         for b in self.step.gradients():
@@ -99,14 +99,14 @@ class _Walk:
                 continue
             shape, axis = self.tables[b.variable]
             if b.indices is None:
-                self.facts[b.values] = Fact(kind=Kind.SPLIT, shape=shape, axis=axis, variable=b.variable)
+                self.facts[b.values] = Fact(kind=FactKind.SPLIT, shape=shape, axis=axis, variable=b.variable)
             elif axis:
                 self._refuse(
                     [b.variable], f"its gradient comes as rows, which are cut along axis 0, not {axis}"
                 )
             else:
-                self.facts[b.values] = Fact(kind=Kind.ROWS, shape=(-1, *shape[1:]), variable=b.variable)
-                self.facts[b.indices] = Fact(kind=Kind.IDS, shape=(-1,), variable=b.variable)
+                self.facts[b.values] = Fact(kind=FactKind.ROWS, shape=(-1, *shape[1:]), variable=b.variable)
+                self.facts[b.indices] = Fact(kind=FactKind.IDS, shape=(-1,), variable=b.variable)
 
     def _visit(self, node: Node) -> None:
         facts = [self._fact(ref) for ref in node.data_inputs]
@@ -131,19 +131,19 @@ class _Walk:
 
     def _check_other_users(self, graph: Graph, inside: set[str]) -> None:
         """Outside of the update, variables may be read and looked up in, ranges are joined, rows are not."""
-        cut = {ref: fact for ref, fact in self.facts.items() if fact.kind is not Kind.WHOLE}
+        cut = {ref: fact for ref, fact in self.facts.items() if fact.kind is not FactKind.WHOLE}
         names = {producer(ref) for ref in cut}
         for node in graph.nodes:
             if node.name in inside or names.isdisjoint(map(producer, node.inputs)):
                 continue
             for ref in node.data_inputs:
                 fact = cut.get(ref)
-                if fact is None or fact.kind is Kind.SPLIT:
+                if fact is None or fact.kind is FactKind.SPLIT:
                     continue
                 lookup = node.op != "ResourceGather" or lookup_form(node, fact.axis) is not None
-                if fact.kind is Kind.HANDLE and node.op in _FORWARD_READS and lookup:
+                if fact.kind is FactKind.HANDLE and node.op in _FORWARD_READS and lookup:
                     continue
-                what = "the variable feeds" if fact.kind is Kind.HANDLE else "rows of its gradient reach"
+                what = "the variable feeds" if fact.kind is FactKind.HANDLE else "rows of its gradient reach"
                 self._refuse([fact.variable or ""], f"{what} node {node.name!r} ({node.op})")
 
     def _refuse(self, variables: Iterable[str], reason: str) -> None:
@@ -166,9 +166,9 @@ def lookup_form(node: Node, axis: int) -> Literal["rows", "columns"] | None:
 
 def _carried(
     node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph
-) -> tuple[Outcome | None, Sequence[Fact]]:
+) -> tuple[RuleOutcome | None, Sequence[Fact]]:
     """How a node is carried over, None when it exists once, and what its outputs are."""
-    if all(f.kind is Kind.WHOLE for f in facts):
+    if all(f.kind is FactKind.WHOLE for f in facts):
         if node.op == "ReadVariableOp":
             return None, (facts[0],)
         return None, (whole_fact(node, facts),)
@@ -182,25 +182,27 @@ def _carried(
     return outcome, outcome.outputs
 
 
-def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> Outcome:
+def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> RuleOutcome:
     """An If whose branches both follow the parts of one variable and agree on what they return."""
     owner = owner_of(facts)
     predicate, *arguments = facts
-    if predicate.kind not in (Kind.WHOLE, Kind.SAME_COUNT):
+    if predicate.kind not in (FactKind.WHOLE, FactKind.SAME_COUNT):
         raise refuse(facts, "its condition differs between parts")
     shape, axis = tables[owner]
     swaps: dict[int, Swap] = {}
     types = node.attrs.get("Tin", ())
     assert isinstance(types, tuple)
-    if any(f.kind is Kind.WHOLE and dtype == "resource" for f, dtype in zip(arguments, types, strict=True)):
+    if any(
+        f.kind is FactKind.WHOLE and dtype == "resource" for f, dtype in zip(arguments, types, strict=True)
+    ):
         raise refuse(facts, "it uses other variables, and must run once")
     for k, fact in enumerate(arguments):
         # The shape of the dense form that a sparse gradient stands for travels beside it.
-        if fact.kind is Kind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
+        if fact.kind is FactKind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
             dtype = types[k]
             assert isinstance(dtype, DType)
             swaps[k + 1] = Swap(use=PartUse.SHAPE, dtype=dtype)
-            arguments[k] = Fact(kind=Kind.LENGTH_SHAPE, shape=shape, variable=owner)
+            arguments[k] = Fact(kind=FactKind.LENGTH_SHAPE, shape=shape, variable=owner)
     results = []
     for key in ("then_branch", "else_branch"):
         branch = node.attrs[key]
@@ -211,9 +213,9 @@ def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> 
         if (one.kind, one.axis) != (other.kind, other.axis):
             raise refuse(facts, "its branches return different things")
         outputs.append(one if one.shape == other.shape else Fact(kind=one.kind, variable=one.variable))
-    if predicate.kind is not Kind.WHOLE and any(f.kind is Kind.WHOLE for f in outputs):
+    if predicate.kind is not FactKind.WHOLE and any(f.kind is FactKind.WHOLE for f in outputs):
         raise refuse(facts, "its condition differs between parts")
-    return Outcome(outputs=tuple(outputs), variable=owner, swaps=swaps)
+    return RuleOutcome(outputs=tuple(outputs), variable=owner, swaps=swaps)
 
 
 def _in_function(

@@ -13,206 +13,219 @@ from strategies.ir.graph import DType, Node
 from strategies.ir.partitioning.constants import sliced_item
 from strategies.ir.partitioning.dense_rules import Rule, Tables, elementwise, refuse
 from strategies.ir.partitioning.elementwise_ops import SCATTERS, SPARSE_UPDATES
-from strategies.ir.partitioning.facts import Fact, Kind, Outcome, PartUse, Swap, owner_of
+from strategies.ir.partitioning.facts import Fact, FactKind, PartUse, RuleOutcome, Swap, owner_of
 
 _KEEPS_KIND = frozenset({"Identity", "Cast", "StopGradient", "Snapshot"})
-_SHIFTED = {"AddV2": (Kind.COUNT, Kind.POSITIONS), "Add": (Kind.COUNT, Kind.POSITIONS), "Sub": (Kind.COUNT,)}
+_SHIFTED = {
+    "AddV2": (FactKind.COUNT, FactKind.POSITIONS),
+    "Add": (FactKind.COUNT, FactKind.POSITIONS),
+    "Sub": (FactKind.COUNT,),
+}
 
 
-def _made(kind: Kind, facts: Sequence[Fact], shape: tuple[int, ...] | None = None) -> Outcome:
+def _made(kind: FactKind, facts: Sequence[Fact], shape: tuple[int, ...] | None = None) -> RuleOutcome:
     owner = owner_of(facts)
-    return Outcome(outputs=(Fact(kind=kind, shape=shape, variable=owner),), variable=owner)
+    return RuleOutcome(outputs=(Fact(kind=kind, shape=shape, variable=owner),), variable=owner)
 
 
-def _kinds(facts: Sequence[Fact]) -> tuple[Kind, ...]:
+def _kinds(facts: Sequence[Fact]) -> tuple[FactKind, ...]:
     return tuple(f.kind for f in facts)
 
 
-def _arithmetic(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
+def _arithmetic(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Elementwise ops on anything but ranges and rows of values."""
     first = facts[0]
-    if node.op in _KEEPS_KIND and first.kind not in (Kind.SPLIT, Kind.ROWS):
+    if node.op in _KEEPS_KIND and first.kind not in (FactKind.SPLIT, FactKind.ROWS):
         owner = owner_of(facts)
-        return Outcome(outputs=(first,), variable=owner)
-    if node.op == "Equal" and _kinds(facts) == (Kind.COUNT, Kind.COUNT):
-        return _made(Kind.SAME_COUNT, facts, ())
-    if node.op == "ZerosLike" and first.kind is Kind.ZERO_ROW:
-        return _made(Kind.ZERO_ROW, facts, first.shape)
+        return RuleOutcome(outputs=(first,), variable=owner)
+    if node.op == "Equal" and _kinds(facts) == (FactKind.COUNT, FactKind.COUNT):
+        return _made(FactKind.SAME_COUNT, facts, ())
+    if node.op == "ZerosLike" and first.kind is FactKind.ZERO_ROW:
+        return _made(FactKind.ZERO_ROW, facts, first.shape)
     shifted = _SHIFTED.get(node.op, ())
-    if len(facts) == 2 and first.kind in shifted and facts[1].kind is Kind.WHOLE and facts[1].shape == ():
+    if len(facts) == 2 and first.kind in shifted and facts[1].kind is FactKind.WHOLE and facts[1].shape == ():
         return _made(first.kind, facts, first.shape)
     return elementwise(node, facts, tables)
 
 
-def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     owner = owner_of(facts)
-    if facts[0].kind is not Kind.IDS:
+    if facts[0].kind is not FactKind.IDS:
         raise refuse(facts)
-    outputs = [Fact(kind=kind, shape=(-1,), variable=owner) for kind in (Kind.IDS, Kind.POSITIONS)]
-    return Outcome(outputs=tuple(outputs), variable=owner)
+    outputs = [Fact(kind=kind, shape=(-1,), variable=owner) for kind in (FactKind.IDS, FactKind.POSITIONS)]
+    return RuleOutcome(outputs=tuple(outputs), variable=owner)
 
 
-def _size(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
-    if facts[0].kind not in (Kind.IDS, Kind.ID_COLUMN, Kind.POSITIONS):
+def _size(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+    if facts[0].kind not in (FactKind.IDS, FactKind.ID_COLUMN, FactKind.POSITIONS):
         raise refuse(facts)
-    return _made(Kind.COUNT, facts, ())
+    return _made(FactKind.COUNT, facts, ())
 
 
-def _shape(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _shape(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     (fact,) = facts
-    if fact.kind in (Kind.IDS, Kind.ID_COLUMN, Kind.POSITIONS, Kind.ROWS) and fact.shape is not None:
-        return _made(Kind.COUNT_SHAPE, facts, fact.shape)
-    if fact.kind is Kind.SPLIT and fact.axis == 0 and fact.shape is not None:
-        return _made(Kind.LENGTH_SHAPE, facts, fact.shape)
+    if (
+        fact.kind in (FactKind.IDS, FactKind.ID_COLUMN, FactKind.POSITIONS, FactKind.ROWS)
+        and fact.shape is not None
+    ):
+        return _made(FactKind.COUNT_SHAPE, facts, fact.shape)
+    if fact.kind is FactKind.SPLIT and fact.axis == 0 and fact.shape is not None:
+        return _made(FactKind.LENGTH_SHAPE, facts, fact.shape)
     raise refuse(facts)
 
 
-def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     fact, begin, end, strides = facts
     item = sliced_item(node, facts)
-    if fact.kind is Kind.COUNT_SHAPE and item == 0:
-        return _made(Kind.COUNT, facts, ())
-    if fact.kind is Kind.LENGTH_SHAPE and item == 0:
-        return _made(Kind.LENGTH, facts, fact.shape[:1] if fact.shape else None)
+    if fact.kind is FactKind.COUNT_SHAPE and item == 0:
+        return _made(FactKind.COUNT, facts, ())
+    if fact.kind is FactKind.LENGTH_SHAPE and item == 0:
+        return _made(FactKind.LENGTH, facts, fact.shape[:1] if fact.shape else None)
     masks = [node.attrs.get(f"{n}_mask", 0) for n in ("ellipsis", "new_axis", "shrink_axis", "end")]
     starts_at_0 = begin.values == (0,)
     if (
-        fact.kind is Kind.ROWS
+        fact.kind is FactKind.ROWS
         and starts_at_0
         and (end.values, strides.values) == ((1,), (1,))
         and not any(masks)
     ):
         shape = None if fact.shape is None else (1, *fact.shape[1:])
-        return _made(Kind.ZERO_ROW, facts, shape)
+        return _made(FactKind.ZERO_ROW, facts, shape)
     raise refuse(facts)
 
 
-def _expand(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
-    if facts[0].kind is Kind.IDS and facts[1].values in ((1,), (-1,)):
-        return _made(Kind.ID_COLUMN, facts, (-1, 1))
+def _expand(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+    if facts[0].kind is FactKind.IDS and facts[1].values in ((1,), (-1,)):
+        return _made(FactKind.ID_COLUMN, facts, (-1, 1))
     raise refuse(facts)
 
 
-def _squeeze(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
-    if facts[0].kind is Kind.ID_COLUMN and node.attrs.get("squeeze_dims") in ((1,), (-1,)):
-        return _made(Kind.IDS, facts, (-1,))
+def _squeeze(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+    if facts[0].kind is FactKind.ID_COLUMN and node.attrs.get("squeeze_dims") in ((1,), (-1,)):
+        return _made(FactKind.IDS, facts, (-1,))
     raise refuse(facts)
 
 
-def _where(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _where(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     (fact,) = facts
-    if fact.kind is Kind.SPLIT and fact.shape == tables[owner_of(facts)][0][:1] and fact.axis == 0:
-        return _made(Kind.ID_COLUMN, facts, (-1, 1))
+    if fact.kind is FactKind.SPLIT and fact.shape == tables[owner_of(facts)][0][:1] and fact.axis == 0:
+        return _made(FactKind.ID_COLUMN, facts, (-1, 1))
     raise refuse(facts)
 
 
-def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """A shape; its further dimensions are whole."""
     first, *others = facts
-    kinds = {Kind.COUNT: Kind.COUNT_SHAPE, Kind.LENGTH: Kind.LENGTH_SHAPE}
-    if first.kind not in kinds or any(f.kind is not Kind.WHOLE or not f.values for f in others):
+    kinds = {FactKind.COUNT: FactKind.COUNT_SHAPE, FactKind.LENGTH: FactKind.LENGTH_SHAPE}
+    if first.kind not in kinds or any(f.kind is not FactKind.WHOLE or not f.values for f in others):
         raise refuse(facts)
     trailing = tuple(f.values[0] for f in others if f.values)
-    length = (-1,) if first.kind is Kind.COUNT else first.shape or (-1,)
+    length = (-1,) if first.kind is FactKind.COUNT else first.shape or (-1,)
     return _made(kinds[first.kind], facts, (*length, *trailing))
 
 
-def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     shape, value = facts
-    if value.kind is not Kind.WHOLE:
+    if value.kind is not FactKind.WHOLE:
         raise refuse(facts)
-    if shape.kind is Kind.COUNT_SHAPE:
-        return _made(Kind.ROWS, facts, shape.shape)
-    if shape.kind is Kind.LENGTH_SHAPE:
-        return _made(Kind.SPLIT, facts, shape.shape)
+    if shape.kind is FactKind.COUNT_SHAPE:
+        return _made(FactKind.ROWS, facts, shape.shape)
+    if shape.kind is FactKind.LENGTH_SHAPE:
+        return _made(FactKind.SPLIT, facts, shape.shape)
     raise refuse(facts)
 
 
-def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """Rows at their ids in a tensor of zeros."""
     ids, rows, shape = facts
     length = tables[owner_of(facts)][0][:1]
     if (
-        ids.kind is not Kind.ID_COLUMN
-        or shape.kind is not Kind.LENGTH_SHAPE
+        ids.kind is not FactKind.ID_COLUMN
+        or shape.kind is not FactKind.LENGTH_SHAPE
         or (shape.shape or ())[:1] != length
     ):
         raise refuse(facts)
-    if rows.kind is Kind.POSITIONS:
-        return _made(Kind.POSITION_TABLE, facts, length)
-    if rows.kind is Kind.ROWS:
-        return _made(Kind.SPLIT, facts, shape.shape)
+    if rows.kind is FactKind.POSITIONS:
+        return _made(FactKind.POSITION_TABLE, facts, length)
+    if rows.kind is FactKind.ROWS:
+        return _made(FactKind.SPLIT, facts, shape.shape)
     raise refuse(facts)
 
 
-def _range(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
-    if _kinds(facts) == (Kind.WHOLE, Kind.COUNT, Kind.WHOLE):
-        return _made(Kind.POSITIONS, facts, (-1,))
+def _range(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+    if _kinds(facts) == (FactKind.WHOLE, FactKind.COUNT, FactKind.WHOLE):
+        return _made(FactKind.POSITIONS, facts, (-1,))
     raise refuse(facts)
 
 
-def _concat(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _concat(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     *rows, axis = facts
-    if _kinds(rows) == (Kind.ZERO_ROW, Kind.ROWS) and axis.values == (0,):
-        return _made(Kind.ROWS, facts, rows[1].shape)
+    if _kinds(rows) == (FactKind.ZERO_ROW, FactKind.ROWS) and axis.values == (0,):
+        return _made(FactKind.ROWS, facts, rows[1].shape)
     raise refuse(facts)
 
 
-def _gather(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
+def _gather(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     table, ids, axis = facts
     if axis.values != (0,) or node.attrs.get("batch_dims", 0) != 0:
         raise refuse(facts)
     length = tables[owner_of(facts)][0][:1]
     shape = table.shape or ()
-    if (table.kind, ids.kind, table.axis) == (Kind.SPLIT, Kind.IDS, 0) and shape[:1] == length:
-        return _made(Kind.ROWS, facts, (-1, *shape[1:]))
-    if (table.kind, ids.kind) == (Kind.POSITION_TABLE, Kind.IDS):
-        return _made(Kind.POSITIONS, facts, (-1,))
-    if (table.kind, ids.kind) == (Kind.ROWS, Kind.POSITIONS):
-        return _made(Kind.ROWS, facts, table.shape)
+    if (table.kind, ids.kind, table.axis) == (FactKind.SPLIT, FactKind.IDS, 0) and shape[:1] == length:
+        return _made(FactKind.ROWS, facts, (-1, *shape[1:]))
+    if (table.kind, ids.kind) == (FactKind.POSITION_TABLE, FactKind.IDS):
+        return _made(FactKind.POSITIONS, facts, (-1,))
+    if (table.kind, ids.kind) == (FactKind.ROWS, FactKind.POSITIONS):
+        return _made(FactKind.ROWS, facts, table.shape)
     raise refuse(facts)
 
 
-def _segments(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:
+def _segments(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Merges rows of equal ids, or makes them dense."""
     rows, ids, number = facts
     owner = owner_of(facts)
     shape, axis = tables[owner]
-    if rows.kind is not Kind.ROWS or rows.shape is None:
+    if rows.kind is not FactKind.ROWS or rows.shape is None:
         raise refuse(facts)
-    if (ids.kind, number.kind) == (Kind.POSITIONS, Kind.COUNT):
-        return _made(Kind.ROWS, facts, rows.shape)
-    if ids.kind is not Kind.IDS or axis:
+    if (ids.kind, number.kind) == (FactKind.POSITIONS, FactKind.COUNT):
+        return _made(FactKind.ROWS, facts, rows.shape)
+    if ids.kind is not FactKind.IDS or axis:
         raise refuse(facts)
-    output = Fact(kind=Kind.SPLIT, shape=(shape[0], *rows.shape[1:]), variable=owner)
-    if number.kind is Kind.LENGTH and number.shape == shape[:1]:
-        return Outcome(outputs=(output,), variable=owner)
-    if number.kind is Kind.WHOLE and number.values == shape[:1]:
+    output = Fact(kind=FactKind.SPLIT, shape=(shape[0], *rows.shape[1:]), variable=owner)
+    if number.kind is FactKind.LENGTH and number.shape == shape[:1]:
+        return RuleOutcome(outputs=(output,), variable=owner)
+    if number.kind is FactKind.WHOLE and number.values == shape[:1]:
         dtype = node.attrs.get("Tnumsegments", DType("int32"))
         assert isinstance(dtype, DType)
-        return Outcome(outputs=(output,), variable=owner, swaps={2: Swap(use=PartUse.LENGTH, dtype=dtype)})
+        return RuleOutcome(
+            outputs=(output,), variable=owner, swaps={2: Swap(use=PartUse.LENGTH, dtype=dtype)}
+        )
     raise refuse(facts)
 
 
-def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     handle = facts[0]
-    if _kinds(facts) != (Kind.HANDLE, Kind.IDS) or handle.axis or node.attrs.get("batch_dims", 0) != 0:
+    if (
+        _kinds(facts) != (FactKind.HANDLE, FactKind.IDS)
+        or handle.axis
+        or node.attrs.get("batch_dims", 0) != 0
+    ):
         raise refuse(facts)
-    return _made(Kind.ROWS, facts, (-1, *(handle.shape or ())[1:]))
+    return _made(FactKind.ROWS, facts, (-1, *(handle.shape or ())[1:]))
 
 
-def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> Outcome:  # noqa: ARG001 - a Rule
+def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
     """A variable's rows at ids, with rows or scalars; all variables are cut along axis 0."""
     owner = owner_of(facts)
     kinds = _kinds(facts)
-    tables_cut = all(f.axis == 0 for f in facts if f.kind is Kind.HANDLE)
-    scalars = all(f.shape in (None, ()) for f in facts if f.kind is Kind.WHOLE)
-    allowed = {Kind.HANDLE, Kind.IDS, Kind.ROWS, Kind.WHOLE}
-    if kinds[0] is not Kind.HANDLE or kinds.count(Kind.IDS) != 1 or not tables_cut or not scalars:
+    tables_cut = all(f.axis == 0 for f in facts if f.kind is FactKind.HANDLE)
+    scalars = all(f.shape in (None, ()) for f in facts if f.kind is FactKind.WHOLE)
+    allowed = {FactKind.HANDLE, FactKind.IDS, FactKind.ROWS, FactKind.WHOLE}
+    if kinds[0] is not FactKind.HANDLE or kinds.count(FactKind.IDS) != 1 or not tables_cut or not scalars:
         raise refuse(facts)
     if not allowed.issuperset(kinds):
         raise refuse(facts)
-    return Outcome(outputs=(), variable=owner)
+    return RuleOutcome(outputs=(), variable=owner)
 
 
 ROW_RULES: Mapping[str, Rule] = {

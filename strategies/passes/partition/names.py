@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from strategies.ir.graph import Node, output_index, producer, tensor
-from strategies.ir.partitioning.facts import Outcome, PartUse
+from strategies.ir.partitioning.facts import PartUse, RuleOutcome
 from strategies.ir.ranges import Cut
 from strategies.ir.train_graph import TrainGraph
 
@@ -23,7 +23,9 @@ class PartNames:
         prefix: of all new names; no node of the step has it.
     """
 
-    def __init__(self, graph: TrainGraph, cuts: Mapping[str, Cut], outcomes: Mapping[str, Outcome]) -> None:
+    def __init__(
+        self, graph: TrainGraph, cuts: Mapping[str, Cut], outcomes: Mapping[str, RuleOutcome]
+    ) -> None:
         self.cuts = cuts
         self.variables = {v.name: v for v in graph.variables if v.name in cuts}
         self.handles = {v.handle: v for v in self.variables.values()}

@@ -14,7 +14,7 @@ from strategies.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Partition:
+class PartitionVariables:
     """Cut variables into parts; every part is a variable with slots, gradient and update of its own.
 
     Outside of the update the parts of a variable are read together, and looked up in by id. What the update
@@ -29,7 +29,7 @@ class Partition:
     cuts: Mapping[str, Cut]
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "Partition | None":
+    def of(cls, plan: TaskPlan) -> "PartitionVariables | None":
         """Where variables are cut."""
         return cls(cuts=plan.cuts) if plan.cuts else None
 

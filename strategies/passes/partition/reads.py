@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
-from strategies.ir.partitioning.facts import Fact, Kind
+from strategies.ir.partitioning.facts import Fact, FactKind
 from strategies.ir.partitioning.propagate import lookup_form
 from strategies.ir.train_graph import Variable
 from strategies.numerics.parts import join_parts, split_ids, stitch_rows
@@ -121,7 +121,7 @@ class PartReads:
         """Nodes that join a tensor which only copies have, none where each has the whole; and the whole."""
         names, name = self._names, producer(ref)
         fact = self._facts.get(ref)
-        if fact is None or fact.kind is Kind.WHOLE:
+        if fact is None or fact.kind is FactKind.WHOLE:
             return (), names.ref(ref, 0)
         if ref in self._joined:
             return (), self._joined[ref]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from strategies.ir.graph import Attr, DType, Node, Shape
-from strategies.ir.partitioning.facts import Outcome, PartUse
+from strategies.ir.partitioning.facts import PartUse, RuleOutcome
 from strategies.numerics.parts import split_parts, total
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.snippets import PartSnippets
@@ -20,7 +20,7 @@ class PartUpdates:
         shared: nodes made so far that stand between copies of several parts: the updates of all need them.
     """
 
-    def __init__(self, names: PartNames, outcomes: Mapping[str, Outcome], snippets: PartSnippets) -> None:
+    def __init__(self, names: PartNames, outcomes: Mapping[str, RuleOutcome], snippets: PartSnippets) -> None:
         self._names = names
         self._outcomes = outcomes
         self._snippets = snippets
@@ -43,7 +43,7 @@ class PartUpdates:
         self.shared += [node.name for node in nodes]
         return nodes
 
-    def _slices(self, node: Node, outcome: Outcome) -> tuple[list[Node], dict[int, tuple[str, ...]]]:
+    def _slices(self, node: Node, outcome: RuleOutcome) -> tuple[list[Node], dict[int, tuple[str, ...]]]:
         """Nodes that slice what copies take a range of; data input → the range of each part."""
         sizes = self._names.cuts[outcome.variable].sizes
         nodes: list[Node] = []
@@ -56,7 +56,7 @@ class PartUpdates:
                 nodes += spliced
         return nodes, sliced
 
-    def _constants(self, node: Node, outcome: Outcome, index: int) -> Iterator[Node]:
+    def _constants(self, node: Node, outcome: RuleOutcome, index: int) -> Iterator[Node]:
         """Lengths and shapes of a part, which its copy takes in place of the whole's."""
         shape = self._names.part_shape(outcome.variable, index)
         for k, swap in sorted(outcome.swaps.items()):
@@ -64,7 +64,9 @@ class PartUpdates:
                 value: int | Sequence[int] = shape[0] if swap.use is PartUse.LENGTH else shape
                 yield constant(self._names.constant(node.name, k, index), value, swap.dtype, "")
 
-    def _copy(self, node: Node, outcome: Outcome, index: int, sliced: Mapping[int, tuple[str, ...]]) -> Node:
+    def _copy(
+        self, node: Node, outcome: RuleOutcome, index: int, sliced: Mapping[int, tuple[str, ...]]
+    ) -> Node:
         names = self._names
         data = []
         for k, ref in enumerate(node.data_inputs):

@@ -15,13 +15,13 @@ from harness.records.record import (
     Failure,
     Link,
     Machine,
+    MeasuredLink,
     Method,
     Provenance,
     Record,
     StepSeconds,
     StrategyClass,
-    TracedStep,
-    WorkerLink,
+    TracedTimes,
 )
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
@@ -243,7 +243,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
 def _link(case: Case) -> Link:
     if not case.link_mbit:
         return Link()
-    workers = tuple(WorkerLink(requested_mbit=m, sent_mbit=m, received_mbit=m) for m in case.link_mbit)
+    workers = tuple(MeasuredLink(requested_mbit=m, sent_mbit=m, received_mbit=m) for m in case.link_mbit)
     return Link(requested_mbit=case.link_mbit[0], measured_mbit=min(case.link_mbit), workers=workers)
 
 
@@ -292,11 +292,11 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
     )
 
 
-def _traced(case: Case) -> TracedStep:
+def _traced(case: Case) -> TracedTimes:
     """The first worker computes half of the step, and each further one a tenth less."""
     step_s = [case.p50_s] * case.workers
     compute_s = [case.p50_s * (0.5 - 0.1 * k) for k in range(case.workers)]
-    return TracedStep(
+    return TracedTimes(
         step_s=tuple(step_s),
         compute_s=tuple(compute_s),
         transfer_s=tuple(0.2 * s for s in step_s),

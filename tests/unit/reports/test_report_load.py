@@ -17,7 +17,7 @@ from harness.records.record import Record
 from harness.records.run_folder import open_run
 from reports.compare import build
 from reports.load import Run, load, read_steps
-from reports.rows import LeftOut, Steps
+from reports.rows import LeftOut, StepSeries
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
 
@@ -120,7 +120,7 @@ def test_a_repeat_run_again_counts_once_and_is_said(folder: Path) -> None:
 def test_missing_and_damaged_steps_are_said(folder: Path) -> None:
     run = load(folder)
     first, second = run.records[:2]
-    assert isinstance(read_steps(run, first), Steps)
+    assert isinstance(read_steps(run, first), StepSeries)
     run.stored.repeat_dir(first).joinpath("steps.parquet").write_bytes(b"PAR1")
     run.stored.repeat_dir(second).joinpath("steps.parquet").unlink()
     for record in (first, second):

@@ -19,7 +19,7 @@ from reports.marks import mark_of
 from reports.notes import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
-from reports.rows import Comparison, LeftOut, Report, Row, Steps
+from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
 from reports.tables import check_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
@@ -380,7 +380,7 @@ def test_of_many_repeats_a_few_are_drawn_evenly_and_the_page_says_so(tmp_path: P
     path = write_run(tmp_path / "run", [ALONE, REDUCE], n_repeats=n_repeats)
     read: list[tuple[str, int]] = []
 
-    def reader(run: Run, record: Record) -> Steps | LeftOut:
+    def reader(run: Run, record: Record) -> StepSeries | LeftOut:
         read.append((record.strategy, record.repeat))
         return read_steps(run, record)
 
@@ -396,7 +396,7 @@ def test_of_many_repeats_a_few_are_drawn_evenly_and_the_page_says_so(tmp_path: P
 def test_steps_are_the_slowest_workers_with_warm_up_first(tmp_path: Path) -> None:
     report = build([load(write_run(tmp_path / "run", [ALONE, REDUCE]))], read_steps=read_steps)
     (steps, *_) = row(report.comparisons[0], "all-reduce").steps
-    assert isinstance(steps, Steps)
+    assert isinstance(steps, StepSeries)
     assert (len(steps.seconds), steps.n_warmup) == (58, 8)
     assert steps.seconds[0] > 3 * steps.seconds[-1]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.measure.collector import MAX_LOSSES, measure, spread_indices, tcp_fields
 from harness.worker.counters.interface import Interface
 from harness.worker.counters.read import Counters, read_counters
-from harness.worker.counters.tcp import Connection
+from harness.worker.counters.tcp import TcpConnection
 from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps
 from harness.worker.session.timed_loop import StepTimes
 
@@ -57,11 +57,11 @@ class Workers(FakeProcesses):
         interface = Interface(kernel="k", namespace="n", index=1, sent_bytes=2100 * self._n_done)
         return Counters(tcp=tcp, interface=interface if address == "127.0.0.1" else None)
 
-    def _reading(self, worker: int) -> tuple[Connection, ...]:
+    def _reading(self, worker: int) -> tuple[TcpConnection, ...]:
         ends = [("127.0.0.1", 1), ("127.0.0.1", 2)]
         sent = 1000 * self._n_done
         return (
-            Connection(
+            TcpConnection(
                 inode=worker,
                 local=ends[worker],
                 remote=ends[1 - worker],

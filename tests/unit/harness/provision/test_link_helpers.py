@@ -9,7 +9,7 @@ from docker.errors import APIError
 from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import EXIT_MISSING
 from harness.provision.docker import tc_helper
-from harness.provision.docker.containers import Node, RunPlace
+from harness.provision.docker.containers import ContainerNode, RunPlace
 from harness.provision.docker.link_shaping import Limited, limit_links
 from harness.provision.failures import ProvisionError
 
@@ -66,9 +66,9 @@ class FakeContainer:
         return
 
 
-def workers(*ids: str) -> dict[int, Node]:
+def workers(*ids: str) -> dict[int, ContainerNode]:
     return {
-        worker: Node(
+        worker: ContainerNode(
             role=f"worker-{worker}",
             container=cast("Any", FakeContainer(number)),
             control_address="",
@@ -78,7 +78,7 @@ def workers(*ids: str) -> dict[int, Node]:
     }
 
 
-def limit(engine: FakeEngine, nodes: dict[int, Node], limits: Limits, limited: Limited) -> Limited:
+def limit(engine: FakeEngine, nodes: dict[int, ContainerNode], limits: Limits, limited: Limited) -> Limited:
     return limit_links(cast("Any", engine), PLACE, nodes, limits, limited)
 
 

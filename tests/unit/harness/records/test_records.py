@@ -15,11 +15,11 @@ from harness.records.record import (
     Failure,
     Link,
     Machine,
+    MeasuredLink,
     Method,
     Provenance,
     Record,
     StepSeconds,
-    WorkerLink,
 )
 from harness.records.record_json import from_json, to_document, to_json
 
@@ -100,7 +100,9 @@ _RECORDS = st.builds(
         st.builds(
             Link,
             requested_mbit=_maybe(_FLOATS),
-            workers=_maybe(st.lists(st.builds(WorkerLink, sent_mbit=_maybe(_FLOATS)), max_size=2).map(tuple)),
+            workers=_maybe(
+                st.lists(st.builds(MeasuredLink, sent_mbit=_maybe(_FLOATS)), max_size=2).map(tuple)
+            ),
         )
     ),
     provenance=_maybe(st.builds(Provenance, versions=st.dictionaries(st.text(), st.text(), max_size=2))),
@@ -239,7 +241,7 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
         {"workers": 3},
         {"batch_size": 32},
         {"link": Link(requested_mbit=100)},
-        {"link": Link(workers=(WorkerLink(requested_mbit=100), WorkerLink(requested_mbit=10)))},
+        {"link": Link(workers=(MeasuredLink(requested_mbit=100), MeasuredLink(requested_mbit=10)))},
         {"method": dataclasses.replace(method, steps=10)},
         {"machine": Machine(cpu_model="b", kernel="6.1")},
     ]
@@ -248,11 +250,11 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
 
 
 def test_the_busiest_direction_of_the_busiest_link_takes_longest() -> None:
-    fast, slow = (WorkerLink(sent_mbit=rate, received_mbit=rate) for rate in (80.0, 8.0))
+    fast, slow = (MeasuredLink(sent_mbit=rate, received_mbit=rate) for rate in (80.0, 8.0))
     link = Link(workers=(fast, slow))
     assert link.wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(3.0)
     assert link.wire_s([[0, 3e6], [1e6, 0]]) == pytest.approx(3.0)
-    assert Link(workers=(fast, WorkerLink())).wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(0.3)
+    assert Link(workers=(fast, MeasuredLink())).wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(0.3)
     assert Link(requested_mbit=80.0).wire_s([[0, 1e6], [3e6, 0]]) is None
 
 

@@ -12,7 +12,7 @@ from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
-from harness.records.record import Checkpoint, Equivalence, Machine, Record, StepSeconds, WorkerLink
+from harness.records.record import Equivalence, Machine, MeasuredLink, Record, SavedCheckpoint, StepSeconds
 from harness.records.record_json import from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
@@ -105,7 +105,7 @@ def ended(
     verdict: Equivalence | None = None,
     capture: Capture = CAPTURE,
     saved_step: int | None = None,
-    links: tuple[WorkerLink, ...] | None = None,
+    links: tuple[MeasuredLink, ...] | None = None,
 ) -> Record:
     run = replace(case_run(measured), equivalence=verdict, saved_step=saved_step, links=links)
     return recorder.ended(Slot(order=0, repeat=repeat, case=case), SITE, capture, plan(case), run, 1.0)
@@ -148,10 +148,10 @@ def test_a_record_notes_what_lessens_trust_in_it(recorder: RunRecorder, settled:
 def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder) -> None:
     assert ended(recorder, PS, measurement(0.5)).checkpoint is None
     saved = ended(recorder, PS, measurement(0.5), repeat=1, saved_step=60).checkpoint
-    assert saved == Checkpoint(saved=f"cases/{PS.id}/1/checkpoint", saved_step=60)
+    assert saved == SavedCheckpoint(saved=f"cases/{PS.id}/1/checkpoint", saved_step=60)
     restored = replace(CAPTURE, restored=Restored(path=Path("/there"), step=7))
     record = ended(recorder, PS, measurement(0.5), capture=restored)
-    assert record.checkpoint == Checkpoint(restored="/there", restored_step=7)
+    assert record.checkpoint == SavedCheckpoint(restored="/there", restored_step=7)
     assert "began with the checkpoint /there, made after 7 steps" in record.notes
     assert from_json(to_json(record)).checkpoint == record.checkpoint
 
@@ -165,8 +165,8 @@ def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     assert missing.examples_per_s is missing.step_s is missing.equivalence is missing.loss is None
 
 
-def linked(mbit: float, *, asked: float = 100.0) -> tuple[WorkerLink, ...]:
-    return (WorkerLink(requested_mbit=asked, burst_bytes=1, sent_mbit=mbit, received_mbit=mbit),) * 2
+def linked(mbit: float, *, asked: float = 100.0) -> tuple[MeasuredLink, ...]:
+    return (MeasuredLink(requested_mbit=asked, burst_bytes=1, sent_mbit=mbit, received_mbit=mbit),) * 2
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from waiting import eventually
 from harness.provision.temporary.owner import start_time
 from harness.provision.worker_environment import process_variables
 from harness.worker.process.actor import Worker, WorkerFacts
-from harness.worker.process.messages import Answer, Died, JobError, Reply, Silent, pack_job, unpack_answer
+from harness.worker.process.messages import Died, JobAnswer, JobError, Reply, Silent, pack_job, unpack_answer
 
 LONG_S = 60.0  # nothing takes so long that ends at all
 
@@ -43,7 +43,7 @@ def pid(worker: Worker, tmp_path: Path) -> int:
 
 
 def result(reply: Reply) -> object:
-    assert isinstance(reply, Answer), reply
+    assert isinstance(reply, JobAnswer), reply
     return unpack_answer(reply.payload)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worker.counters.tcp import Connection, Reading, merge, plain_address, read_connections
+from harness.worker.counters.tcp import Reading, TcpConnection, merge, plain_address, read_connections
 
 HOST = "10.0.0."
 
@@ -16,8 +16,10 @@ def end(worker: int, port: int) -> tuple[str, int]:
 
 def connection(
     local: tuple[str, int], remote: tuple[str, int], acked: int, *, again: int = 0, inode: int = 1
-) -> Connection:
-    return Connection(inode=inode, local=local, remote=remote, acked_bytes=acked, retransmitted_bytes=again)
+) -> TcpConnection:
+    return TcpConnection(
+        inode=inode, local=local, remote=remote, acked_bytes=acked, retransmitted_bytes=again
+    )
 
 
 def test_bytes_go_to_the_worker_that_holds_the_other_end() -> None:
@@ -73,7 +75,7 @@ def test_a_missing_reading_makes_it_unknown() -> None:
     st.integers(1, 9),
 )
 def test_every_byte_between_workers_is_counted_once(sent: dict[tuple[int, int], int], n_steps: int) -> None:
-    readings: list[list[Connection]] = [[] for _ in range(4)]
+    readings: list[list[TcpConnection]] = [[] for _ in range(4)]
     for (i, j), n_bytes in sent.items():
         if i != j:
             here, there = end(i, 1000 + j), end(j, 5000 + i)

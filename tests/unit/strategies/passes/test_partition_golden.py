@@ -13,7 +13,7 @@ from strategies.ir.graph import Shape
 from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
 from strategies.ir.ranges import Cut
 from strategies.ir.text.parser import from_text
-from strategies.passes.partition.partition import Partition
+from strategies.passes.partition.partition import PartitionVariables
 from strategies.topology import Topology
 
 ONE = Topology(replicas_per_task=(1,), batch_size=3)
@@ -51,7 +51,7 @@ def vector(update="AssignSubVariableOp", more=""):
 
 
 def test_golden():
-    step = Partition(cuts={"w": Cut(axis=0, sizes=(2, 1))}).apply(vector(), ONE)
+    step = PartitionVariables(cuts={"w": Cut(axis=0, sizes=(2, 1))}).apply(vector(), ONE)
     parts = "".join(f"# {v.name} {v.shape.dims} {v.part}\n" for v in step.variables)
     check_text(text_of(step) + parts, "partition-task-0.txt")
 
