@@ -4,6 +4,7 @@ To rewrite the files after a change that is meant, delete `tests/golden/passes/*
 file that is missing is written, and its test fails once, so that somebody looks at it.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,36 @@ def tiny() -> TrainGraph:
         batch=(BatchInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1,))),),
         losses=(Loss(tensor="loss"),),
         readiness={"w": 0},
+    )
+
+
+VECTOR_NODES = """
+w = VarHandleOp() {{container='', dtype=float, shape=<3>, shared_name='w'}}
+w/initial = Placeholder() {{dtype=float, shape=<3>}}
+w/load = AssignVariableOp(w, w/initial) {{dtype=float}}
+w/read = ReadVariableOp(w) {{dtype=float}}
+x = Placeholder() {{dtype=float, shape=<?>}}
+first = ReadVariableOp(w) {{dtype=float}}
+second = ReadVariableOp(w) {{dtype=float}}
+loss = Loss(x, first, second)
+backward = Gradient(x)
+gradient = Identity(backward) {{T=float}}
+squared = Square(gradient) {{T=float}}
+norm = L2Loss(squared) {{T=float}}
+scaled = Mul(squared, norm) {{T=float}}
+update = {update}(w, scaled) {{dtype=float}}
+"""
+
+
+def vector(update="AssignSubVariableOp", more=""):
+    """The tiny step with a vector of three for its variable, and a learning rate in the update."""
+    step = tiny()
+    return replace(
+        step,
+        graph=from_text(VECTOR_NODES.format(update=update) + more),
+        variables=(replace(step.variables[0], shape=Shape((3,))),),
+        boundaries=(replace(step.boundaries[0], shape=Shape((3,))),),
+        regions=(replace(step.regions[0], nodes=("squared", "norm", "scaled", "update")),),
     )
 
 

@@ -1,0 +1,39 @@
+"""Which passes each strategy gets, in order: one table of all strategies, in three shapes."""
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow")
+
+from golden_steps import check_text, vector
+
+from strategies.passes.pass_order import PASSES, passes_of
+from strategies.planning.registry import STRATEGIES, make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
+
+SHAPES = {"one worker of 2": (2,), "2 workers of 1": (1, 1), "2 workers of 2": (2, 2)}
+REWRITING = [each.name for each in STRATEGIES if each.runner == "graph" and not each.single]
+
+
+def names(strategy: str, shape: str, task: int) -> list[str]:
+    topology = Topology(replicas_per_task=SHAPES[shape], batch_size=4)
+    plan = make_plan(strategy, {}, summarise(vector(), "vector", {}), topology)
+    return [each.name for each in passes_of(plan, task)]
+
+
+def test_the_table_of_passes():
+    rows = []
+    for strategy in REWRITING:
+        for shape, replicas in SHAPES.items():
+            first, *others = (names(strategy, shape, task) for task in range(len(replicas)))
+            assert all(other == first for other in others)
+            rows.append(f"{strategy}, {shape}: {', '.join(first)}\n")
+    check_text("".join(rows), "../order-of-passes.txt")
+
+
+@pytest.mark.parametrize("strategy", REWRITING)
+def test_they_come_in_the_order_of_the_one_list(strategy):
+    places = {each.name: place for place, each in enumerate(PASSES)}
+    found = names(strategy, "2 workers of 2", 0)
+    assert found == sorted(found, key=places.__getitem__)
