@@ -222,8 +222,7 @@ def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
         import signal, sys
         from pathlib import Path
         from harness.provision.local.ray_instance import own_ray
-        from harness.worker.process.job import Job
-from harness.provision.temporary.reaper import run_folder
+        from harness.provision.temporary.reaper import run_folder
 
         signal.signal(signal.SIGTERM, lambda *_: print("heard"))
         with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):
