@@ -10,8 +10,8 @@ from strategies.ir.text.tensors import ELLIPSIS, tensor_proto
 
 _ATTR_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 _BYTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
-_NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![A-Za-z0-9_<])")
-_LENGTH = re.compile(r"\d+")
+_NUMBER = re.compile(r"-?(?:inf|nan|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![A-Za-z0-9_<])")
+_LENGTH = re.compile(r"[0-9]{1,19}")
 
 
 def parse_attrs(line: Line) -> dict[str, Attr]:
@@ -22,7 +22,12 @@ def parse_attrs(line: Line) -> dict[str, Attr]:
         line.skip("=")
         return name, _attr(line)
 
-    return dict(line.skip("{").items("}", one))
+    attrs: dict[str, Attr] = {}
+    for name, attr in line.skip("{").items("}", one):
+        if name in attrs:
+            raise line.error(f"each attribute once, and {name} is there already")
+        attrs[name] = attr
+    return attrs
 
 
 def _attr(line: Line) -> Attr:
@@ -69,7 +74,7 @@ def _bytes(quoted: str) -> bytes:
 
 
 def _number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+    return int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text)
 
 
 def _dims(line: Line) -> tuple[int, ...] | None:

@@ -1,14 +1,17 @@
 """Reads back what `strategies.ir.text.writer` writes, so that tests and people can write graphs as text."""
 
 import re
+from typing import TypeVar
 
 from strategies.ir.graph import Arg, Attr, DType, Function, Graph, Node
 from strategies.ir.text.attributes import parse_attrs
 from strategies.ir.text.line_reader import NAME, TYPE, Line
 
+Value = TypeVar("Value")
+
 _REF = re.compile(r"\^?[A-Za-z0-9_.][A-Za-z0-9_.\\/>\-]*(?::[A-Za-z0-9_]+)*")
 _DEVICE = re.compile(r"[^\s]+")
-_POSITION = re.compile(r"\d+")
+_POSITION = re.compile(r"[0-9]{1,9}")
 
 
 def from_text(text: str) -> Graph:
@@ -17,25 +20,33 @@ def from_text(text: str) -> Graph:
     Raises:
         GraphError: a line cannot be read, or holds only the digest of what the graph has; names the line.
     """
-    nodes: list[Node] = []
-    functions: dict[str, Function] = {}
+    nodes: dict[str, Node] = {}
+    bodies: dict[str, _Body] = {}
     extra = b""
     body: _Body | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        reader = Line(line, number)
-        if line.startswith("# rest "):
-            extra = reader.skip("# rest ").encoded()
-        elif not line.strip() or line.startswith("#"):
-            continue
-        elif line.startswith("def "):
-            body = _Body(reader)
-            functions[body.name] = body.function()
-        elif line.startswith("  ") and body is not None:
-            body.add(reader)
-            functions[body.name] = body.function()
-        else:
-            nodes.append(_node(reader))
-    return Graph(nodes=tuple(nodes), functions=functions, extra=extra)
+    for number, text_line in enumerate(text.splitlines(), start=1):
+        line = Line(text_line, number)
+        try:
+            if text_line.startswith("# rest "):
+                extra = line.skip("# rest ").encoded()
+            elif text_line.startswith("def "):
+                body = _Body(line)
+                _add(bodies, body.name, body, line)
+            elif text_line.startswith("  ") and body is not None:
+                body.add(line)
+            elif text_line.strip() and not text_line.startswith("#"):
+                node = _node(line)
+                _add(nodes, node.name, node, line)
+        except (ValueError, SyntaxError, RecursionError) as error:
+            raise line.error(f"a line of a graph ({error})") from error
+    functions = {name: each.function() for name, each in bodies.items()}
+    return Graph(nodes=tuple(nodes.values()), functions=functions, extra=extra)
+
+
+def _add(known: dict[str, Value], name: str, value: Value, line: Line) -> None:
+    if name in known:
+        raise line.error(f"each name once, and {name} is there already")
+    known[name] = value
 
 
 def _node(line: Line) -> Node:
@@ -67,7 +78,7 @@ class _Body:
         line.skip(":")
         self._extra = line.encoded() if line.takes(" # rest ") else b""
         line.end()
-        self._nodes: list[Node] = []
+        self._nodes: dict[str, Node] = {}
         self._results: dict[str, str] = {}
         self._waits: dict[str, str] = {}
         self._arg_attrs: dict[int, dict[str, Attr]] = {}
@@ -80,20 +91,19 @@ class _Body:
             self._arg_attrs[index] = parse_attrs(line) if line.sees("{") else {}
             line.end()
         elif line.takes("return "):
-            name, ref = _pair(line)
-            self._results[name] = ref
+            _add(self._results, *_pair(line), line)
         elif line.takes("wait "):
-            name, ref = _pair(line)
-            self._waits[name] = ref
+            _add(self._waits, *_pair(line), line)
         else:
-            self._nodes.append(_node(line))
+            node = _node(line)
+            _add(self._nodes, node.name, node, line)
 
     def function(self) -> Function:
         return Function(
             name=self.name,
             inputs=self._inputs,
             outputs=self._outputs,
-            nodes=tuple(self._nodes),
+            nodes=tuple(self._nodes.values()),
             results=self._results,
             control_outputs=tuple(self._waits),
             control_results=self._waits,

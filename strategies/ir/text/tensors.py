@@ -5,6 +5,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -87,29 +88,49 @@ def tensor_proto(
         raise ValueError(f"a type with values ({', '.join(numbers)}), got {name}")
     dtype = numbers[name]
     n_elements = 0 if dims is None else math.prod(dims)
-    if dims is None or (len(values) != n_elements and not (fills and values)):
+    if (
+        dims is None
+        or max((n_elements, *dims)) >= 1 << 63
+        or (len(values) != n_elements and not (fills and values))
+    ):
         raise ValueError(f"{n_elements} values for the shape, got {len(values)}")
     proto = field(_DTYPE, dtype) + field(_SHAPE, b"".join(field(2, field(1, size)) for size in dims))
+    if not all(_is_of(name, value) for value in values):
+        raise ValueError(f"values of {name}, got {', '.join(map(repr, values))}")
     if dtype == _STRING:
         return proto + b"".join(field(_STRING_VAL, value) for value in values if isinstance(value, bytes))
-    try:
-        exact = np.array(values, _NUMPY_TYPES[dtype][1])
-    except (OverflowError, TypeError) as error:
-        raise ValueError(f"values of {name} ({error})") from error
+    exact = _exactly(name, values, _NUMPY_TYPES[dtype][1])
     if fills or len(values) == 1:  # as TensorFlow writes them
         return proto + _typed_values(dtype, exact.tolist())
     return proto + (field(_CONTENT, exact.tobytes()) if values else b"")
 
 
+def _is_of(name: str, value: object) -> bool:
+    if name == "string":
+        return isinstance(value, bytes)
+    if name == "bool" or isinstance(value, bool):
+        return name == "bool" and isinstance(value, bool)
+    return isinstance(value, int | float if name in ("float", "double", "half") else int)
+
+
+def _exactly(name: str, values: Sequence[object], numpy_type: str) -> np.ndarray[Any, Any]:
+    """Values in their type, in which they must be the same as far as it is exact."""
+    try:
+        with np.errstate(over="raise"):
+            return np.array(values, numpy_type)
+    except (OverflowError, FloatingPointError) as error:
+        raise ValueError(f"values of {name} ({error})") from error
+
+
 def is_told_whole(proto: bytes) -> bool:
     """Whether `tensor_text` shows all of a tensor, and in the form in which `tensor_proto` writes it."""
-    tensor = _read(proto)
-    name = "string" if tensor.dtype == _STRING else _NUMPY_TYPES.get(tensor.dtype, ("",))[0]
-    values = tensor.all_values()
-    fills = len(values) < math.prod(tensor.dims or ())
     try:
+        tensor = _read(proto)
+        values = tensor.all_values()
+        name = "string" if tensor.dtype == _STRING else _NUMPY_TYPES.get(tensor.dtype, ("",))[0]
+        fills = len(values) < math.prod(tensor.dims or ())
         return len(values) <= _MAX_VALUES and proto == tensor_proto(name, tensor.dims, values, fills=fills)
-    except ValueError:
+    except (ValueError, IndexError):
         return False
 
 

@@ -4,6 +4,8 @@ Ray's launcher accepts misspelt keys in what it passes on to the cloud, which ma
 machines have been started, or ignore them.
 """
 
+import contextlib
+import io
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import yaml
 from harness.errors import EXIT_OK, HarnessError, UsageError
 from harness.provision.cluster.files.agreement import disagreements
 from harness.provision.cluster.files.misspelt import misspelt_keys
+from harness.terminal_text import plain
 
 
 def check(path: Path) -> None:
@@ -22,7 +25,7 @@ def check(path: Path) -> None:
     """
     try:
         document = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(
             f"{path} must be readable YAML: {' '.join(str(error).split())}", field="file"
         ) from None
@@ -35,7 +38,7 @@ def check(path: Path) -> None:
     try:
         for path_of_part, rule in disagreements(document):
             raise UsageError(rule, field=path_of_part)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} must be a file as the ready-made ones are, got {type(error).__name__}: {error}",
             field="file",
@@ -46,7 +49,9 @@ def _validate_with_ray(document: dict[str, object]) -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     try:
-        validate_config(prepare_config(document))
+        # Ray prints what is wrong as well as raising it.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            validate_config(prepare_config(document))
     except Exception as error:  # noqa: BLE001 - they are of several packages
         raise UsageError(f"Ray refuses it: {next(iter(str(error).splitlines()), '')}", field="file") from None
 
@@ -59,9 +64,9 @@ def main(arguments: list[str]) -> int:
     try:
         check(Path(arguments[0]))
     except HarnessError as error:
-        sys.stderr.write(f"{arguments[0]}: {error}\n")
+        sys.stderr.write(plain(f"{arguments[0]}: {error}") + "\n")
         return error.exit_status
-    sys.stdout.write(f"{arguments[0]}: every key and value is one that is known\n")
+    sys.stdout.write(f"{arguments[0]}: no key is misspelt, and its parts agree\n")
     return EXIT_OK
 
 

@@ -43,16 +43,17 @@ def _known_keys() -> frozenset[str]:
     return frozenset(key for document in ready_made for _, key in _keys(document)).union(_BESIDE_READY_MADE)
 
 
-def _keys(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every key with the dotted path to it, but those that users name themselves."""
-    if isinstance(value, Mapping):
-        for key, below in value.items():
+def _keys(value: object, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, str]]:
+    """Every key with the dotted path to it, but those that users name themselves; what is shared, once."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or not isinstance(value, Mapping | list):
+        return
+    seen.add(id(value))
+    for key, below in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if isinstance(value, Mapping):
             yield path, str(key)
-            if key not in _NAMED_BY_USERS:
-                yield from _keys(below, f"{path}{key}.")
-            elif key == "available_node_types" and isinstance(below, Mapping):
-                for name, node_type in below.items():
-                    yield from _keys(node_type, f"{path}{key}.{name}.")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _keys(item, f"{path}{index}.")
+        if key not in _NAMED_BY_USERS:
+            yield from _keys(below, f"{path}{key}.", seen)
+        elif key == "available_node_types" and isinstance(below, Mapping):
+            for name, node_type in below.items():
+                yield from _keys(node_type, f"{path}{key}.{name}.", seen)

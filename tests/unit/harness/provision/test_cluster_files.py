@@ -109,7 +109,17 @@ def test_what_does_not_agree_is_told(name: str, path: str, value: object, told: 
         check(file)
 
 
-@pytest.mark.parametrize("text", ["- a", "a: [", "{a: 1, apiVersion: ray.io/v1}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a",
+        "a: [",
+        "{a: 1, apiVersion: ray.io/v1}",
+        "a: &a {b: *a}",
+        "a: " + "[" * 1200,
+        "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 0}]\n" for n in range(9)),
+    ],
+)
 def test_what_is_no_such_file_costs_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "it.yaml").write_text(text)
     with pytest.raises(UsageError) as raised:

@@ -188,6 +188,18 @@ def test_values_of_constants_come_back(dtype, values):
         ("a = Op() {v=resource<> [1]}\n", "expected a type with values"),
         ("a = Op() and more\n", "expected the end of the line, got 'and more'"),
         ("def f(x) -> (y)\n", "line 1: expected ':', got ''"),
+        ("a = Op() {x='é'}\n", "line 1: expected a line of a graph (bytes can only contain ASCII"),
+        ("a = Op() {x=opaque base64:abc}\n", "line 1: expected a line of a graph (Incorrect padding"),
+        ("a = Op() {x=" + "[" * 3000 + "}\n", "line 1: expected a line of a graph (maximum recursion depth"),
+        ("a = Op() {x=" + "9" * 5000 + "}\n", "line 1: expected a line of a graph (Exceeds the limit"),
+        ("a = Op() {x=1, x=2}\n", "line 1: expected each attribute once, and x is there already"),
+        ("a = Op()\na = Op()\n", "line 2: expected each name once, and a is there already"),
+        ("a = Op() {v=int32<1> [1.5]}\n", "expected values of int32, got 1.5"),
+        ("a = Op() {v=bool<1> [7]}\n", "expected values of bool, got 7"),
+        ("a = Op() {v=float<1> [b'1']}\n", "expected values of float, got b'1'"),
+        ("a = Op() {v=string<1> [1]}\n", "expected values of string, got 1"),
+        ("a = Op() {v=half<1> [1000000000.0]}\n", "expected values of half (overflow"),
+        ("a = Op() {v=float<9999999999999999999> [1.0, …]}\n", "values for the shape, got 1"),
     ],
 )
 def test_what_cannot_be_read_names_line_and_rule(text, message):
