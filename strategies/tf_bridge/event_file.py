@@ -15,7 +15,10 @@ def write_event_file(folder: Path, graph: Graph) -> None:
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True)
-    writer = tf.summary.create_file_writer(str(folder))
-    with writer.as_default():
-        tf.summary.graph(graphdef_from_graph(graph))
-    writer.close()
+    try:
+        writer = tf.summary.create_file_writer(str(folder))
+        with writer.as_default():
+            tf.summary.graph(graphdef_from_graph(graph))
+        writer.close()
+    except tf.errors.OpError as error:
+        raise OSError(None, error.message) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,9 @@ def transform(
         raise UsageError(f"must be below the number of workers, {workers}, got {rank}", field="rank")
     if graphdef is not None and not graphdef.parent.is_dir():
         raise UsageError(f"must lie in a folder that exists, got {str(graphdef)!r}", field="graphdef")
-    if stages is not None and stages.exists() and (not stages.is_dir() or any(stages.iterdir())):
+    if stages is not None and text:
+        raise UsageError("must not be given with --text; drop one of them", field="stages")
+    if stages is not None and not _is_free(stages):
         raise UsageError(f"must be a new or an empty folder, got {str(stages)!r}", field="stages")
     request = TransformRequest(
         target=options.target(workload, strategy, plan, workers, replicas),
@@ -71,6 +74,14 @@ def transform(
     )
 
 
+def _is_free(folder: Path) -> bool:
+    """Whether a folder can be made, or is there and empty."""
+    try:
+        return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    except OSError:
+        return False
+
+
 def _show(transformation: Transformation, graphdef: Path | None, stages: Path | None) -> None:
     if transformation.text is not None:
         output.say_text(transformation.text)
@@ -87,4 +98,4 @@ def _show(transformation: Transformation, graphdef: Path | None, stages: Path | 
     if graphdef is not None:
         output.say(f"GraphDef: {graphdef}")
     if stages is not None:
-        output.say(f"stages: {stages}; to see them: tensorboard --logdir {stages}")
+        output.say(f"stages: {stages}; to see them: tensorboard --logdir {shlex.quote(str(stages))}")

@@ -123,7 +123,8 @@ def _show(verified: Verified, asked: Target) -> None:
 def _show_variables(verification: Verification) -> None:
     """The variables that decide, beside what they are held to; without limits those that differ most."""
     everything = verification.verdict.variables
-    shown = sorted((v for v in everything if v.decidable), key=_badness, reverse=True)[:_N_WORST]
+    silent = set(verification.undecidable)
+    shown = sorted((v for v in everything if v.name not in silent), key=_badness, reverse=True)[:_N_WORST]
     if not shown:
         return
     figures, title = ["update error", "tolerance", "noise floor"], "nearest to their limits"

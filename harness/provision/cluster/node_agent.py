@@ -130,4 +130,5 @@ def _addresses() -> list[str]:
     from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
 
     with IPRoute() as route:
-        return [str(address.get_attr("IFA_LOCAL")) for address in route.get_addr(family=socket.AF_INET)]
+        known = (each.get_attr("IFA_LOCAL") for each in route.get_addr(family=socket.AF_INET))
+        return [str(address) for address in known if address is not None]

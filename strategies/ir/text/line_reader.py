@@ -9,7 +9,7 @@ from strategies.errors import GraphError
 
 Value = TypeVar("Value")
 
-NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>\-]*")
+NAME = re.compile(r"[A-Za-z0-9_.<][A-Za-z0-9_.\\/<>\-]*")
 TYPE = re.compile(r"[a-z]+[a-z0-9_]*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 

@@ -29,7 +29,7 @@ def from_text(text: str) -> Graph:
         try:
             if text_line.startswith("# rest "):
                 extra = line.skip("# rest ").encoded()
-            elif text_line.startswith("def "):
+            elif text_line.startswith("def ") and not text_line.startswith("def = "):
                 body = _Body(line)
                 _add(bodies, body.name, body, line)
             elif text_line.startswith("  ") and body is not None:
@@ -85,7 +85,9 @@ class _Body:
 
     def add(self, line: Line) -> None:
         line.spaces()
-        if line.takes("argument "):
+        if any(line.sees(f"{word} = ") for word in ("argument", "return", "wait")):
+            self._add_node(line)  # a node of that name
+        elif line.takes("argument "):
             index = int(line.match(_POSITION, "an argument's number"))
             line.spaces()
             self._arg_attrs[index] = parse_attrs(line) if line.sees("{") else {}
@@ -95,8 +97,11 @@ class _Body:
         elif line.takes("wait "):
             _add(self._waits, *_pair(line), line)
         else:
-            node = _node(line)
-            _add(self._nodes, node.name, node, line)
+            self._add_node(line)
+
+    def _add_node(self, line: Line) -> None:
+        node = _node(line)
+        _add(self._nodes, node.name, node, line)
 
     def function(self) -> Function:
         return Function(

@@ -42,11 +42,6 @@ def to_text(graph: Graph, *, exact: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def attr_text(attr: Attr) -> str:
-    """An attribute in short form: types and shapes bare, tensors by type, shape and values or a digest."""
-    return _Writer(exact=False).attr(attr)
-
-
 @dataclass(frozen=True, slots=True)
 class _Writer:
     exact: bool
@@ -85,6 +80,7 @@ class _Writer:
         return "{" + ", ".join(f"{name}={self.attr(attrs[name])}" for name in sorted(attrs)) + "}"
 
     def attr(self, attr: Attr) -> str:
+        """An attribute: types and shapes bare, tensors by type, shape and values or a digest."""
         match attr:
             case tuple():
                 text = "[" + ", ".join(map(self.attr, attr)) + "]"

@@ -12,7 +12,10 @@ import yaml
 
 _BESIDE_READY_MADE = re.findall(
     r"\S+",
-    """acceleratorConfig accessConfigs automaticRestart cache_stopped_nodes diskType enableExternalIps
+    """GroupName acceleratorConfig accessConfigs args automaticRestart cache_stopped_nodes configMap
+    cpuPlatform diskType enableExternalIps envFrom hostPath httpGet idleTimeoutSeconds idle_timeout_s
+    initContainers ipv6AccessConfigs networkConfigs networkIP nodeAffinity persistentVolumeClaim
+    port scheme serviceAccountToken source startupProbe subPath successThreshold tcpSocket valueFrom
     ephemeral-storage head_run_options initialDelaySeconds instanceTerminationAction minCpuPlatform network
     networkConfig networkInterfaces nvidia.com/gpu operator preemptible privileged provisioningModel
     pull_before_run reserved schedulingConfig scopes serviceAccount serviceAccountName serviceAccounts spot
@@ -23,7 +26,7 @@ _BESIDE_READY_MADE = re.findall(
 https://cloud.google.com/compute/docs/reference/rest/v1/instances and
 https://cloud.google.com/tpu/docs/reference/rest/v2alpha1/projects.locations.nodes."""
 _NAMED_BY_USERS = ("annotations", "available_node_types", "file_mounts", "labels", "metadata", "nodeSelector")
-_NEARLY = 0.8
+_NEARLY = 0.83
 
 
 def misspelt_keys(document: Mapping[str, object]) -> Iterator[tuple[str, str]]:

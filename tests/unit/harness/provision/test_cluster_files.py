@@ -10,6 +10,7 @@ from harness.cluster.connection import Slice
 from harness.errors import UsageError
 from harness.provision.cluster import files
 from harness.provision.cluster.files.check import check, main
+from harness.provision.cluster.files.misspelt import misspelt_keys
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.ray.settings import NODE_VARIABLES
 
@@ -77,6 +78,28 @@ def test_a_misspelt_key_is_told(
     assert main([str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{path}.{wrong}" in line
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "initContainers",
+        "idleTimeoutSeconds",
+        "idle_timeout_s",
+        "GroupName",
+        "networkIP",
+        "source",
+        "ipv6AccessConfigs",
+        "cpuPlatform",
+        "networkConfigs",
+        "tcpSocket",
+        "port",
+        "tags",
+        "spot",
+    ],
+)
+def test_a_key_that_is_like_another_is_none_of_its_misspellings(key: str) -> None:
+    assert list(misspelt_keys({"spec": [{key: 1}]})) == []
 
 
 def test_ray_itself_takes_what_is_misspelt_for_a_machine() -> None:

@@ -20,7 +20,7 @@ from strategies.ir.graph import (
 )
 from strategies.ir.text.parser import from_text
 from strategies.ir.text.tensors import tensor_proto, tensor_text
-from strategies.ir.text.writer import attr_text, to_text
+from strategies.ir.text.writer import to_text
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
@@ -97,7 +97,8 @@ def test_text_does_not_depend_on_the_order_of_attributes():
     ],
 )
 def test_short_forms(attr, text):
-    assert attr_text(attr) == text
+    graph = Graph(nodes=(Node(name="n", op="Op", attrs={"a": attr}),))
+    assert to_text(graph) == f"n = Op() {{a={text}}}\n"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +172,21 @@ def test_values_of_constants_come_back(dtype, values):
         text = f"c = Const() {{value={tensor_text(proto)}}}\n"
         assert from_text(text).nodes[0].attrs["value"] == TensorValue(proto)
         assert to_text(from_text(text), exact=True) == text
+
+
+@pytest.mark.parametrize("name", ["def", "return", "wait", "argument"])
+def test_nodes_may_be_called_like_words_of_the_text(name):
+    node = Node(name=name, op="NoOp")
+    function = Function(name="f<lambda>", inputs=(), outputs=(), nodes=(node,), results={})
+    graph = Graph(nodes=(node,), functions={"f<lambda>": function})
+    assert from_text(to_text(graph)) == graph
+
+
+def test_not_every_nan_is_the_same():
+    for bits in (b"\x00\x00\xc0\xff", b"\x00\x00\xc0\x7f"):
+        value = TensorValue(b"\x08\x01\x12\x00*\x04" + bits)
+        graph = Graph(nodes=(Node(name="c", op="Const", attrs={"value": value}),))
+        assert from_text(to_text(graph, exact=True)) == graph
 
 
 @pytest.mark.parametrize(
