@@ -107,7 +107,7 @@ def verify(request: VerifyRequest) -> Verified:
             dtype=dtype,
             restored=opened.capture.restored,
             last_batch=request.last_batch,
-            found=verification,
+            verification=verification,
         )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def verify_document(answer: Verified) -> dict[str, object]:
     """The JSON of `verify`."""
-    plan, verification, verdict = answer.plan, answer.found, answer.found.verdict
+    plan, verification, verdict = answer.plan, answer.verification, answer.verification.verdict
     nearest = verdict.nearest
     document: dict[str, object] = {
         "workload": plan.workload,

@@ -22,4 +22,4 @@ class Verified:
     dtype: Dtype
     restored: Restored | None
     last_batch: int | None
-    found: Verification
+    verification: Verification

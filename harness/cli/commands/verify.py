@@ -91,12 +91,12 @@ def verify(
     return Answer(
         document=verify_document(verified),
         show=partial(_show, verified, request.target),
-        exit_status=EXIT_OK if verified.found.passes else EXIT_CASE,
+        exit_status=EXIT_OK if verified.verification.passes else EXIT_CASE,
     )
 
 
 def _show(verified: Verified, asked: Target) -> None:
-    verification = verified.found
+    verification = verified.verification
     output.say(_verdict(verified, asked))
     if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
         # One that did not pass names them with its reason.
@@ -175,7 +175,7 @@ def _scalar(value: object) -> str:
 
 
 def _verdict(verified: Verified, asked: Target) -> str:
-    verification, plan = verified.found, verified.plan
+    verification, plan = verified.verification, verified.plan
     shape = f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
     # Files have given it a name; parameters are as they were asked for.
     strategy = replace(asked.strategy, name=plan.strategy)

@@ -33,7 +33,7 @@ def refuse(facts: Sequence[Fact], reason: str = "it is neither elementwise nor r
     return NotLocalError(reason, sorted({f.variable for f in facts if f.variable is not None}))
 
 
-def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Of a variable: the part's value."""
     (handle,) = facts
     if handle.kind is not FactKind.HANDLE:
@@ -41,7 +41,7 @@ def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # n
     return RuleOutcome(outputs=(_split(handle, handle.shape, handle.axis),), variable=owner_of(facts))
 
 
-def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Of a variable: the part's shape, which later rules follow."""
     (handle,) = facts
     owner = owner_of(facts)
@@ -51,7 +51,7 @@ def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOu
     return RuleOutcome(outputs=(output,), variable=owner)
 
 
-def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """A new value, or what is added to it, in the variable's shape."""
     handle, value = facts
     owner = owner_of(facts)
@@ -66,7 +66,7 @@ def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  #
     return RuleOutcome(outputs=(), variable=owner, swaps={1: _slice(node, 1, value, handle.axis)})
 
 
-def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """An optimizer's own op on variables, scalars and a dense gradient."""
     owner = owner_of(facts)
     for fact in facts:
@@ -78,7 +78,7 @@ def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOu
     return RuleOutcome(outputs=(), variable=owner)
 
 
-def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Ranges of one length, and whole tensors that are broadcast or sliced along the axis."""
     owner = owner_of(facts)
     shape = broadcast([f.shape for f in facts])
@@ -121,7 +121,7 @@ def select(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     return elementwise(node, facts, tables)
 
 
-def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Over the axis of the parts: theirs combined. Over others: each part's own."""
     owner = owner_of(facts)
     tensor, axes = facts
@@ -139,7 +139,7 @@ def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     return RuleOutcome(outputs=(output,), variable=owner)
 
 
-def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Adds up over parts."""
     if facts[0].kind not in (FactKind.SPLIT, FactKind.ROWS):
         raise refuse(facts)

@@ -48,7 +48,7 @@ def _arithmetic(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcom
     return elementwise(node, facts, tables)
 
 
-def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     owner = owner_of(facts)
     if facts[0].kind is not FactKind.IDS:
         raise refuse(facts)
@@ -56,13 +56,13 @@ def _unique(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  
     return RuleOutcome(outputs=tuple(outputs), variable=owner)
 
 
-def _size(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _size(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     if facts[0].kind not in (FactKind.IDS, FactKind.ID_COLUMN, FactKind.POSITIONS):
         raise refuse(facts)
     return _made(FactKind.COUNT, facts, ())
 
 
-def _shape(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _shape(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     (fact,) = facts
     if (
         fact.kind in (FactKind.IDS, FactKind.ID_COLUMN, FactKind.POSITIONS, FactKind.ROWS)
@@ -74,7 +74,7 @@ def _shape(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  #
     raise refuse(facts)
 
 
-def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     fact, begin, end, strides = facts
     item = sliced_item(node, facts)
     if fact.kind is FactKind.COUNT_SHAPE and item == 0:
@@ -94,26 +94,26 @@ def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOut
     raise refuse(facts)
 
 
-def _expand(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _expand(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     if facts[0].kind is FactKind.IDS and facts[1].values in ((1,), (-1,)):
         return _made(FactKind.ID_COLUMN, facts, (-1, 1))
     raise refuse(facts)
 
 
-def _squeeze(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _squeeze(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     if facts[0].kind is FactKind.ID_COLUMN and node.attrs.get("squeeze_dims") in ((1,), (-1,)):
         return _made(FactKind.IDS, facts, (-1,))
     raise refuse(facts)
 
 
-def _where(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _where(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     (fact,) = facts
     if fact.kind is FactKind.SPLIT and fact.shape == tables[owner_of(facts)][0][:1] and fact.axis == 0:
         return _made(FactKind.ID_COLUMN, facts, (-1, 1))
     raise refuse(facts)
 
 
-def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """A shape; its further dimensions are whole."""
     first, *others = facts
     kinds = {FactKind.COUNT: FactKind.COUNT_SHAPE, FactKind.LENGTH: FactKind.LENGTH_SHAPE}
@@ -124,7 +124,7 @@ def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # 
     return _made(kinds[first.kind], facts, (*length, *trailing))
 
 
-def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     shape, value = facts
     if value.kind is not FactKind.WHOLE:
         raise refuse(facts)
@@ -135,7 +135,7 @@ def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # 
     raise refuse(facts)
 
 
-def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """Rows at their ids in a tensor of zeros."""
     ids, rows, shape = facts
     length = tables[owner_of(facts)][0][:1]
@@ -152,13 +152,13 @@ def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome: 
     raise refuse(facts)
 
 
-def _range(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _range(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     if _kinds(facts) == (FactKind.WHOLE, FactKind.COUNT, FactKind.WHOLE):
         return _made(FactKind.POSITIONS, facts, (-1,))
     raise refuse(facts)
 
 
-def _concat(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _concat(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     *rows, axis = facts
     if _kinds(rows) == (FactKind.ZERO_ROW, FactKind.ROWS) and axis.values == (0,):
         return _made(FactKind.ROWS, facts, rows[1].shape)
@@ -203,7 +203,7 @@ def _segments(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     raise refuse(facts)
 
 
-def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     handle = facts[0]
     if (
         _kinds(facts) != (FactKind.HANDLE, FactKind.IDS)
@@ -214,7 +214,7 @@ def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  
     return _made(FactKind.ROWS, facts, (-1, *(handle.shape or ())[1:]))
 
 
-def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:  # noqa: ARG001 - a Rule
+def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
     """A variable's rows at ids, with rows or scalars; all variables are cut along axis 0."""
     owner = owner_of(facts)
     kinds = _kinds(facts)

@@ -128,8 +128,10 @@ def is_told_whole(proto: bytes) -> bool:
         tensor = _read(proto)
         values = tensor.all_values()
         name = "string" if tensor.dtype == _STRING else _NUMPY_TYPES.get(tensor.dtype, ("",))[0]
-        if any(value != value for value in values) or min(tensor.dims or (), default=0) < 0:  # noqa: PLR0124 - NaN
-            return False  # its sign and payload, and a length that is none, have no text
+        if any(isinstance(value, float) and math.isnan(value) for value in values):
+            return False  # its sign and payload have no text
+        if min(tensor.dims or (), default=0) < 0:
+            return False
         fills = len(values) < math.prod(tensor.dims or ())
         return len(values) <= _MAX_VALUES and proto == tensor_proto(name, tensor.dims, values, fills=fills)
     except (ValueError, IndexError):

@@ -87,7 +87,7 @@ def verified(
         reference_losses=(2.0,),
         separability=Separability(separable=separable, explanation="what shards make of it"),
     )
-    return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, found=found)
+    return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, verification=found)
 
 
 class Pipeline(ModuleType):

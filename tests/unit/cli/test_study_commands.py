@@ -1,5 +1,7 @@
 """`stratbench verify`, `plan` and `transform`: what they ask for, and what they show."""
 
+from pathlib import Path
+
 import pytest
 from called import Pipeline, call, document, verified
 
@@ -106,3 +108,13 @@ def test_transform_shows_passes_or_text(capsys: pytest.CaptureFixture[str], pipe
     assert "10 nodes became 24 in 0.01 s" in captured.out
     status, captured = call(capsys, "transform", "wide-mlp", "-s", "ps", "--text")
     assert captured.out.endswith("node a\nnode b\n")
+
+
+def test_transform_asks_for_stages_and_says_where_they_are(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, tmp_path: Path
+) -> None:
+    stages = tmp_path / "of my step"
+    status, captured = call(capsys, "transform", "wide-mlp", "-s", "ps", "--stages", str(stages))
+    assert (status, pipeline.asked[0].stages) == (0, stages)
+    assert f"tensorboard --logdir '{stages}'" in captured.out
+    assert call(capsys, "transform", "wide-mlp", "-s", "ps", "--stages", "x", "--text")[0] == 2
