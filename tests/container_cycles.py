@@ -6,9 +6,9 @@ from pathlib import Path
 
 import docker
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
-from harness.provision.protocols import ClusterShape
 
 
 def assert_nothing_is_left_of_cycles(n_cycles: int, logs: Path) -> None:

@@ -10,7 +10,7 @@ from harness.cluster.connection import CONNECTION_KEYS, Connection, Slice
 from harness.cluster.link_limits import WorkerLink
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
-from harness.experiment.spec import ClusterSpec
+from harness.experiment.spec import SHAPE_KEYS, ClusterSpec
 
 if TYPE_CHECKING:
     from harness.experiment.schema import ClusterSection
@@ -26,13 +26,7 @@ def cluster_from(section: ClusterSection) -> ClusterSpec:
         UsageError: for devices or limits of links that no case can have.
     """
     cluster = ClusterSpec(
-        provider=tuple(section.provider),
-        workers=tuple(section.workers),
-        replicas_per_worker=tuple(section.replicas_per_worker),
-        device=tuple(section.device),
-        cores_per_worker=tuple(section.cores_per_worker),
-        memory_per_worker_bytes=tuple(section.memory_per_worker),
-        image=tuple(section.image),
+        **{field: tuple(getattr(section, key)) for field, key in SHAPE_KEYS.items()},
         rate_mbit=tuple(section.link.rate_mbit),
         burst_kb=(section.link.burst_kb,),
         worker_links=(

@@ -9,7 +9,7 @@ from harness.canonical import JsonValue, canonical_hash
 from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
-from harness.experiment.spec import CaseFilter, Checkpoints, ClusterSpec, ExperimentSpec
+from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ClusterSpec, ExperimentSpec
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -49,14 +49,11 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
 
 
 def _cluster_document(cluster: ClusterSpec) -> dict[str, JsonValue]:
+    sweeps = {key: getattr(cluster, field) for field, key in SHAPE_KEYS.items()}
+    if cluster.image == (None,):
+        del sweeps["image"]
     return {
-        "provider": _sweep_document(cluster.provider),
-        "workers": _sweep_document(cluster.workers),
-        "replicas_per_worker": _sweep_document(cluster.replicas_per_worker),
-        "device": _sweep_document(cluster.device),
-        "cores_per_worker": _sweep_document(cluster.cores_per_worker),
-        "memory_per_worker": _sweep_document([_size_text(size) for size in cluster.memory_per_worker_bytes]),
-        **({} if cluster.image == (None,) else {"image": _sweep_document(cluster.image)}),
+        **{key: _sweep_document([_value(key, value) for value in values]) for key, values in sweeps.items()},
         "link": {
             "rate_mbit": _sweep_document(cluster.rate_mbit),
             **link_limits.other_keys(cluster.burst_kb[0], cluster.worker_links[0]),
@@ -94,20 +91,16 @@ def _filter_document(item: CaseFilter) -> JsonValue:
         "strategy": None
         if item.strategy is None
         else _ref_document(item.strategy.name, item.strategy.params),
-        "provider": item.provider,
-        "workers": item.workers,
-        "replicas_per_worker": item.replicas_per_worker,
-        "device": item.device,
-        "cores_per_worker": item.cores_per_worker,
-        "memory_per_worker": None
-        if item.memory_per_worker_bytes is None
-        else _size_text(item.memory_per_worker_bytes),
+        **{SHAPE_KEYS[field]: _value(SHAPE_KEYS[field], value) for field, value in item.shape},
     }
     return {key: value for key, value in document.items() if value is not None}
 
 
-def _size_text(size_bytes: int) -> int | str:
+def _value(key: str, value: Scalar) -> Scalar:
+    """A value of a shape as the file says it."""
+    if key != "memory_per_worker" or not isinstance(value, int):
+        return value
     for unit, scale in _UNITS:
-        if size_bytes % scale == 0:
-            return f"{size_bytes // scale}{unit}"
-    return size_bytes
+        if value % scale == 0:
+            return f"{value // scale}{unit}"
+    return value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.errors import UsageError
 from harness.experiment.cluster_section import cluster_from, connection_around, connection_from
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
-from harness.experiment.spec import CaseFilter, Checkpoints, ExperimentSpec, Measure
+from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure
 
 if TYPE_CHECKING:
     from harness.experiment.schema import CheckpointSection, ExperimentModel, FilterSection, MeasureSection
@@ -159,12 +159,11 @@ def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter,
                 strategy=None
                 if item.strategy is None
                 else strategy_from(item.strategy, field=f"{path}.strategy"),
-                provider=item.provider,
-                workers=item.workers,
-                replicas_per_worker=item.replicas_per_worker,
-                device=item.device,
-                cores_per_worker=item.cores_per_worker,
-                memory_per_worker_bytes=item.memory_per_worker,
+                shape=tuple(
+                    (shape_field, value)
+                    for shape_field, key in SHAPE_KEYS.items()
+                    if (value := getattr(item, key, None)) is not None
+                ),
             )
         )
     return tuple(filters)

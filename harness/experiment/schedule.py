@@ -21,7 +21,7 @@ class Slot:
     def title(self) -> str:
         """As a person is told of it."""
         case = self.case
-        return f"{case.workload_name} {case.strategy} {case.workers}x{case.replicas} repeat {self.repeat}"
+        return f"{case.workload_name} {case.strategy} {case.shape.size} repeat {self.repeat}"
 
 
 def schedule(
@@ -49,8 +49,8 @@ def schedule(
     else:
         order = _first(_shuffled(cases, seed=seed, repeat=0), is_control)
         turns = [(repeat, case) for case in order for repeat in range(repeats)]
-    places = {site: place for place, site in enumerate(dict.fromkeys(case.site for case in cases))}
-    turns.sort(key=lambda turn: places[turn[1].site])
+    places = {site: place for place, site in enumerate(dict.fromkeys(case.shape.site for case in cases))}
+    turns.sort(key=lambda turn: places[turn[1].shape.site])
     return tuple(Slot(order=order, repeat=repeat, case=case) for order, (repeat, case) in enumerate(turns))
 
 

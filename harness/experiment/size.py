@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.experiment.spec import SHAPE_KEYS
 
 if TYPE_CHECKING:
     from harness.experiment.spec import ExperimentSpec
@@ -56,12 +57,6 @@ def _counts(spec: ExperimentSpec) -> Mapping[str, int]:
     return {
         "workloads": len(spec.workloads),
         "strategies": len(spec.strategies),
-        "cluster.provider": len(cluster.provider),
-        "cluster.workers": len(cluster.workers),
-        "cluster.replicas_per_worker": len(cluster.replicas_per_worker),
-        "cluster.device": len(cluster.device),
-        "cluster.cores_per_worker": len(cluster.cores_per_worker),
-        "cluster.memory_per_worker": len(cluster.memory_per_worker_bytes),
-        "cluster.image": len(cluster.image),
+        **{f"cluster.{key}": len(getattr(cluster, field)) for field, key in SHAPE_KEYS.items()},
         "cluster.link.rate_mbit": len(cluster.rate_mbit),
     }

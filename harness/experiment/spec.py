@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from harness.cluster.connection import NO_CLUSTER, Connection
 from harness.cluster.link_limits import WorkerLinks
-from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+SHAPE_KEYS: Mapping[str, str] = {
+    "provider": "provider",
+    "workers": "workers",
+    "replicas_per_worker": "replicas_per_worker",
+    "device": "device",
+    "cores_per_worker": "cores_per_worker",
+    "memory_bytes": "memory_per_worker",
+    "image": "image",
+}
+"""Field of a `ClusterShape` → its key in the file's `cluster` section; links have a section of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSpec:
-    """Where cases run and their shapes; every value is a sweep of one or more."""
+    """What cases have of each field of a `ClusterShape`: a sweep of one value or more."""
 
     provider: tuple[str, ...]
     workers: tuple[int, ...]
     replicas_per_worker: tuple[int, ...]
     device: tuple[Device, ...]
     cores_per_worker: tuple[int, ...]
-    memory_per_worker_bytes: tuple[int, ...]
+    memory_bytes: tuple[int, ...]
     image: tuple[str | None, ...]
     rate_mbit: tuple[float | None, ...]
     burst_kb: tuple[int | None, ...] = (None,)
@@ -53,16 +64,15 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseFilter:
-    """What a case must have to match; None matches all, parameters given must be among the case's."""
+    """What a case must have to match; None matches all, parameters given must be among the case's.
+
+    Args:
+        shape: field of its `ClusterShape` → value.
+    """
 
     workload: WorkloadRef | None = None
     strategy: StrategyRef | None = None
-    provider: str | None = None
-    workers: int | None = None
-    replicas_per_worker: int | None = None
-    device: Device | None = None
-    cores_per_worker: int | None = None
-    memory_per_worker_bytes: int | None = None
+    shape: tuple[tuple[str, Scalar], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

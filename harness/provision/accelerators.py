@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.cluster.providers import Device
+from harness.cluster.shape import ClusterShape
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 
 _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")
 _LIST_GPUS = ("--query-gpu=uuid,name", "--format=csv,noheader")

@@ -2,38 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.cluster.connection import NO_CLUSTER, Connection
 from harness.cluster.link_limits import Limits
-from harness.cluster.providers import Device
+from harness.cluster.shape import ClusterShape
 from harness.records.record import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.job import Args, Job, Result
 
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterShape:
-    """What a run needs of its workers.
-
-    Attributes:
-        workers: the largest count of any case.
-        cores_per_worker, memory_bytes: of each worker; None leaves the choice to the provider.
-        image: of containers, None for the provider's own.
-        connection: to a Ray cluster that is there already.
-    """
-
-    workers: int
-    replicas_per_worker: int = 1
-    device: Device = "cpu"
-    cores_per_worker: int = 1
-    memory_bytes: int | None = None
-    image: str | None = None
-    connection: Connection = NO_CLUSTER
 
 
 class ProcessSet(Protocol):

@@ -144,7 +144,7 @@ class Captures:
         def make() -> BoundVerdict:
             args = (str(capture.folder), str(batches), plan, n_steps)
             # All workers share the process.
-            return self._checked(check.bounds, args, capture, case.n_replicas)
+            return self._checked(check.bounds, args, capture, case.shape.n_replicas)
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
@@ -203,7 +203,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
     Raises:
         CaseError: its workers have TPUs, and a graph that names CPUs would leave these idle unseen.
     """
-    if case.device == "tpu":
+    if case.shape.device == "tpu":
         raise CaseError(
             UNSUPPORTED,
             "strategies must be able to run on cluster.device, got tpu, for which workers are placed and no "
@@ -211,9 +211,9 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
             stage="plan",
         )
     shape = Topology(
-        replicas_per_task=(case.replicas,) * case.workers,
+        replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
-        device="gpu" if case.device == "gpu" else "cpu",
+        device="gpu" if case.shape.device == "gpu" else "cpu",
     )
     return asked_of(shape, case.chosen.params)
 
@@ -224,7 +224,7 @@ def _fits(capture: Capture, case: Case) -> bool:
 
 
 def _n_shards(case: Case) -> int:
-    return case.n_replicas * Execution.of(case.chosen.params).micro_batches
+    return case.shape.n_replicas * Execution.of(case.chosen.params).micro_batches
 
 
 def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:

@@ -78,7 +78,7 @@ def run_case(
     case, capture, plan = prepared.case, prepared.capture, prepared.plan
     limits = timeouts.for_model(capture.summary, max(plan.replicas_per_task))
     with ready_processes(cluster, prepared, limits) as (processes, opened):
-        links = measured_links(processes, case.links)
+        links = measured_links(processes, case.shape.links)
         equivalence = None if reference is None else _checked(processes, reference, repeat, limits)
         measurement = measure(
             processes,

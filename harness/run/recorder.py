@@ -97,16 +97,16 @@ class RunRecorder:
         # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
         in_turn = case.chosen.strategy.runner != "coordinator"
         doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
-        if doubt is None and p50_s is not None and case.device == "cpu":
+        if doubt is None and p50_s is not None and case.shape.device == "cpu":
             doubt = implausible_speed(
                 p50_s=p50_s,
                 batch_size=plan.batch_size,
                 flops_per_example=capture.facts.flops_per_example,
-                n_workers=case.workers,
-                cores_per_worker=case.cores_per_worker,
+                n_workers=case.shape.workers,
+                cores_per_worker=case.shape.cores_per_worker,
                 clock_hz=site.clock_hz or clock_hz(),
             )
-        link = link_of_record(case.rate_mbit, run.links)
+        link = link_of_record(case.shape.rate_mbit, run.links)
         if doubt is None:
             doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
         record = replace(
@@ -187,14 +187,14 @@ class RunRecorder:
             strategy_params=dict(case.strategy.params),
             strategy_class=strategy_class,
             control=strategy_class == "control",
-            provider=case.provider,
-            device=case.device,
-            workers=case.workers,
-            replicas=case.replicas,
+            provider=case.shape.provider,
+            device=case.shape.device,
+            workers=case.shape.workers,
+            replicas=case.shape.replicas_per_worker,
             status="ok",
             exposed=site.exposed,
             provision_s=site.provision_s,
-            link=Link(requested_mbit=case.rate_mbit),
+            link=Link(requested_mbit=case.shape.rate_mbit),
             wall_s=wall_s,
             started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             method=Method(
@@ -203,8 +203,8 @@ class RunRecorder:
                 warmup_rule="auto" if measure.warmup_steps is None else str(measure.warmup_steps),
                 interleave=measure.interleave,
                 batch_rule=measure.batch,
-                cores_per_worker=case.cores_per_worker,
-                memory_per_worker_bytes=case.memory_bytes,
+                cores_per_worker=case.shape.cores_per_worker,
+                memory_per_worker_bytes=case.shape.memory_bytes,
                 pinned=site.pinned,
             ),
             machine=site.machine or self._machine,

@@ -62,7 +62,7 @@ class SlotRunner:
         """
         cases = {slot.case.id: slot.case for slot in slots}.values()
         # A host that cannot limit links is found out here, before anything is measured.
-        self.cluster.limit_links(next((case.links for case in cases if any(case.links)), ()))
+        self.cluster.limit_links(next((case.shape.links for case in cases if any(case.shape.links)), ()))
         for case in cases:
             if time.monotonic() >= deadline_s:
                 return
@@ -89,9 +89,11 @@ class SlotRunner:
                 capture, plan = planned(self.captures, case)
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
-                    logs = [self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.workers)]
+                    logs = [
+                        self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.shape.workers)
+                    ]
                 bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
-                self.cluster.limit_links(case.links)
+                self.cluster.limit_links(case.shape.links)
                 attempt = functools.partial(
                     run_case,
                     self.cluster,

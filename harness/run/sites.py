@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.cluster.shape import ClusterShape, largest
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.windows import MAX_WARMUP_STEPS
-from harness.provision.protocols import Cluster, ClusterShape, Provider
+from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
@@ -51,7 +52,7 @@ def run_slots(
         recorder=recorder,
         deadline_s=deadline_s,
     )
-    groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.site)]
+    groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.shape.site)]
     # Whether the first site's workers can be had, their start tells at once.
     for later in groups[1:]:
         sites.require(later)
@@ -85,7 +86,7 @@ class _Sites:
         Raises:
             ProvisionError: they cannot.
         """
-        self._provider(slots).require(self._shape(slots))
+        self._provider(slots).require(_shape(slots))
 
     def run(self, slots: Sequence[Slot]) -> int:
         """Run the repeats of one site until there is a reason to stop; return how many were run."""
@@ -117,27 +118,15 @@ class _Sites:
         return None
 
     def _provider(self, slots: Sequence[Slot]) -> Provider:
-        return MAKERS[slots[0].case.site.provider](self.options.exposure)
+        return MAKERS[slots[0].case.shape.provider](self.options.exposure)
 
     def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
         return self._provider(slots).start(
-            self._shape(slots),
+            _shape(slots),
             self.folder.run,
             self.folder.path / "logs",
             reads=_folders_of_users(slots, self.spec),
             writes=(self.folder.cases,),
-        )
-
-    def _shape(self, slots: Sequence[Slot]) -> ClusterShape:
-        site = slots[0].case.site
-        return ClusterShape(
-            workers=max(slot.case.workers for slot in slots),
-            replicas_per_worker=max(slot.case.replicas for slot in slots),
-            device=site.device,
-            cores_per_worker=site.cores_per_worker,
-            memory_bytes=site.memory_bytes,
-            image=site.image,
-            connection=self.spec.connection,
         )
 
     def _runner(self, cluster: Cluster) -> SlotRunner:
@@ -170,6 +159,10 @@ class _Sites:
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call
+
+
+def _shape(slots: Sequence[Slot]) -> ClusterShape:
+    return largest([slot.case.shape for slot in slots])
 
 
 def _folders_of_users(slots: Sequence[Slot], spec: ExperimentSpec) -> tuple[Path, ...]:

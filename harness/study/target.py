@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.cluster.shape import ClusterShape
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case
@@ -81,14 +82,7 @@ def study(
         id="",
         workload=target.workload,
         strategy=target.strategy,
-        provider="local",
-        device="cpu",
-        workers=target.workers,
-        replicas=target.replicas,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
+        shape=ClusterShape(workers=target.workers, replicas_per_worker=target.replicas),
         batch_size=asked if isinstance(asked, int) else None,
     )
     reap()
@@ -115,7 +109,7 @@ def study(
                 batches=batches,
                 folder=folder,
                 # Workers share the process.
-                timeouts=timeouts.for_model(capture.summary, case.n_replicas),
+                timeouts=timeouts.for_model(capture.summary, case.shape.n_replicas),
                 _process=process,
                 _captures=captures,
             )

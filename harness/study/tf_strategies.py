@@ -42,7 +42,7 @@ def verify_baseline(opened: TargetStudy, n_steps: int) -> Verification:
         CaseError: the check could not be made.
     """
     reference = comparable(opened.reference(n_steps))
-    logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.workers)]
+    logs = [opened.folder / f"worker-{k}.log" for k in range(opened.case.shape.workers)]
     workers = SoloWorkers(folder=opened.folder)
     prepared = PreparedCase(
         case=opened.case,

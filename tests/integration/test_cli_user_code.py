@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
@@ -47,15 +48,7 @@ def case(path: Path, workers: int = 2) -> Case:
         id="",
         workload=WorkloadRef(reference=f"{path}:Mine"),
         strategy=StrategyRef(name="ps"),
-        provider="local",
-        device="cpu",
-        workers=workers,
-        replicas=1,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
-        batch_size=None,
+        shape=ClusterShape(workers=workers),
     )
 
 

@@ -17,6 +17,7 @@ from waiting import eventually
 from watched_run import records, watched
 
 from harness.cluster.connection import Connection
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
@@ -24,7 +25,6 @@ from harness.provision.docker.containers import CLIENT_PORT, ContainerLimits, Ru
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import HEAD_GONE, ProvisionError
-from harness.provision.protocols import ClusterShape
 from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]

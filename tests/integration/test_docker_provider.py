@@ -20,13 +20,14 @@ import pytest
 from docker.models.containers import Container
 from waiting import eventually, is_waiting
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.provision.docker import leftovers
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.temporary.owner import Owner
 from harness.worker.jobs import rendezvous
 from harness.worker.process.job import Job
@@ -373,7 +374,7 @@ class TestFailures:
 DRIVER = """
     import os, sys
     from pathlib import Path
-    from harness.provision.protocols import ClusterShape
+    from harness.cluster.shape import ClusterShape
     from harness.provision.docker.provider import DockerProvider
 
     place = Path(sys.argv[1])

@@ -7,9 +7,9 @@ import gpu_jobs
 import pytest
 from watched_run import records, watched
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import host_devices
 from harness.provision.local.provider import LocalProvider
-from harness.provision.protocols import ClusterShape
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 

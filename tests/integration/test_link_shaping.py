@@ -8,11 +8,12 @@ import docker
 import pytest
 
 from harness.cluster.link_limits import Limits, WorkerLink, limits_of
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.measure.link import MOST_OFF, measured_links
 from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
-from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.worker.jobs import link_rate
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]

@@ -17,10 +17,11 @@ import pytest
 from processes import descendants, of_process, process_ids, program, session
 from waiting import eventually, is_waiting
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
 from harness.provision.local.provider import LocalProvider
-from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.temporary.owner import start_time
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, processes_of
 from harness.worker.process.job import Job
@@ -196,7 +197,7 @@ DRIVER = """
     import sys
     from pathlib import Path
     import probe_jobs
-    from harness.provision.protocols import ClusterShape
+    from harness.cluster.shape import ClusterShape
     from harness.provision.local.provider import LocalProvider
 
     logs = Path(sys.argv[1])

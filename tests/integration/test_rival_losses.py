@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rival_processes import SERVERS, make_ready, started
 
+from harness.cluster.shape import ClusterShape
 from harness.equivalence.verdict import Verdict
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
@@ -55,15 +56,7 @@ def case_of(
         id="",
         workload=WorkloadRef(reference=reference, params=params),
         strategy=parse_strategy(strategy, field="strategy"),
-        provider="local",
-        device="cpu",
-        workers=workers,
-        replicas=replicas,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
-        batch_size=None,
+        shape=ClusterShape(workers=workers, replicas_per_worker=replicas),
     )
 
 

@@ -11,11 +11,12 @@ from typing import TypeAlias
 import probe_jobs
 import pytest
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.measure.collector import measure
 from harness.provision.failures import WorkerDied
 from harness.provision.local.provider import LocalProvider
-from harness.provision.protocols import Cluster, ClusterShape, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.case import variable_bytes
 from harness.run.ready import n_waiting

@@ -7,6 +7,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
@@ -29,15 +30,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan]:
         id="",
         workload=WorkloadRef(reference="digits-mlp"),
         strategy=StrategyRef(name="ps"),
-        provider="local",
-        device="cpu",
-        workers=2,
-        replicas=1,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
-        batch_size=None,
+        shape=ClusterShape(workers=2),
     )
     facts = capture(JobState(), case, 0, str(folder), 2)
     topology = Topology(replicas_per_task=(1, 1), batch_size=facts.batch_size)

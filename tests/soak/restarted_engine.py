@@ -18,9 +18,9 @@ import probe_jobs
 from docker.errors import DockerException
 from waiting import eventually, is_waiting
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.provision.docker.provider import DockerProvider
-from harness.provision.protocols import ClusterShape
 
 JOBS = Path(__file__).resolve().parents[1] / "integration"
 

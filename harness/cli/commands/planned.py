@@ -39,22 +39,26 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
+def _memory(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else f"{size_bytes / 2**30:g} GiB"
+
+
 def _links(case: Case) -> str:
-    rates = ["no limit" if limit is None else f"{limit.rate_mbit:g} Mbit/s" for limit in case.links]
-    burst = "" if case.burst_kb is None else f", burst {case.burst_kb} kB"
+    rates = ["no limit" if limit is None else f"{limit.rate_mbit:g} Mbit/s" for limit in case.shape.links]
+    burst = "" if case.shape.burst_kb is None else f", burst {case.shape.burst_kb} kB"
     return (rates[0] if len(set(rates)) == 1 else ", ".join(rates)) + burst
 
 
 _ALWAYS: tuple[tuple[str, Callable[[Case], str]], ...] = (
     ("workload", lambda case: str(case.workload)),
     ("strategy", lambda case: str(case.strategy)),
-    ("workers x replicas", lambda case: f"{case.workers} x {case.replicas}"),
+    ("workers x replicas", lambda case: f"{case.shape.workers} x {case.shape.replicas_per_worker}"),
 )
 _IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
-    ("provider", lambda case: case.provider),
-    ("device", lambda case: case.device),
-    ("cores per worker", lambda case: str(case.cores_per_worker)),
-    ("memory per worker", lambda case: f"{case.memory_bytes / 2**30:g} GiB"),
+    ("provider", lambda case: case.shape.provider),
+    ("device", lambda case: case.shape.device),
+    ("cores per worker", lambda case: str(case.shape.cores_per_worker)),
+    ("memory per worker", lambda case: _memory(case.shape.memory_bytes)),
     ("links", _links),
-    ("image", lambda case: case.image or "-"),
+    ("image", lambda case: case.shape.image or "-"),
 )

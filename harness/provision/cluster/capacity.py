@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 
 Resources = Mapping[str, float]
 

@@ -8,10 +8,10 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.capacity import amounts, require_room, resources_of, told
 from harness.provision.cluster.tpu_placement import placed_on_slice, whole_slices
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 from harness.provision.ray.client import Head
 
 _PLACED_S = 60.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cluster.connection import Connection
+from harness.cluster.shape import ClusterShape
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
-from harness.provision.protocols import ClusterShape
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.temporary.reaper import PREFIX, reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables

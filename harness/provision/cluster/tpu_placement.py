@@ -10,10 +10,10 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.tpu import slice_placement_group
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.capacity import amounts, resources_of
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 from harness.provision.ray.client import Head
 
 # Labels that Ray gives nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html

@@ -15,9 +15,9 @@ from docker.models.images import Image
 from docker.utils import kwargs_from_env
 
 from harness.cluster.providers import Device
+from harness.cluster.shape import ClusterShape
 from harness.host_facts import n_usable_cores
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 from harness.provision.source_hash import source_hash, version
 
 IMAGE = "stratbench-worker:dev"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import docker
 from docker.models.images import Image
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import devices_of_workers
 from harness.provision.docker import containers, leftovers
 from harness.provision.docker.containers import ContainerLimits, RunPlace
@@ -19,7 +20,6 @@ from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.docker.shared_folders import share, share_secret
 from harness.provision.failures import ProvisionError
 from harness.provision.local.provider import core_sets
-from harness.provision.protocols import ClusterShape
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables

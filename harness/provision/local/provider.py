@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cluster.link_limits import Limits
+from harness.cluster.shape import ClusterShape
 from harness.host_facts import machine
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.local.ray_instance import own_ray
 from harness.provision.network_namespace import NOT_ASKED, exposed_line
-from harness.provision.protocols import LOOPBACK, ClusterShape
+from harness.provision.protocols import LOOPBACK
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables, temporary_folder
 

@@ -23,7 +23,11 @@ def _is_control(case: Case) -> bool:
 
 def test_single_runs_alone_and_once_whatever_the_sweep() -> None:
     cases = _cases(cluster={"workers": [2, 4], "replicas_per_worker": [1, 2]})
-    assert [(case.workers, case.replicas) for case in cases if case.strategy.name == "single"] == [(1, 1)]
+    assert [
+        (case.shape.workers, case.shape.replicas_per_worker)
+        for case in cases
+        if case.strategy.name == "single"
+    ] == [(1, 1)]
     assert len(cases) == 1 + 3 * 4
 
 
@@ -31,11 +35,11 @@ def test_workers_with_gpus_serve_cases_of_as_many_replicas_and_others_all() -> N
     for device, n_sites in (("gpu", 2), ("cpu", 1)):
         cases = _cases(cluster={"workers": [1, 4], "replicas_per_worker": [1, 4], "device": device})
         slots = schedule(cases, repeats=2, seed=0, interleave=True, is_control=_is_control)
-        sites = [slot.case.site for slot in slots]
+        sites = [slot.case.shape.site for slot in slots]
         in_a_row = [site for k, site in enumerate(sites) if k == 0 or site != sites[k - 1]]
         assert len(in_a_row) == n_sites
-    one_each = [case for case in cases if case.replicas == 1]
-    assert {case.workers for case in one_each} == {1, 4}
+    one_each = [case for case in cases if case.shape.replicas_per_worker == 1]
+    assert {case.shape.workers for case in one_each} == {1, 4}
 
 
 def test_ids_are_folder_names_and_do_not_depend_on_the_experiment() -> None:
@@ -60,7 +64,7 @@ def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
     found = _cases(
         strategies=["single", "ps"], cluster={"provider": "docker", "workers": [2, 3], "link": link}
     )
-    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.links) for case in found}
+    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.shape.links) for case in found}
     assert sorted(rates.values(), key=str) == [
         (100, 100),
         (100, 100, 10),
@@ -252,7 +256,7 @@ def test_rounds_and_seeds_differ_in_order() -> None:
 def test_cases_of_one_site_run_in_a_row_and_are_interleaved_there() -> None:
     cases = _cases(cluster={"cores_per_worker": [1, 2], "workers": [1, 2]})
     turns = schedule(cases, repeats=2, seed=0, interleave=True, is_control=_is_control)
-    cores = [turn.case.cores_per_worker for turn in turns]
+    cores = [turn.case.shape.cores_per_worker for turn in turns]
     assert cores == sorted(cores)
     half = len(turns) // 2
     repeats = [turn.repeat for turn in turns[:half]]

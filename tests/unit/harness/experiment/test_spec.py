@@ -47,7 +47,7 @@ def test_the_shipped_quickstart_is_what_the_contract_shows() -> None:
         "all-reduce",
         "tf-multi-worker-mirrored",
     ]
-    assert (spec.cluster.workers, spec.cluster.memory_per_worker_bytes) == ((2,), (4 * 2**30,))
+    assert (spec.cluster.workers, spec.cluster.memory_bytes) == ((2,), (4 * 2**30,))
     assert spec.measure.warmup_steps is None
     assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 3, "global")
     assert spec.baseline == StrategyRef(name="single")
@@ -71,7 +71,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
     assert spec.workloads == (WorkloadRef(reference="wide-mlp", params={"batch_size": 8}),)
     assert [str(ref) for ref in spec.strategies] == ["ps:staleness=2", "all-reduce"]
     assert spec.cluster.workers == (1, 2)
-    assert spec.cluster.memory_per_worker_bytes == (1610612736,)
+    assert spec.cluster.memory_bytes == (1610612736,)
 
 
 @pytest.mark.parametrize(

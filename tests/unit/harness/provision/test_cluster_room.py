@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from harness.cluster.connection import Connection
+from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.capacity import require_room
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 
 PACK = Connection(address="head:10001", placement="pack")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.cluster.connection import Accelerator, Connection, Slice
+from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.resolve import resolve
 from harness.experiment.spec import ExperimentSpec
@@ -16,7 +17,6 @@ from harness.provision.cluster.capacity import actor_options
 from harness.provision.cluster.tpu_placement import whole_slices
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 
 
 def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:

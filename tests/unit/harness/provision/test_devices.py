@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.providers import Device
+from harness.cluster.shape import ClusterShape
 from harness.provision import accelerators
 from harness.provision.accelerators import Gpu, HostDevices, devices_of_workers, host_devices, shared_out
 from harness.provision.docker.gpus import (
@@ -18,7 +19,7 @@ from harness.provision.docker.gpus import (
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.local.provider import LocalProvider
-from harness.provision.protocols import ClusterShape, Provider
+from harness.provision.protocols import Provider
 from harness.provision.worker_environment import process_variables
 
 UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.docker.engine import engine
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import ClusterShape
 from harness.provision.source_hash import source_hash
 from harness.provision.temporary.owner import Owner
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cluster.shape import ClusterShape
 from harness.provision.failures import ProvisionError
 from harness.provision.local.provider import LocalProvider, core_sets
-from harness.provision.protocols import ClusterShape
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fake_processes import require_call
 
+from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
@@ -45,14 +46,7 @@ def case(*, workers: int = 2, strategy: str = "ps", accumulate: int = 1, **param
         id=f"{strategy}-{workers}",
         workload=WorkloadRef(reference="w", params=params),
         strategy=StrategyRef(name=strategy, params={"accumulate": accumulate} if accumulate > 1 else {}),
-        provider="local",
-        device="cpu",
-        workers=workers,
-        replicas=1,
-        cores_per_worker=1,
-        memory_bytes=0,
-        rate_mbit=None,
-        batch_rule="global",
+        shape=ClusterShape(workers=workers),
         batch_size=params.get("batch_size"),
     )
 
@@ -100,7 +94,7 @@ def test_statistics_of_the_whole_batch_have_a_reference_of_their_own(tmp_path: P
     synced = replace(case(), strategy=StrategyRef(name="ps", params={"sync_batch_norm": True}))
     plain, joint = (topology_of_case(one, made.of(one)) for one in (case(), synced))
     assert joint == replace(plain, global_statistics=True)
-    alone = replace(synced, workers=1)
+    alone = replace(synced, shape=ClusterShape(workers=1))
     assert not topology_of_case(alone, made.of(alone)).global_statistics
 
 

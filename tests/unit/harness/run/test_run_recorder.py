@@ -33,7 +33,7 @@ SPEC: ExperimentSpec = resolve(
     }
 )
 NONE, PS, NONE_ON_TWO_CORES, PS_ON_TWO_CORES = sorted(
-    expand(SPEC), key=lambda case: (case.cores_per_worker, case.strategy.name)
+    expand(SPEC), key=lambda case: (case.shape.cores_per_worker, case.strategy.name)
 )
 CAPTURE = Capture(
     folder=Path(),
@@ -237,7 +237,7 @@ def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -
     slot = Slot(order=0, repeat=0, case=PS)
     there = recorder.ended(slot, far, heavy, plan(PS), case_run(measurement(1e-3)), 1.0)
     assert (there.status, there.machine) == ("ok", Machine(cpu_model="far"))
-    on_gpus = replace(PS, device="gpu")
+    on_gpus = replace(PS, shape=replace(PS.shape, device="gpu"))
     assert ended(recorder, on_gpus, measurement(1e-3), capture=heavy).status == "ok"
 
 

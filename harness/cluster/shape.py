@@ -1,0 +1,88 @@
+"""Shape of a cluster: how many workers there are, where they come from, and what each of them has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.cluster.connection import NO_CLUSTER, Connection
+from harness.cluster.link_limits import Limits, WorkerLinks, limits_of
+
+if TYPE_CHECKING:
+    from harness.cluster.providers import Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterShape:
+    """The workers that a case runs on, or that a provider brings up for several cases.
+
+    Attributes:
+        workers: worker processes.
+        cores_per_worker, memory_bytes: of each worker; memory None leaves the choice to the provider.
+        image: of containers, None for the provider's own.
+        rate_mbit, burst_kb: limit of each worker's link, None for no limit and for a burst that suits it.
+        worker_links: links with a limit of their own.
+        connection: to a Ray cluster that is there already.
+    """
+
+    provider: str = "local"
+    workers: int
+    replicas_per_worker: int = 1
+    device: Device = "cpu"
+    cores_per_worker: int = 1
+    memory_bytes: int | None = None
+    image: str | None = None
+    rate_mbit: float | None = None
+    burst_kb: int | None = None
+    worker_links: WorkerLinks = ()
+    connection: Connection = NO_CLUSTER
+
+    @property
+    def n_replicas(self) -> int:
+        """N, replicas in all."""
+        return self.workers * self.replicas_per_worker
+
+    @property
+    def size(self) -> str:
+        """Workers and the replicas of each, such as 2x4."""
+        return f"{self.workers}x{self.replicas_per_worker}"
+
+    @property
+    def links(self) -> Limits:
+        """Limits of the workers' links, in worker order."""
+        return limits_of(self.rate_mbit, self.burst_kb, self.worker_links, self.workers)
+
+    @property
+    def site(self) -> ClusterShape:
+        """One of the workers: what shapes must share for their cases to run on the same workers.
+
+        Workers keep their devices from case to case, so that the largest shape in workers and the largest in
+        replicas would take together more than any case needs; replicas on CPUs share them.
+        """
+        replicas = 1 if self.device == "cpu" else self.replicas_per_worker
+        return self._unlimited(workers=1, replicas=replicas)
+
+    def of_one_replica(self) -> ClusterShape:
+        """The same for one device, which has no one to share with."""
+        return self._unlimited(workers=1, replicas=1)
+
+    def _unlimited(self, *, workers: int, replicas: int) -> ClusterShape:
+        return dataclasses.replace(
+            self,
+            workers=workers,
+            replicas_per_worker=replicas,
+            rate_mbit=None,
+            burst_kb=None,
+            worker_links=(),
+        )
+
+
+def largest(shapes: Sequence[ClusterShape]) -> ClusterShape:
+    """The shape that has room for each of several of one site; its links have no limit."""
+    return dataclasses.replace(
+        shapes[0].site,
+        workers=max(shape.workers for shape in shapes),
+        replicas_per_worker=max(shape.replicas_per_worker for shape in shapes),
+    )
