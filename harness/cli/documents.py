@@ -65,15 +65,15 @@ def plan_document(plan: Plan) -> dict[str, object]:
     return {**document, "class": document.pop("strategy_class")}
 
 
-def transform_document(made: Transformation) -> dict[str, object]:
+def transform_document(transformation: Transformation) -> dict[str, object]:
     """The JSON of `transform`."""
     document: dict[str, object] = {
-        "nodes_before": made.nodes_before,
-        "nodes_after": made.nodes_after,
-        "passes": [asdict(each) for each in made.passes],
-        "seconds": made.seconds,
+        "nodes_before": transformation.nodes_before,
+        "nodes_after": transformation.nodes_after,
+        "passes": [asdict(each) for each in transformation.passes],
+        "seconds": transformation.seconds,
     }
-    return document if made.text is None else {**document, "text": made.text}
+    return document if transformation.text is None else {**document, "text": transformation.text}
 
 
 def _limits(limits: Limits | None) -> dict[str, float | None]:

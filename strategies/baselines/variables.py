@@ -65,17 +65,17 @@ def made_when_traced(
 
 
 def matched(
-    captured: Sequence[Variable], made: Sequence[tf.Variable], declared: Sequence[AnyVariable]
+    captured: Sequence[Variable], created: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> dict[str, tf.Variable]:
     """Captured variable's name → the distributed variable; what the capture keeps as a constant has none.
 
     Args:
-        made: all that the model made, in order.
+        created: all that the model made, in order.
         declared: those whose author's own name is known.
     Raises:
         UnsupportedError: the model made other variables than when it was captured.
     """
-    by_name = _by_name(made, declared)
+    by_name = _by_name(created, declared)
     matches: dict[str, tf.Variable] = {}
     for name, alike in by_name.items():
         wanted = [v.name for v in captured if v.name == name or _is_repeat(v.name, name)]
@@ -95,10 +95,10 @@ def matched(
 
 
 def lacking(
-    captured: Sequence[Variable], made: Sequence[tf.Variable], declared: Sequence[AnyVariable]
+    captured: Sequence[Variable], created: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> bool:
     """Whether variables are still to be made, or at least known by their names, before all can be matched."""
-    known = _by_name(made, declared)
+    known = _by_name(created, declared)
     names = {v.name for v in captured if not v.name.startswith(CONSTANTS)}
     return any(not any(name == own or _is_repeat(name, own) for own in known) for name in names - set(known))
 

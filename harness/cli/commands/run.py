@@ -93,7 +93,11 @@ def run(
     json: Json = False,
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Run an experiment: every case on fresh workers, checked, timed, recorded and reported."""
+    """Run an experiment: every case on fresh workers, checked, timed, recorded and reported.
+
+    \f
+    Each option is a parameter, as Typer reads them.
+    """
     if resume and out is None:
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")
     overrides: dict[str, object] = {

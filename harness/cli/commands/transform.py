@@ -46,7 +46,11 @@ def transform(
     json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Apply a strategy's passes for one worker; show nodes and seconds of each pass."""
+    """Apply a strategy's passes for one worker; show nodes and seconds of each pass.
+
+    \f
+    Each option is a parameter, as Typer reads them.
+    """
     if graphdef is not None and text:
         raise UsageError("must not be given with --text; drop one of them", field="graphdef")
     if rank >= workers:

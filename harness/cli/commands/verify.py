@@ -70,7 +70,11 @@ def verify(
     json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Compare a strategy's variables and slots with a single-device reference, made on the spot."""
+    """Compare a strategy's variables and slots with a single-device reference, made on the spot.
+
+    \f
+    Each option is a parameter, as Typer reads them.
+    """
     exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
     request = VerifyRequest(
         target=options.target(workload, strategy, plan, workers, replicas),

@@ -106,7 +106,7 @@ class Head:
             time.sleep(_POLL_S)
         return not self._has_ended
 
-    def call(self, made: Callable[[], Value]) -> Value:
+    def call(self, request: Callable[[], Value]) -> Value:
         """Make a call of Ray's that ends when the head does.
 
         Raises:
@@ -114,7 +114,7 @@ class Head:
         """
         if self._has_ended:
             raise RayEndedError("Ray has ended")
-        return while_up(made, self.is_up)
+        return while_up(request, self.is_up)
 
 
 def _door_of(address: str) -> Door:

@@ -24,14 +24,15 @@ class Built:
         body: its step.
         boundary: where the step's gradients are weighed and summed.
         structure: of one example of its dataset.
-        declared: variables that the step names itself. made: all that were made, in order.
+        declared: variables that the step names itself.
+        created: all variables of the model, in order.
     """
 
     body: "Body"
     boundary: "ReplicaBoundary"
     structure: object
     declared: "Sequence[AnyVariable]"
-    made: "Sequence[tf.Variable]"
+    created: "Sequence[tf.Variable]"
 
     def variables(self, captured: Sequence[Variable]) -> Mapping[str, "tf.Variable"]:
         """Captured variable's name → where TensorFlow has it, once the step was traced.
@@ -52,7 +53,7 @@ class Built:
                     f"got {type(optimizer).__name__} of tf.compat.v1; leave this strategy out for it"
                 )
         owned = (v for optimizer in recorder.optimizers for v in optimizer.variables)
-        return matched(captured, self.made, [*recorder.created, *self.declared, *owned])
+        return matched(captured, self.created, [*recorder.created, *self.declared, *owned])
 
 
 def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
@@ -89,7 +90,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
         boundary=boundary,
         structure=structure,
         declared=declared_variables(step),
-        made=variables,
+        created=variables,
     )
 
 

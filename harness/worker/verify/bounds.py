@@ -52,7 +52,7 @@ class BoundMeter:
 
     step: TrainGraph
     plan: Plan
-    made: CompressedSteps
+    compressed: CompressedSteps
     eps: float
     _losses: dict[Gradient, list[_Loss]] = field(default_factory=dict)
     _totals: dict[tuple[Gradient, int], Array] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class BoundMeter:
         taken: dict[str, Crossed] = {}
         for gradient, b in _gradients(self.step).items():
             node = nodes.get(b.variable)
-            if node is None or gradient not in self.made.passed[n]:
+            if node is None or gradient not in self.compressed.passed[n]:
                 continue
             brought = _brought(b, _members(node, topology), shards, crossed)
             if rounding is PLAIN:
@@ -76,7 +76,7 @@ class BoundMeter:
                 apart = _norm(sum(brought.values()) - self._totals[gradient, n])
                 self._floors[gradient] = max(self._floors.get(gradient, 0.0), apart)
             kind = crossed[0][b.values][0].dtype
-            taken[b.values] = (joined(self.made.passed[n][gradient]).astype(kind), None)
+            taken[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
         return taken
 
     def verdict(self, given_sums: Verdict) -> BoundVerdict:
@@ -88,7 +88,7 @@ class BoundMeter:
         hidden: dict[Gradient, None] = {}
         beyond: list[_Loss] = []
         for gradient, losses in self._losses.items():
-            n_steps = len(self.made.passed)
+            n_steps = len(self.compressed.passed)
             for loss in losses:
                 slack = (
                     NOISE_FACTOR * self._floors.get(gradient, 0.0)
@@ -143,11 +143,11 @@ class BoundMeter:
         memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
         meant, kept = brought, {}
         if isinstance(codec, Feedback):
-            before, after = self.made.owed[n], self.made.owed[n + 1]
+            before, after = self.compressed.owed[n], self.compressed.owed[n + 1]
             meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
             kept = {rank: after[memory, rank] for rank in brought}
         scale = sum(map(_norm, meant.values()))
-        for part, passed in self.made.passed[n][gradient]:
+        for part, passed in self.compressed.passed[n][gradient]:
             where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
             self._losses.setdefault(gradient, []).extend(
                 _losses(codec, where, passed, _of_part(meant, part), _of_part(kept, part), scale)

@@ -82,7 +82,7 @@ def check_bounds(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
     """
     compressed = compressed_steps(step, initial, plan, batches)
-    meter = BoundMeter(step=step, plan=plan, made=compressed, eps=coarsest_eps(computed_types(step)))
+    meter = BoundMeter(step=step, plan=plan, compressed=compressed, eps=coarsest_eps(computed_types(step)))
     yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
     return meter.verdict(yardstick.judge(compressed.values, compressed.losses))
 

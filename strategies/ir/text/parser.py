@@ -28,14 +28,18 @@ def from_text(text: str) -> Graph:
         line = Line(text_line, number)
         try:
             if text_line.startswith("# rest "):
+                if extra:
+                    raise line.error("one rest of a graph, and there is one already")
                 extra = line.skip("# rest ").encoded()
             elif text_line.startswith("def ") and not text_line.startswith("def = "):
                 body = _Body(line)
                 _add(bodies, body.name, body, line)
-            elif text_line.startswith("  ") and body is not None:
+            elif text_line.startswith("  ") and text_line.strip():
+                if body is None:
+                    raise line.error("a node at the line's beginning, since no function is begun")
                 body.add(line)
             elif text_line.strip() and not text_line.startswith("#"):
-                node = _node(line)
+                node, body = _node(line), None
                 _add(nodes, node.name, node, line)
         except (ValueError, SyntaxError, RecursionError) as error:
             raise line.error(f"a line of a graph ({error})") from error

@@ -79,13 +79,13 @@ def orthonormal(columns: tf.Tensor) -> tf.Tensor:
     return tf.where(finite, directions, tf.fill(tf.shape(directions), tf.cast(float("nan"), columns.dtype)))
 
 
-def next_factor(made: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+def next_factor(factor: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
     """Where the next iteration begins: columns of length one; a column of zeros or worse stays as it was.
 
     A factor of zeros would never see a gradient again.
     """
-    largest = tf.reduce_max(tf.abs(made), axis=0, keepdims=True)
-    usable = tf.reduce_all(tf.math.is_finite(made), axis=0, keepdims=True) & (largest > 0)
-    scaled = tf.math.divide_no_nan(made, largest)
+    largest = tf.reduce_max(tf.abs(factor), axis=0, keepdims=True)
+    usable = tf.reduce_all(tf.math.is_finite(factor), axis=0, keepdims=True) & (largest > 0)
+    scaled = tf.math.divide_no_nan(factor, largest)
     unit = scaled / tf.sqrt(tf.maximum(tf.reduce_sum(tf.square(scaled), axis=0, keepdims=True), 1.0))
     return tf.where(usable, unit, before)

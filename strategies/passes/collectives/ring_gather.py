@@ -32,7 +32,7 @@ class Gathered:
 
 def transport_gather(
     buckets: Sequence[ShardBucket],
-    made: Mapping[Copy, str],
+    updated: Mapping[Copy, str],
     task: int,
     topology: Topology,
     after: Sequence[str] = (),
@@ -43,7 +43,7 @@ def transport_gather(
 
     Args:
         buckets: of one level.
-        made: copy of a variable → its new value, of those that local replicas own.
+        updated: copy of a variable → its new value, of those that local replicas own.
         after: the last wait of the level before.
     """
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
@@ -56,23 +56,23 @@ def transport_gather(
         transfer = Transfer(name=bucket.name, kind="gather", shares=lengths, level=bucket.level)
         own = shares[task]
         shapes = [Shape(m.dims) for m in own]
-        given += give(transfer, [[made[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
+        given += give(transfer, [[updated[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
         transfers.append(transfer)
     if not transfers:
         return Gathered(nodes=(), values={}, done=(), transfers=(), last="")
     handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
     nodes = [*given, *handed_over]
     previous = handed_over[-1].name
-    came: dict[str, str] = {}
+    received: dict[str, str] = {}
     for bucket, transfer in zip(buckets, transfers, strict=True):
         others = [s for k, s in enumerate(bucket.by_task(task_of, topology.n_tasks)) if k != task and s]
         if others:
             dims = [[m.dims for m in share] for share in others]
             taking, tensors, previous = take(transfer, dims, bucket.dtype, host, previous)
             nodes += taking
-            came |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
+            received |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
     values: dict[Copy, str] = {
-        (m.name, replica.rank): came.get(m.name) or made[m.name, m.owner]
+        (m.name, replica.rank): received.get(m.name) or updated[m.name, m.owner]
         for replica in topology.local_replicas(task)
         for bucket in buckets
         for m in bucket.members
