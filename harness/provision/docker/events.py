@@ -9,7 +9,7 @@ import docker
 
 from harness.provision.docker.engine import GONE
 from harness.provision.docker.leftovers import RUN_LABEL
-from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import Died, Silent
 
 _END_S = 5.0

@@ -24,7 +24,7 @@ from harness.provision.docker.engine import GONE
 from harness.provision.docker.events import ContainerEvents
 from harness.provision.docker.shared_folders import share
 from harness.provision.failures import HOST_LOG, ProvisionError
-from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, Silent
 
 _ENGINE_BACK_S = 30.0

@@ -13,7 +13,8 @@ from harness.provision import failures
 from harness.provision.failures import Awaited
 from harness.provision.ray.client import while_up
 from harness.provision.ray.hosts import Hosts
-from harness.worker.process.actor import STOPPED_S, Worker
+from harness.worker.process.actor import Worker
+from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
 
 ANSWER_MARGIN_S = 5.0

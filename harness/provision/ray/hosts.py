@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.cluster.link_limits import Limits
-from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, Silent
 
 

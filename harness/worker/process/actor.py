@@ -5,11 +5,8 @@ nor Ray; providers make a Ray actor of it. Ray calls its
 methods from several threads, so that a process can be killed while a job of it is awaited.
 """
 
-import contextlib
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -17,22 +14,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from harness.worker.process import channel, os_process
-from harness.worker.process.messages import Died, JobAnswer, Reply, Silent
+from harness.worker.process.forked_process import EXIT_NEWS_S, ForkedProcess
+from harness.worker.process.messages import Died, Reply, Silent
 from harness.worker.process.reachability import Door, OpenDoor, unanswered
 
 _MESSAGE_LIMIT = 65536
-_EXIT_NEWS_S = 2.0  # from a closed channel to the news of the exit code
 _FORK_S = 30.0
-_CHECK_S = 0.5
-STOPPED_S = 10.0
-"""For so long a process may be halted by a signal before it is given up."""
-_NO_PIDFD = -1  # the process was gone before one could be opened
-_STACKS_S = 0.3  # for a silent process to write all of its stacks into its log, once it has begun
-_FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,22 +43,11 @@ class WorkerFacts:
 
 
 @dataclass(slots=True)
-class _Child:
-    pid: int
-    pidfd: int
-    jobs: socket.socket
-    kills: int
-    log_path: str
-    exited: threading.Event = field(default_factory=threading.Event)
-    exit_code: int | None = None
-
-
-@dataclass(slots=True)
 class _Fork:
     jobs: socket.socket
     log_path: str
     done: threading.Event = field(default_factory=threading.Event)
-    child: _Child | None = None
+    process: ForkedProcess | None = None
 
 
 class Worker:
@@ -107,7 +85,7 @@ class Worker:
         )
         self._door = OpenDoor() if has_door else None
         self._lock = threading.Lock()
-        self._children: dict[int, _Child] = {}
+        self._processes: dict[int, ForkedProcess] = {}
         self._forks: dict[int, _Fork] = {}
         self._ready = threading.Event()
         self._ready_message: dict[str, Any] = {}
@@ -163,36 +141,13 @@ class Worker:
             theirs.close()
         if not fork.done.wait(_FORK_S):
             return Silent(waited_s=_FORK_S)
-        return self._zygote_died() if fork.child is None else fork.child.pid
+        return self._zygote_died() if fork.process is None else fork.process.pid
 
     def call(self, pid: int, job: bytes, timeout_s: float) -> Reply:
         """Run one job in a process and wait for its answer, its death or the end of the time."""
-        child = self._children.get(pid)
-        if child is None:
-            return self._zygote_died() if self._zygote_gone.is_set() else Died(what="process", exit_code=None)
-        started_s = time.monotonic()
-        deadline_s = started_s + timeout_s
-        try:
-            channel.send_message(child.jobs, job, deadline_s=deadline_s)
-            _wait_for_answer(child, deadline_s)
-            return JobAnswer(payload=bytes(channel.receive_message(child.jobs, deadline_s=deadline_s)))
-        except TimeoutError:
-            waited_s = min(timeout_s, time.monotonic() - started_s)
-            is_stopped = os_process.is_stopped(pid)
-            if not is_stopped:
-                self._have_stacks_written(child)
-            return Silent(waited_s=waited_s, is_stopped=is_stopped)
-        except (channel.ChannelClosedError, OSError, ValueError):
-            # The last is what `select` says of a socket that `kill` has closed meanwhile.
-            child.exited.wait(_EXIT_NEWS_S)
-            if self._zygote_gone.is_set():
-                return self._zygote_died()
-            return Died(
-                what="process",
-                exit_code=child.exit_code,
-                is_out_of_memory=child.exit_code == -signal.SIGKILL
-                and os_process.n_memory_kills() > child.kills,
-            )
+        process = self._processes.get(pid)
+        reply = Died(what="process", exit_code=None) if process is None else process.call(job, timeout_s)
+        return self._zygote_died() if isinstance(reply, Died) and self._zygote_gone.is_set() else reply
 
     def unanswered(self, doors: Sequence[Door], wait_s: float) -> list[int]:
         """Knock at the doors of other workers; return the indices of those where nobody answers."""
@@ -200,17 +155,14 @@ class Worker:
 
     def kill(self, pid: int, wait_s: float = 5.0) -> bool:
         """Kill a process; True when it is known to be gone, and with it its ports and memory."""
-        child = self._children.get(pid)
-        if child is None:
+        process = self._processes.get(pid)
+        if process is None:
             return True
-        self._signal(child, signal.SIGKILL)
-        gone = child.exited.wait(wait_s)
+        gone = process.kill(wait_s)
         if gone:
             with self._lock:
-                self._children.pop(pid, None)
-            child.jobs.close()
-            if child.pidfd != _NO_PIDFD:
-                os.close(child.pidfd)
+                self._processes.pop(pid, None)
+            process.close()
         return gone
 
     def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
@@ -251,17 +203,19 @@ class Worker:
             elif message["event"] == "forked":
                 self._note_fork(message)
             else:
-                self._note_exit(int(message["pid"]), int(message["exit_code"]))
-        self._zygote_gone.wait(_EXIT_NEWS_S)
+                process = self._processes.get(int(message["pid"]))
+                if process is not None:
+                    process.note_exit(int(message["exit_code"]))
+        self._zygote_gone.wait(EXIT_NEWS_S)
         self._zygote_gone.set()
         with self._lock:
-            forks, children = list(self._forks.values()), list(self._children.values())
+            forks, processes = list(self._forks.values()), list(self._processes.values())
             self._forks.clear()
         for fork in forks:
             fork.done.set()
-        for child in children:
+        for process in processes:
             # The kernel kills the children with their zygote.
-            child.exited.set()
+            process.exited.set()
 
     def _receive_event(self) -> dict[str, Any]:
         try:
@@ -274,67 +228,10 @@ class Worker:
         with self._lock:
             fork = self._forks.pop(int(message["token"]))
             pid = int(message["pid"])
-            # The zygote reaps it only after this message, but perhaps at once: the exit comes next then.
-            try:
-                pidfd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                pidfd = _NO_PIDFD
-            fork.child = _Child(pid, pidfd, fork.jobs, os_process.n_memory_kills(), fork.log_path)
-            self._children[pid] = fork.child
+            fork.process = ForkedProcess(pid, fork.jobs, fork.log_path)
+            self._processes[pid] = fork.process
         fork.done.set()
 
-    def _note_exit(self, pid: int, exit_code: int) -> None:
-        child = self._children.get(pid)
-        if child is None:
-            return
-        child.exit_code = exit_code
-        # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
-        # kills closes the socket as soon as the process has ended, which would wake nobody.
-        with contextlib.suppress(OSError):
-            child.jobs.shutdown(socket.SHUT_RDWR)
-        child.exited.set()
-
-    def _have_stacks_written(self, child: _Child) -> None:
-        n_bytes = _size(child.log_path)
-        self._signal(child, signal.SIGUSR1)
-        limit_s = time.monotonic() + _FIRST_STACK_S
-        while _size(child.log_path) == n_bytes and time.monotonic() < limit_s:
-            if child.exited.wait(0.02):
-                return
-        child.exited.wait(_STACKS_S)
-
-    def _signal(self, child: _Child, number: signal.Signals) -> None:
-        if child.exited.is_set() or child.pidfd == _NO_PIDFD:
-            return
-        try:
-            signal.pidfd_send_signal(child.pidfd, number)
-        except ProcessLookupError:
-            return
-
     def _zygote_died(self) -> Died:
-        self._zygote_gone.wait(_EXIT_NEWS_S)
+        self._zygote_gone.wait(EXIT_NEWS_S)
         return Died(what="zygote", exit_code=self._zygote_exit)
-
-
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0
-
-
-def _wait_for_answer(child: _Child, deadline_s: float) -> None:
-    """Wait until a process begins to answer or its socket closes; one that is halted gets little time.
-
-    Raises:
-        TimeoutError: it does not answer.
-    """
-    halted_s = 0.0
-    while True:
-        waited_from_s = time.monotonic()
-        left_s = deadline_s - waited_from_s
-        if left_s <= 0 or halted_s > STOPPED_S:
-            raise TimeoutError
-        if select.select([child.jobs], [], [], min(left_s, _CHECK_S))[0]:
-            return
-        halted_s = halted_s + time.monotonic() - waited_from_s if os_process.is_stopped(child.pid) else 0.0

@@ -12,7 +12,7 @@ from harness.provision.protocols import LOOPBACK
 from harness.provision.ray import process_set
 from harness.provision.ray.files import SharedFiles
 from harness.provision.ray.process_set import RayProcessSet
-from harness.worker.process.actor import STOPPED_S
+from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
 

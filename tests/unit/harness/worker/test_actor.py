@@ -118,7 +118,7 @@ def test_silence_is_told_and_stacks_are_logged(worker: Worker, pid: int, tmp_pat
 def test_a_halted_process_is_given_up_long_before_its_time(
     worker: Worker, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.worker.process.actor.STOPPED_S", 0.2)
+    monkeypatch.setattr("harness.worker.process.forked_process.STOPPED_S", 0.2)
     assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), LONG_S)) == pid
     os.kill(pid, signal.SIGSTOP)
     reply = worker.call(pid, pack_job(actor_jobs.pid, ()), 3600.0)

@@ -1,0 +1,134 @@
+"""A forked process of a worker, as the actor that had it forked holds it: its channel, signals and end.
+
+Threads of the actor share it, so that it can be killed while an answer of it is awaited.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+from harness.worker.process import channel, os_process
+from harness.worker.process.messages import Died, JobAnswer, Silent
+
+EXIT_NEWS_S = 2.0
+"""From a closed channel to the news of the exit code."""
+STOPPED_S = 10.0
+"""For so long a process may be halted by a signal before it is given up."""
+_CHECK_S = 0.5
+_NO_PIDFD = -1  # the process was gone before one could be opened
+_STACKS_S = 0.3  # for a silent process to write all of its stacks into its log, once it has begun
+_FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
+
+
+class ForkedProcess:
+    """One process, from the news of its fork to the release of what the actor holds of it.
+
+    Attributes:
+        exited: set when it is known to have ended.
+    Args:
+        jobs: the actor's end of the channel; closed by `close`.
+        log_path: where its output goes.
+    """
+
+    def __init__(self, pid: int, jobs: socket.socket, log_path: str) -> None:
+        self.pid = pid
+        self.exited = threading.Event()
+        self._jobs = jobs
+        self._log_path = log_path
+        # The zygote reaps it only after the news of its fork, but perhaps at once: the exit comes next then.
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._pidfd = _NO_PIDFD
+        self._n_memory_kills = os_process.n_memory_kills()
+        self._exit_code: int | None = None
+
+    def call(self, job: bytes, timeout_s: float) -> JobAnswer | Died | Silent:
+        """Run one job and wait for its answer, the process's death or the end of the time."""
+        started_s = time.monotonic()
+        deadline_s = started_s + timeout_s
+        try:
+            channel.send_message(self._jobs, job, deadline_s=deadline_s)
+            self._wait_for_answer(deadline_s)
+            return JobAnswer(payload=bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
+        except TimeoutError:
+            waited_s = min(timeout_s, time.monotonic() - started_s)
+            is_stopped = os_process.is_stopped(self.pid)
+            if not is_stopped:
+                self._have_stacks_written()
+            return Silent(waited_s=waited_s, is_stopped=is_stopped)
+        except (channel.ChannelClosedError, OSError, ValueError):
+            # The last is what `select` says of a socket that `close` has closed meanwhile.
+            self.exited.wait(EXIT_NEWS_S)
+            return Died(
+                what="process",
+                exit_code=self._exit_code,
+                is_out_of_memory=self._exit_code == -signal.SIGKILL
+                and os_process.n_memory_kills() > self._n_memory_kills,
+            )
+
+    def kill(self, wait_s: float) -> bool:
+        """Kill it; True when it is known to be gone, and with it its ports and memory."""
+        self._signal(signal.SIGKILL)
+        return self.exited.wait(wait_s)
+
+    def close(self) -> None:
+        """Release what the actor holds of a process that has ended."""
+        self._jobs.close()
+        if self._pidfd != _NO_PIDFD:
+            os.close(self._pidfd)
+
+    def note_exit(self, exit_code: int) -> None:
+        """Take the news of its end, which wakes whoever waits for an answer."""
+        self._exit_code = exit_code
+        # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
+        # kills closes the socket as soon as the process has ended, which would wake nobody.
+        with contextlib.suppress(OSError):
+            self._jobs.shutdown(socket.SHUT_RDWR)
+        self.exited.set()
+
+    def _wait_for_answer(self, deadline_s: float) -> None:
+        """Wait until it begins to answer or its socket closes; one that is halted gets little time.
+
+        Raises:
+            TimeoutError: it does not answer.
+        """
+        halted_s = 0.0
+        while True:
+            waited_from_s = time.monotonic()
+            left_s = deadline_s - waited_from_s
+            if left_s <= 0 or halted_s > STOPPED_S:
+                raise TimeoutError
+            if select.select([self._jobs], [], [], min(left_s, _CHECK_S))[0]:
+                return
+            is_stopped = os_process.is_stopped(self.pid)
+            halted_s = halted_s + time.monotonic() - waited_from_s if is_stopped else 0.0
+
+    def _have_stacks_written(self) -> None:
+        n_bytes = _size(self._log_path)
+        self._signal(signal.SIGUSR1)
+        limit_s = time.monotonic() + _FIRST_STACK_S
+        while _size(self._log_path) == n_bytes and time.monotonic() < limit_s:
+            if self.exited.wait(0.02):
+                return
+        self.exited.wait(_STACKS_S)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.exited.is_set() or self._pidfd == _NO_PIDFD:
+            return
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
