@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from strategies.ir.initial_value import Fresh
-from strategies.ir.train_graph import BatchInput, Kind, Loss, Part, Result, SeedMix
+from strategies.ir.train_graph import BatchInput, Loss, Result
 from strategies.ir.transfer import Transfer
+from strategies.ir.variable import Kind, Part, SeedMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from strategies.ir.partitioning.update_dependencies import update_reach
 from strategies.ir.replicas.after_update import passing
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
 from strategies.topology import Topology

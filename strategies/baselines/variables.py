@@ -12,7 +12,7 @@ import tensorflow as tf
 from strategies.capture.boundary import raw_variable, variable_name
 from strategies.capture.tracing import AnyVariable, reason_of
 from strategies.errors import UnsupportedError
-from strategies.ir.train_graph import Variable
+from strategies.ir.variable import Variable
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]

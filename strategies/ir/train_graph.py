@@ -4,125 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Graph, Shape, producer
-from strategies.ir.initial_value import Fresh
 from strategies.ir.transfer import Transfer
+from strategies.ir.variable import Variable
 
-Kind: TypeAlias = Literal["trainable", "slot", "state"]
-Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
 Reduction: TypeAlias = Literal["mean", "sum"]
 """How a loss comes of the examples' losses, and so the global batch's of its shards'."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedMix:
-    """How a rank's random state differs from rank 0's: one word of it is mixed with (rank, variable name)."""
-
-    rank: int
-    word: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Which range of a captured variable a part holds.
-
-    Attributes:
-        variable: the captured one. index: of the part, from 0. start, stop: the range along `axis`.
-    """
-
-    variable: str
-    index: int
-    axis: int
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """A variable and the nodes through which a session creates, loads and reads it.
-
-    Attributes:
-        name: as its author knows it; copies of a variable in several replicas share it.
-        kind: trainable, slot (anything an optimizer owns) or state (the forward pass's own).
-        group: what its update error is scaled by: `trainable`, or the kind of slot or state.
-        rule: how new values from several replicas become one; None unless kind is state.
-        handle: VarHandleOp node. `placeholder` → `load` assigns it, tensor `read` is its value.
-        rank: the replica that owns this copy; None when all replicas share one. Random state has a copy for
-            each shard, with the shard's rank.
-        seed_word: position of the seed in a random state, None otherwise.
-        fresh: what it begins with if a strategy added it; None where the capture has its initial value.
-        part: the range of a captured variable that it holds, None where it is a whole one.
-        sole: only this replica has it, and it stands for all: it is seen once, like what all share.
-    """
-
-    name: str
-    kind: Kind
-    group: str
-    dtype: DType
-    shape: Shape
-    handle: str
-    placeholder: str
-    load: str
-    read: str
-    slot_of: str | None = None
-    rule: Rule | None = None
-    rank: int | None = None
-    seed_word: int | None = None
-    fresh: Fresh | None = None
-    part: Part | None = None
-    sole: bool = False
-
-    @property
-    def access(self) -> tuple[str, str, str, str]:
-        """Names of the nodes through which a session reaches it: handle, placeholder, load and read."""
-        return self.handle, self.placeholder, self.load, self.read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contribution:
-    """What one shard (or several, summed already) brings to a boundary.
-
-    Attributes:
-        values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
-        indices: tensor reference of the row ids, None when dense.
-        weight: factor that turns it into its part of the global mean or sum; 1 when it is applied already.
-        total: it is the sum over all replicas of all tasks already.
-    """
-
-    rank: int
-    values: str
-    indices: str | None
-    weight: float
-    total: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """Where one replica's value becomes everybody's: a gradient before its update, a new forward state…
-
-    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows in.
-
-    Attributes:
-        role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
-            value of an updated one, about to be assigned to it).
-        rule: mean, sum or first-replica; of gradients it is the loss's reduction.
-        rank: the replica whose copy of the variable is updated; None when all share one.
-        contributions: empty before replication.
-        level: how many boundaries are crossed in a row, with updates between them, itself included;
-            those of one level do not need each other.
-    """
-
-    variable: str
-    role: Literal["gradient", "state", "variable"]
-    rule: Rule
-    dtype: DType
-    shape: Shape
-    values: str
-    indices: str | None = None
-    index_dtype: DType | None = None
-    rank: int | None = None
-    contributions: tuple[Contribution, ...] = ()
-    level: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

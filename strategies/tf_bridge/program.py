@@ -2,8 +2,9 @@
 
 from strategies.ir.control_flow.branches import spread_branches
 from strategies.ir.graph import Graph
-from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune
+from strategies.ir.variable import SeedMix, Variable
 from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.topology import UPDATER, Topology, task_device

@@ -7,7 +7,8 @@ import pytest
 
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape
 from strategies.ir.graph_rules import verify
-from strategies.ir.train_graph import Loss, TrainGraph, Variable
+from strategies.ir.train_graph import Loss, TrainGraph
+from strategies.ir.variable import Variable
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")

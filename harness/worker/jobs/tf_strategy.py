@@ -19,7 +19,8 @@ from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
 from strategies.errors import UnsupportedError
-from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import SeedMix, Variable
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
 

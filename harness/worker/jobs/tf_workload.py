@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from harness.experiment.cases import Case
 from strategies.errors import UnsupportedError
 from strategies.ir.replicas.seeds import reseed
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 
 if TYPE_CHECKING:
     import tensorflow as tf

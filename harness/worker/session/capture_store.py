@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from strategies.ir.replicas.seeds import mix
-from strategies.ir.train_graph import SeedMix, TrainGraph
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import SeedMix
 from strategies.plan.schema import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]

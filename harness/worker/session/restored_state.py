@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from harness.equivalence.yardstick import Array
 from harness.worker.session.capture_store import InitialValues, variable_and_rank
 from harness.worker.session.variable_parts import of_part
-from strategies.ir.train_graph import Part
+from strategies.ir.variable import Part
 from strategies.program import VariableAccess
 
 

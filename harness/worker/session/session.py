@@ -22,7 +22,7 @@ from harness.worker.session.update_loop import Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held_by_servers
 from harness.worker.session.variable_parts import Held, of_part
 from harness.worker.transport.exchange import Exchange, Transport
-from strategies.ir.train_graph import Part
+from strategies.ir.variable import Part
 from strategies.program import Program, VariableAccess, ref
 from strategies.topology import task_device
 

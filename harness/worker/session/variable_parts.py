@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from harness.equivalence.yardstick import Array, Copy
-from strategies.ir.train_graph import Part
+from strategies.ir.variable import Part
 
 Pieces: TypeAlias = Sequence[tuple[Part | None, Array]]
 """What a worker has of a value: all of it, or some of its parts."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from harness.equivalence.yardstick import Array
 from harness.worker.session.session import WorkerSession
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.boundary import Boundary, Contribution
+from strategies.ir.train_graph import TrainGraph
 
 
 def fetched(

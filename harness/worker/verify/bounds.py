@@ -24,7 +24,9 @@ from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array
 from harness.worker.session.variable_parts import joined, of_part
 from harness.worker.verify.compressed_steps import CompressedSteps, Gradient
 from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
-from strategies.ir.train_graph import Boundary, Part, TrainGraph
+from strategies.ir.boundary import Boundary
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Part
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.feedback import RESIDUAL, Feedback

@@ -11,7 +11,9 @@ from harness.worker.session.variable_parts import Pieces
 from harness.worker.verify.boundary_values import passed_on
 from harness.worker.verify.in_process import InProcessCluster
 from strategies.compile import compile_step
-from strategies.ir.train_graph import Boundary, Part, TrainGraph
+from strategies.ir.boundary import Boundary
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Part
 from strategies.numerics.compressors.feedback import RESIDUAL
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of

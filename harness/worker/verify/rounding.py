@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 
 from harness.equivalence.yardstick import Array, is_inexact
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType
-from strategies.ir.train_graph import Boundary, Reduction, Rule
+from strategies.ir.train_graph import Reduction
+from strategies.ir.variable import Rule
 from strategies.topology import Shard
 
 Crossed: TypeAlias = tuple[Array, Array | None]

@@ -12,7 +12,8 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import Use, WorkerSession
 from harness.worker.session.variable_parts import values_of
 from strategies.ir.replicas.seeds import reseed
-from strategies.ir.train_graph import SeedMix, TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import SeedMix, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 

@@ -20,11 +20,12 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.verify.rounding import Crossed, RoundedReads, RoundedSums, Rounding, shares
 from harness.worker.verify.shard_sessions import ShardSessions
 from strategies.ir.assembly.levels import levels_of
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import producer
 from strategies.ir.replicas.after_update import passing, replica_targets
 from strategies.ir.replicas.seeds import draws_from_op
 from strategies.ir.replicas.silence import quiet
-from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.topology import Shard, Topology
 
 Combine: TypeAlias = Callable[

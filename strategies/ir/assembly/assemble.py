@@ -16,12 +16,14 @@ from strategies.ir.assembly.side_effects import released_from, side_effects
 from strategies.ir.assembly.slot_owners import slot_owners
 from strategies.ir.assembly.traced import TracedGradient, TracedStep
 from strategies.ir.assembly.update_region import detach_update, update_side, wait_for_gradients
+from strategies.ir.boundary import Boundary
 from strategies.ir.control_flow.loop_frames import without_waits_across_loops
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import draws, draws_from_op, moves_generator
 from strategies.ir.resource_uses import READ_OPS
-from strategies.ir.train_graph import BatchInput, Boundary, Loss, Reduction, TrainGraph, Variable
+from strategies.ir.train_graph import BatchInput, Loss, Reduction, TrainGraph
 from strategies.ir.traversal import prune
+from strategies.ir.variable import Variable
 
 _CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
 """Graph, handle → type and shape, calls → the graph whose calls among these take values of the variables."""

@@ -9,12 +9,13 @@ from strategies.ir.assembly.forward_update_split import Parts
 from strategies.ir.assembly.resources import redirected
 from strategies.ir.assembly.traced import TracedVariable
 from strategies.ir.assembly.written_values import ADDITIONS, WrittenValues, is_assignment, without_waits
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.names import node_slug
 from strategies.ir.replicas.seeds import draws_statelessly, moves_generator
 from strategies.ir.resource_uses import Uses
-from strategies.ir.train_graph import Boundary, Rule, Variable
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Rule, Variable
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 _SEEDS = frozenset({"int32", "uint32", "int64", "uint64"})

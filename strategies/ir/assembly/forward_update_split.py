@@ -8,8 +8,8 @@ from strategies.ir.assembly.resources import Access
 from strategies.ir.assembly.traced import TracedGradient, TracedStep, TracedVariable
 from strategies.ir.graph import Graph, producer
 from strategies.ir.resource_uses import Uses, resource_uses
-from strategies.ir.train_graph import Kind
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

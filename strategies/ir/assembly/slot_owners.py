@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from strategies.ir.assembly.traced import TracedVariable
-from strategies.ir.train_graph import Kind
+from strategies.ir.variable import Kind
 
 
 def slot_owners(

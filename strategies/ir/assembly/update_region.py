@@ -11,8 +11,9 @@ from strategies.ir.assembly.resources import Access
 from strategies.ir.assembly.traced import TracedGradient
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
 from strategies.ir.replicas.seeds import draws
-from strategies.ir.train_graph import UpdateRegion, Variable
+from strategies.ir.train_graph import UpdateRegion
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Variable
 
 _Update: TypeAlias = tuple[str, int]
 """A variable, and the level of the boundaries that its update follows."""

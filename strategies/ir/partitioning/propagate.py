@@ -18,8 +18,9 @@ from strategies.ir.partitioning.facts import (
     owner_of,
 )
 from strategies.ir.partitioning.row_rules import ROW_RULES
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import topological_order
+from strategies.ir.variable import Variable
 
 _RULES = {**DENSE_RULES, **ROW_RULES}
 _BRANCHES = frozenset({"If", "StatelessIf"})

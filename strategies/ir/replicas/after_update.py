@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 from strategies.ir.graph import producer
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Variable
 
 
 def late_nodes(step: TrainGraph, variables: Collection[Variable]) -> set[str]:

@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from strategies.errors import StrategyError
 from strategies.ir.replicas.after_update import late_nodes, replica_targets
 from strategies.ir.resource_uses import Uses, resource_uses
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Variable
 
 
 def own_updates(step: TrainGraph, shared: Collection[str]) -> set[str]:

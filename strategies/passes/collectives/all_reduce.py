@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.assembly.levels import at_level
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
 from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys

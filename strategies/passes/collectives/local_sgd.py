@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.periods import every
 from strategies.passes.parameter_server.queues import joined

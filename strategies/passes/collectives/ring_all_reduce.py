@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import ClassVar, TypeAlias
 
 from strategies.ir.assembly.levels import at_level
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node
 from strategies.ir.sizes import n_elements
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.all_reduce import collectives, static_dims
 from strategies.passes.collectives.members import Members

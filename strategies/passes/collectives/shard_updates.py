@@ -8,9 +8,10 @@ from typing import ClassVar, TypeAlias
 from strategies.errors import StrategyError
 from strategies.ir.assembly.levels import at_level
 from strategies.ir.graph import Node, Shape, producer
-from strategies.ir.train_graph import TrainGraph, UpdateRegion, Variable
+from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.transfer import Transfer
 from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.variable import Variable
 from strategies.numerics.shards import all_gather
 from strategies.passes.collectives.control_edges import Waits
 from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys

@@ -6,8 +6,10 @@ from functools import partial
 from typing import ClassVar
 
 from strategies.errors import StrategyError
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 from strategies.numerics.compressed_sums import compressed_sum, decode_one, encode_one, n_keys, payload_dtype
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of

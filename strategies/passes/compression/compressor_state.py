@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strategies.ir.train_graph import Boundary, Part, TrainGraph
+from strategies.ir.boundary import Boundary
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Part
 from strategies.numerics.compressors.codec import Codec, StateSpec
 from strategies.passes.collectives.all_reduce import static_dims
 from strategies.passes.replicate.kept_state import KeptState

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, tensor
-from strategies.ir.train_graph import Boundary, Contribution
 from strategies.numerics.combine import cast_ids, merge_rows
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace

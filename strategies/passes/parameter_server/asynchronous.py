@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node
 from strategies.ir.replicas.after_update import late_nodes
-from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import one_more
 from strategies.passes.parameter_server.accumulator import INT64
 from strategies.passes.parameter_server.queues import (

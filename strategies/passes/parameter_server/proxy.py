@@ -7,7 +7,8 @@ from typing import ClassVar
 from strategies.ir.assembly.levels import levels_of
 from strategies.ir.graph import Node
 from strategies.ir.replicas.after_update import late_nodes
-from strategies.ir.train_graph import TrainGraph, Variable
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.assembly.levels import levels_of
+from strategies.ir.boundary import Contribution
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.graph import Attr, Node, Shape
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.train_graph import Contribution, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.passes.parameter_server.accumulator import INT32, Accumulator
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.partitioning.facts import Fact, FactKind
 from strategies.ir.partitioning.propagate import lookup_form
-from strategies.ir.train_graph import Variable
+from strategies.ir.variable import Variable
 from strategies.numerics.parts import join_parts, split_ids, stitch_rows
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.snippets import PartSnippets

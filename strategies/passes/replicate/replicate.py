@@ -5,11 +5,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.replicas.seeds import reseed
 from strategies.ir.replicas.silence import quiet_tables, silenced
-from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion, Variable
+from strategies.ir.train_graph import Loss, TrainGraph, UpdateRegion
 from strategies.ir.traversal import Renames, renamed_copies
+from strategies.ir.variable import Variable
 from strategies.passes.replicate.copy_scope import Owners
 from strategies.passes.replicate.split_batch import split_batch
 from strategies.passes.replicate.state_hand_over import marked

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Graph, Node
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.passes.replicate.replicate import replica_prefix
 
 

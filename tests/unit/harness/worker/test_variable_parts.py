@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 
 from harness.worker.session.variable_parts import joined, of_part
 from strategies.ir.ranges import Cut
-from strategies.ir.train_graph import Part
+from strategies.ir.variable import Part
 
 
 @given(

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
 from strategies.ir.graph_rules import verify
 from strategies.ir.text.parser import from_text
 from strategies.ir.text.writer import to_text
-from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion, Variable
+from strategies.ir.train_graph import BatchInput, Loss, TrainGraph, UpdateRegion
+from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of

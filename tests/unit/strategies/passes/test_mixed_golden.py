@@ -10,9 +10,11 @@ pytest.importorskip("tensorflow")
 from golden_steps import check_text, text_of, tiny
 
 from strategies.errors import StrategyError
+from strategies.ir.boundary import Boundary
 from strategies.ir.replicas.replica_updates import own_updates
 from strategies.ir.text.parser import from_text
-from strategies.ir.train_graph import Boundary, UpdateRegion, Variable
+from strategies.ir.train_graph import UpdateRegion
+from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.copy_scope import Owners
 from strategies.planning.plan import topology_of
