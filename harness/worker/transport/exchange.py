@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.worker.transport.ring import RingError, Vector
+from harness.worker.transport.ring import Vector
+from harness.worker.transport.ring_connections import RingError
 from strategies.ir.transfer import Transfer
 
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others

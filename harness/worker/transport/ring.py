@@ -11,27 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.worker.transport.ring_connections import RingError, accepted, connected
+
 Vector = npt.NDArray[Any]
 
-CONNECT_S = 60.0
-GREETING_S = 5.0
 # What is received is added while it is still in a cache; smaller chunks cost more calls than they save.
 CHUNK_BYTES = 1 << 20
-
-
-class RingError(Exception):
-    """A neighbour in the ring did not come, or has gone."""
-
-
-def listen(host: str) -> socket.socket:
-    """Listen on a free port, for the worker before."""
-    return socket.create_server((host, 0), backlog=1)
-
-
-def address_of(listener: socket.socket) -> str:
-    """`host:port` of a listening socket."""
-    host, port = listener.getsockname()[:2]
-    return f"{host}:{port}"
 
 
 class Ring:
@@ -56,8 +41,8 @@ class Ring:
         greeting = hashlib.sha256("\n".join(addresses).encode()).digest()
         with contextlib.ExitStack() as unless_complete, listener:
             next_address = addresses[(rank + 1) % self._size]
-            self._next = unless_complete.enter_context(_connected(next_address, greeting))
-            self._previous = unless_complete.enter_context(_accepted(listener, greeting, addresses[rank]))
+            self._next = unless_complete.enter_context(connected(next_address, greeting))
+            self._previous = unless_complete.enter_context(accepted(listener, greeting, addresses[rank]))
             for connection in (self._next, self._previous):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(0.0)
@@ -236,35 +221,3 @@ class _Flow:
 
 def _bytes(vector: Vector) -> memoryview:
     return vector.view(np.uint8).data
-
-
-def _connected(address: str, greeting: bytes) -> socket.socket:
-    """A connection to the next worker, which has been greeted."""
-    host, _, port = address.rpartition(":")
-    with contextlib.ExitStack() as unless_greeted:
-        try:
-            connection = unless_greeted.enter_context(
-                socket.create_connection((host, int(port)), timeout=CONNECT_S)
-            )
-            connection.sendall(greeting)
-        except OSError as error:
-            raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
-        unless_greeted.pop_all()
-        return connection
-
-
-def _accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
-    """The connection of the worker before; whoever greets otherwise is sent away."""
-    listener.settimeout(CONNECT_S)
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError as error:
-            raise RingError(
-                f"ring: the worker before must come to {address}, got none in {CONNECT_S:g} s"
-            ) from error
-        with contextlib.suppress(OSError):
-            connection.settimeout(GREETING_S)
-            if connection.recv(len(greeting), socket.MSG_WAITALL) == greeting:
-                return connection
-        connection.close()

@@ -13,7 +13,8 @@ from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import Use, WorkerSession, start_server
 from harness.worker.session.variable_parts import values_of
-from harness.worker.transport.ring import Ring, address_of, listen
+from harness.worker.transport.ring import Ring
+from harness.worker.transport.ring_connections import address_of, listen
 from strategies.compile import compile_step
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan

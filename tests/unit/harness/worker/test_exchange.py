@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from harness.worker.transport.exchange import Exchange
-from harness.worker.transport.ring import RingError
+from harness.worker.transport.ring_connections import RingError
 from strategies.ir.transfer import Transfer
 
 TIMEOUT_S = 30

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from ports import kept_port
 
-from harness.worker.transport.ring import Ring, RingError, address_of, listen
+from harness.worker.transport.ring import Ring
+from harness.worker.transport.ring_connections import RingError, address_of, listen
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 30
@@ -105,7 +106,7 @@ def leave(stranger):
     ids=["greets otherwise", "says nothing", "leaves at once"],
 )
 def test_a_stranger_does_not_get_in(monkeypatch, behave):
-    monkeypatch.setattr("harness.worker.transport.ring.GREETING_S", 0.2)
+    monkeypatch.setattr("harness.worker.transport.ring_connections.GREETING_S", 0.2)
     stranger = socket.socket()
 
     def knock(addresses):
@@ -134,7 +135,7 @@ def test_a_neighbour_that_does_not_listen():
 
 
 def test_a_neighbour_that_does_not_come(monkeypatch):
-    monkeypatch.setattr("harness.worker.transport.ring.CONNECT_S", 0.2)
+    monkeypatch.setattr("harness.worker.transport.ring_connections.CONNECT_S", 0.2)
     with listen(HOST) as other:
         listener = listen(HOST)
         with pytest.raises(
