@@ -7,13 +7,14 @@ from typing import TypeAlias
 from strategies.errors import CaptureError
 from strategies.ir.assembly.batch_statistics import statistics_of
 from strategies.ir.assembly.forward_assignments import calls_after_writes, with_values_read
-from strategies.ir.assembly.forward_state import additions_as_such, merge_state, seed_words, state_rules
+from strategies.ir.assembly.forward_state import additions_as_such, seed_words, state_rules
 from strategies.ir.assembly.forward_update_split import Parts, outermost, tell_apart
 from strategies.ir.assembly.levels import levels_of
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources
 from strategies.ir.assembly.results import Sorted, results_of, sort_results
 from strategies.ir.assembly.side_effects import released_from, side_effects
 from strategies.ir.assembly.slot_owners import slot_owners
+from strategies.ir.assembly.state_boundaries import merge_state
 from strategies.ir.assembly.traced import TracedGradient, TracedStep
 from strategies.ir.assembly.update_region import detach_update, update_side, wait_for_gradients
 from strategies.ir.boundary import Boundary
