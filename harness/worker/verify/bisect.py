@@ -22,8 +22,8 @@ from harness.worker.verify.reference import first_crossing, first_statistics
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.pass_order import passes_of
-from strategies.passes.replicate.replicate import replica_prefix
 from strategies.passes.replicate.rewire import captured_name
+from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.run import run_passes
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of

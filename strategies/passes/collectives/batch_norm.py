@@ -9,8 +9,8 @@ from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.numerics.collectives import keyed_all_reduce
 from strategies.numerics.combine import weighted_sum
 from strategies.passes.collectives.keys import STATISTICS_KEY, instance_keys
-from strategies.passes.replicate.replicate import replica_prefix
 from strategies.passes.replicate.rewire import fed_with
+from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -11,7 +11,7 @@ from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.periods import every
 from strategies.passes.parameter_server.queues import joined
 from strategies.passes.replicate.kept_state import KeptState
-from strategies.passes.replicate.replicate import replica_prefix
+from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology

@@ -11,8 +11,8 @@ from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.combine import concat_rows, running_sums
-from strategies.passes.replicate.replicate import micro_batch_prefix, replica_prefix
 from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.replicate.step_copies import micro_batch_prefix, replica_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology

@@ -6,7 +6,7 @@ from dataclasses import replace
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Graph, Node
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.replicate.replicate import replica_prefix
+from strategies.passes.replicate.step_copies import replica_prefix
 
 
 def contribute(
