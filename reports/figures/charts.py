@@ -1,58 +1,17 @@
-"""The charts of a report as SVG text, drawn here so that the page needs no script.
-
-Each chart exists for a wide and a narrow page, because an SVG that shrinks takes its letters with it.
-Labels stand left of the bars on the wide one and above them on the narrow one.
-"""
+"""The charts of a report as SVG text, drawn here so that the page needs no script."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from reports.figures.svg import Scale, axis, bar, chart, clipped, dots, line, text, whisker
+from reports.figures.frame import Frame, row_label
+from reports.figures.svg import Scale, axis, bar, chart, dots, line, text, whisker
 from reports.quantities import byte_count, digits, interval_of, limits, plain, seconds, times
 from reports.rows import Comparison, Mean, Row, StepSeries
 
-WIDE = 1060
-NARROW = 340
-_LABEL_WIDE = 222
 _STEP_LANE = 13.0
-_SYMBOLS = {
-    "equivalent": "✓",
-    "reference": "✓",
-    "not-equivalent": "✗",
-    "within-bound": "≈",
-    "beyond-bound": "✗",
-    "control": "○",
-    "undecidable": "?",
-    "not-checked": "?",
-    "statistical": "~",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """Where labels, plot and values lie at one width of the page."""
-
-    width: int
-    left: float
-    right: float
-    label_above: float
-    most_ticks: int
-
-    @property
-    def wide(self) -> bool:
-        """Whether labels stand beside the bars."""
-        return self.label_above == 0
-
-
-def both(draw: Callable[[Comparison, Frame], Markup], comparison: Comparison) -> Markup:
-    """A chart for wide pages and print, and one for narrow pages; the style sheet shows one of them."""
-    wide = Frame(width=WIDE, left=_LABEL_WIDE, right=WIDE - 236, label_above=0, most_ticks=7)
-    narrow = Frame(width=NARROW, left=2, right=NARROW - 8, label_above=18, most_ticks=4)
-    return draw(comparison, wide) + draw(comparison, narrow)
 
 
 def ranking(comparison: Comparison, frame: Frame) -> Markup:
@@ -83,7 +42,7 @@ def ranking(comparison: Comparison, frame: Frame) -> Markup:
     caption = "examples per second; dashed: the baseline" if base is not None else "examples per second"
     parts.append(text(frame.left, bottom + 32, caption, kind="tick"))
     label = f"Examples per second by strategy on {comparison.workload}, with 95 % intervals"
-    return chart(parts, width=frame.width, height=bottom + 40, label=label, kind=_width_class(frame))
+    return chart(parts, width=frame.width, height=bottom + 40, label=label, kind=frame.width_class)
 
 
 def bytes_sent(comparison: Comparison, frame: Frame) -> Markup:
@@ -104,7 +63,7 @@ def bytes_sent(comparison: Comparison, frame: Frame) -> Markup:
     parts = [axis(scale, 4, bottom, byte_count, most=frame.most_ticks - 1)]
     for i, row in enumerate(rows):
         top = 6 + i * pitch
-        parts.append(_label(row, frame, top, 24))
+        parts.append(row_label(row, frame, top, 24))
         for j, (name, kind, mean) in enumerate(_layers(row)):
             y = top + frame.label_above + 3 + j * 14
             if mean is None:
@@ -122,7 +81,7 @@ def bytes_sent(comparison: Comparison, frame: Frame) -> Markup:
             )
             parts.append(text(x + 5, y + 9.5, _byte_label(row, name, mean, wide=frame.wide), kind="small"))
     label = f"Bytes sent per step by strategy on {comparison.workload}: predicted payload, TCP, interface"
-    return chart(parts, width=frame.width, height=bottom + 22, label=label, kind=_width_class(frame))
+    return chart(parts, width=frame.width, height=bottom + 22, label=label, kind=frame.width_class)
 
 
 def step_times(comparison: Comparison, frame: Frame) -> Markup:
@@ -136,7 +95,7 @@ def step_times(comparison: Comparison, frame: Frame) -> Markup:
     parts: list[Markup] = []
     y = 6.0
     for row in rows:
-        parts.append(_label(row, frame, y, _STEP_LANE * len(row.steps) / 2 + 4))
+        parts.append(row_label(row, frame, y, _STEP_LANE * len(row.steps) / 2 + 4))
         y += frame.label_above
         for steps in row.steps:
             parts.append(_step_lane(steps, scale, y, frame, row.strategy))
@@ -144,7 +103,7 @@ def step_times(comparison: Comparison, frame: Frame) -> Markup:
         y += 10
     grid = axis(scale, 4, y, seconds, most=frame.most_ticks)
     label = f"Distribution of step times by strategy and repeat on {comparison.workload}, logarithmic axis"
-    return chart([grid, *parts], width=frame.width, height=y + 22, label=label, kind=_width_class(frame))
+    return chart([grid, *parts], width=frame.width, height=y + 22, label=label, kind=frame.width_class)
 
 
 def time_split(comparison: Comparison, frame: Frame) -> Markup:
@@ -159,7 +118,7 @@ def time_split(comparison: Comparison, frame: Frame) -> Markup:
     parts = [axis(scale, 4, bottom, seconds, most=frame.most_ticks)]
     parts += [_split_lane(row, frame, scale, 6 + i * pitch) for i, row in enumerate(rows)]
     label = f"Median step time on {comparison.workload}: computing and exposed communication"
-    return chart(parts, width=frame.width, height=bottom + 22, label=label, kind=_width_class(frame))
+    return chart(parts, width=frame.width, height=bottom + 22, label=label, kind=frame.width_class)
 
 
 def _ranking_lane(row: Row, frame: Frame, scale: Scale, top: float) -> Markup:
@@ -169,7 +128,7 @@ def _ranking_lane(row: Row, frame: Frame, scale: Scale, top: float) -> Markup:
     tip = f"{row.strategy}: {plain(row.rate.value)} examples/s, {interval_of(row.rate)}, n={row.n}"
     kind = f"bar {row.mark.kind}" if row.status == "ok" else "bar implausible"
     parts = [
-        _label(row, frame, top, 15),
+        row_label(row, frame, top, 15),
         bar(scale, (0, row.rate.value), (y, 20), kind=kind, tip=tip),
     ]
     if row.rate.interval is not None:
@@ -206,7 +165,7 @@ def _split_lane(row: Row, frame: Frame, scale: Scale, top: float) -> Markup:
     silent = row.mark.kind in ("control", "reference")
     computing = "bar compute" if exposed is not None or silent else "bar unsplit"
     parts = [
-        _label(row, frame, top, 14),
+        row_label(row, frame, top, 14),
         bar(
             scale,
             (0, total - shown),
@@ -251,17 +210,6 @@ def _step_lane(steps: StepSeries, scale: Scale, top: float, frame: Frame, strate
     return Markup("<g><title>{}</title>{}</g>").format(name, Markup("").join(parts))
 
 
-def _label(row: Row, frame: Frame, top: float, middle: float) -> Markup:
-    """The strategy with the symbol of its mark."""
-    symbol = _SYMBOLS[row.mark.kind] if row.status == "ok" else "!"
-    if frame.wide:
-        name = clipped(18, top + middle + 4, row.strategy, room=_LABEL_WIDE - 26, kind="label")
-        return text(0, top + middle + 4, symbol, kind=f"symbol {row.mark.kind}") + name
-    return text(frame.left, top + 14, symbol, kind=f"symbol {row.mark.kind}") + clipped(
-        frame.left + 16, top + 14, row.strategy, room=152, kind="label"
-    )
-
-
 def _layers(row: Row) -> Sequence[tuple[str, str, Mean | None]]:
     return (
         ("payload", "bar payload", row.payload_bytes),
@@ -280,7 +228,3 @@ def _byte_label(row: Row, name: str, mean: Mean, *, wide: bool) -> str:
 
 def _thousands(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else digits(value)
-
-
-def _width_class(frame: Frame) -> str:
-    return "wide" if frame.wide else "narrow"

@@ -7,6 +7,7 @@ import yaml
 from markupsafe import Markup
 
 from reports.figures import charts
+from reports.figures.frame import both
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
@@ -61,10 +62,10 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "bytes": byte_table(comparison),
         "checks": check_table(comparison),
         "costs": cost_table(comparison),
-        "ranking_chart": charts.both(charts.ranking, comparison),
-        "byte_chart": charts.both(charts.bytes_sent, comparison),
-        "step_chart": charts.both(charts.step_times, comparison),
-        "split_chart": charts.both(charts.time_split, comparison),
+        "ranking_chart": both(charts.ranking, comparison),
+        "byte_chart": both(charts.bytes_sent, comparison),
+        "step_chart": both(charts.step_times, comparison),
+        "split_chart": both(charts.time_split, comparison),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),
