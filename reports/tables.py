@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reports.cells import Cell, estimate_cell, loss_cell, mean_cell, name_cell, ratio_cell
 from reports.marks import WORDS
 from reports.quantities import (
     MISSING,
-    UNITS,
     byte_count,
-    count,
     digits,
     error,
-    interval_of,
     plain,
     seconds,
     spread_of,
-    times,
 )
 from reports.rows import Comparison, Mean, Problem, Row, TimeSplit
-from reports.statistics import Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A figure or word, and below it what it rests on."""
-
-    text: str
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +65,7 @@ def step_table(comparison: Comparison) -> Table:
     if comparison.link_measured_mbit:
         names = (*names, "computing + bytes ÷ link rate", "step ÷ that")
         cells = [
-            (*line, _mean(row.predicted_step_s, unit="seconds"), _mean(row.step_over_predicted))
+            (*line, mean_cell(row.predicted_step_s, unit="seconds"), mean_cell(row.step_over_predicted))
             for line, row in zip(cells, comparison.rows, strict=True)
         ]
     return _table(
@@ -135,7 +123,7 @@ def cost_table(comparison: Comparison) -> Table:
 
     def cells(row: Row) -> tuple[Cell, ...]:
         memory = Cell(text=byte_count(row.peak_rss_bytes), note="largest of all repeats")
-        return (_name(row), _mean(row.transform_s, unit="seconds"), memory)
+        return (name_cell(row), mean_cell(row.transform_s, unit="seconds"), memory)
 
     return _table(
         "Other costs: mean and range over repeats",
@@ -165,24 +153,24 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 def _speed_cells(row: Row) -> tuple[Cell, ...]:
     return (
-        _name(row),
+        name_cell(row),
         Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row)),
         Cell(text=WORDS[row.mark.kind]),
-        _estimate(row.rate, plain),
-        _ratio(row),
+        estimate_cell(row.rate, plain),
+        ratio_cell(row),
         Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else ""),
-        _estimate(row.window_rate, plain),
+        estimate_cell(row.window_rate, plain),
         Cell(text=row.status),
     )
 
 
 def _step_cells(row: Row) -> tuple[Cell, ...]:
     return (
-        _name(row),
-        *(_estimate(figure, seconds) for figure in (row.p50_s, row.p90_s, row.p99_s)),
-        _mean(row.exposed_comm_s, unit="seconds"),
-        _mean(row.codec_s, unit="seconds"),
-        _mean(row.warmup_steps, unit="count"),
+        name_cell(row),
+        *(estimate_cell(figure, seconds) for figure in (row.p50_s, row.p90_s, row.p99_s)),
+        mean_cell(row.exposed_comm_s, unit="seconds"),
+        mean_cell(row.codec_s, unit="seconds"),
+        mean_cell(row.warmup_steps, unit="count"),
         Cell(text=str(row.n)),
     )
 
@@ -194,8 +182,8 @@ def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
 
     exclusive = (split.compute_s, split.transfer_s, split.wait_s, split.rest_s)
     return (
-        _name(row),
-        _mean(split.step_s, unit="seconds"),
+        name_cell(row),
+        mean_cell(split.step_s, unit="seconds"),
         *(part(mean) for mean in (*exclusive, split.receiving_s)),
     )
 
@@ -203,19 +191,19 @@ def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
 def _byte_cells(row: Row) -> tuple[Cell, ...]:
     apart = MISSING if row.tcp_over_payload is None else digits(row.tcp_over_payload, significant=4)
     layers = (row.payload_bytes, row.tcp_bytes, row.interface_bytes)
-    return (_name(row), *(_mean(mean, unit="bytes") for mean in layers), Cell(text=apart))
+    return (name_cell(row), *(mean_cell(mean, unit="bytes") for mean in layers), Cell(text=apart))
 
 
 def _check_cells(row: Row) -> tuple[Cell, ...]:
     noise = "" if row.mark.noise_floor is None else f"rounding alone {error(row.mark.noise_floor)}"
     return (
-        _name(row),
+        name_cell(row),
         Cell(text=row.class_),
         Cell(text=WORDS[row.mark.kind], note=row.mark.explanation),
         Cell(text=error(row.mark.max_update_error)),
         Cell(text=error(row.mark.tolerance), note=noise),
-        _loss(row.loss_first, row.loss_first_step),
-        _loss(row.loss_last, row.loss_last_step),
+        loss_cell(row.loss_first, row.loss_first_step),
+        loss_cell(row.loss_last, row.loss_last_step),
     )
 
 
@@ -234,44 +222,9 @@ def _table(
     return Table(caption=caption, columns=columns, rows=tuple(rows))
 
 
-def _name(row: Row) -> Cell:
-    return Cell(text=row.strategy, note="baseline" if row.is_baseline else "")
-
-
 def _why_no_rank(row: Row) -> str:
     if row.rank:
         return ""
     if row.status != "ok":
         return row.status
     return WORDS[row.mark.kind] if not row.mark.proven else "no interval"
-
-
-def _estimate(figure: Estimate | None, show: Callable[[float | None], str]) -> Cell:
-    if figure is None:
-        return Cell(text=MISSING)
-    return Cell(text=show(figure.value), note=interval_of(figure, unit="seconds" if show is seconds else ""))
-
-
-def _ratio(row: Row) -> Cell:
-    if row.is_baseline:
-        return Cell(text="1", note="baseline")
-    if row.ratio is None:
-        return Cell(text=MISSING)
-    p_value = f"p={digits(row.ratio.p_value, significant=2)}" if row.ratio.p_value is not None else ""
-    return Cell(text=times(row.ratio.value), note=", ".join(filter(None, (interval_of(row.ratio), p_value))))
-
-
-def _mean(mean: Mean | None, *, unit: str = "number") -> Cell:
-    if mean is None:
-        return Cell(text=MISSING)
-    return Cell(text=UNITS.get(unit, plain)(mean.value), note=spread_of(mean, unit=unit))
-
-
-def _loss(mean: Mean | None, step: Mean | None) -> Cell:
-    """A loss with the number of its step: the later it is, the longer was the training before it."""
-    cell = _mean(mean)
-    if mean is None or step is None:
-        return cell
-    first, last = count(step.low), count(step.high)
-    at = f"step {first}" if first == last else f"steps {first} to {last}"
-    return Cell(text=cell.text, note=f"{at}, {cell.note}")

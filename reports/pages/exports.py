@@ -10,18 +10,10 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from reports.cells import Cell
 from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
-from reports.tables import (
-    Cell,
-    Table,
-    byte_table,
-    check_table,
-    problem_table,
-    speed_table,
-    step_table,
-    trace_table,
-)
+from reports.tables import Table, byte_table, check_table, problem_table, speed_table, step_table, trace_table
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
