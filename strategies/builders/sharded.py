@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from strategies.builders import all_reduce
-from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.builders.partition_choices import MIN_BYTES, near_equal
+from strategies.builders.partitioned import Cuts, family
 from strategies.builders.waiting import KNOBS
 from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Param, Params

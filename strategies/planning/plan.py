@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from strategies.builders import local, partitioned
+from strategies.builders import local, partition_choices
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
@@ -72,9 +72,9 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
-    if topology.n_replicas > 1 and not partitioned.CUTTING.isdisjoint(p.name for p in strategy.params):
+    if topology.n_replicas > 1 and not partition_choices.CUTTING.isdisjoint(p.name for p in strategy.params):
         is_cut = strategy.parts is None or any(node.partition for node in nodes)
-        notes += partitioned.kept_whole(step, nodes) if is_cut else []
+        notes += partition_choices.kept_whole(step, nodes) if is_cut else []
     return assembled(strategy, values, nodes, step, topology, notes)
 
 
@@ -131,7 +131,7 @@ def _warnings(
     parts, whole = strategy.parts, strategy.whole
     if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
         return ()
-    return (partitioned.nothing_cut(parts(step, topology, values), whole),)
+    return (partition_choices.nothing_cut(parts(step, topology, values), whole),)
 
 
 def topology_of(plan: Plan) -> Topology:
