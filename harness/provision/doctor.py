@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import struct
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +14,7 @@ from harness.host_facts import n_usable_cores
 from harness.provision.accelerators import HostDevices, host_devices, lack, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.network_namespace import WAY_OUT, refusal
+from harness.worker.counters.inet_diag import inet_diag_problem
 from harness.worker.process.os_process import available_memory_bytes
 
 _MIN_PYTHON = (3, 11)
@@ -25,11 +23,6 @@ _MIN_MEMORY_BYTES = 4 * 2**30
 _MIN_DISK_BYTES = 2 * 2**30
 _MIN_SHM_BYTES = 64 * 2**20
 _GIB = 2**30
-
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_NLM_F_REQUEST_DUMP = 0x301
-_NLMSG_ERROR = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +169,7 @@ def _namespaces() -> Check:
 
 def _inet_diag() -> Check:
     """Whether the kernel tells the bytes of each TCP connection (inet_diag)."""
-    problem = _inet_diag_problem()
+    problem = inet_diag_problem()
     return Check(
         name="inet-diag",
         ok=problem is None,
@@ -186,24 +179,6 @@ def _inet_diag() -> Check:
         else "load the kernel modules tcp_diag and inet_diag; else TCP bytes are null",
         required=False,
     )
-
-
-def _inet_diag_problem() -> str | None:
-    # inet_diag_req_v2: family, protocol, extensions, pad, states, then a socket id of zeros (match all).
-    body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
-    header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
-            link.settimeout(2.0)
-            link.sendto(header + body, (0, 0))
-            answer = link.recv(65536)
-    except (AttributeError, OSError) as error:
-        return f"not available ({getattr(error, 'strerror', None) or error})"
-    kind = struct.unpack_from("=IH", answer)[1]
-    if kind == _NLMSG_ERROR:
-        code = -struct.unpack_from("=i", answer, 16)[0]
-        return f"refused ({os.strerror(code)})" if code else None
-    return None
 
 
 def _docker() -> Check:

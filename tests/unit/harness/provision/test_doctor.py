@@ -6,6 +6,7 @@ import pytest
 
 from harness.provision import accelerators, doctor
 from harness.provision.accelerators import Gpu, HostDevices
+from harness.worker.counters import inet_diag
 
 
 def test_every_check_that_fails_says_the_way_out() -> None:
@@ -40,7 +41,7 @@ def test_without_netlink_bytes_are_said_to_be_missing(monkeypatch: pytest.Monkey
     def refuse(*arguments: object) -> None:
         raise OSError(93, "Protocol not supported")
 
-    monkeypatch.setattr(doctor.socket, "socket", refuse)
+    monkeypatch.setattr(inet_diag.socket, "socket", refuse)
     (diag,) = _named(doctor.checks(), "inet-diag")
     assert not diag.ok
     assert "Protocol not supported" in diag.detail
