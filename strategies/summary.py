@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from strategies.ir.assembly.levels import levels_of
-from strategies.ir.partitioning.propagate import axes_to_cut, spread_along
+from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
 from strategies.ir.partitioning.update_dependencies import update_reach
 from strategies.ir.replicas.after_update import passing
 from strategies.ir.resource_uses import resource_uses

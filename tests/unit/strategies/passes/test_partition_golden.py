@@ -7,7 +7,8 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import check_text, text_of, vector
 
-from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
+from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
+from strategies.ir.partitioning.propagate import spread
 from strategies.ir.ranges import Cut
 from strategies.passes.partition.partition import PartitionVariables
 from strategies.topology import Topology
