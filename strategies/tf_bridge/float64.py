@@ -12,10 +12,10 @@ from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Arg, Attr, DType, Function, Graph, Node, tensor
-from strategies.tf_bridge.op_types import OpTensor, op_definition, takes, tensors, with_type_defaults
+from strategies.tf_bridge.op_types import OpTensor, op_definition, tensors, with_type_defaults
 from strategies.tf_bridge.widen import widen, widen_attrs, widen_extra
+from strategies.tf_bridge.widest_types import widest_attrs
 
-_FLOAT = DType("float")
 # Ops that could work in double but would mean something else: other random draws, other bits, other files, or
 # a Python function that returns what it always returned.
 _KEPT_OPS = frozenset(
@@ -137,7 +137,7 @@ class _Body:
         op_def = _op_def(node)
         before = with_type_defaults(op_def, node.attrs)
         kept = node.op in _KEPT_OPS or node.name in self.keep
-        after = before if kept else _fitting_attrs(node.op, op_def, before)
+        after = before if kept else widest_attrs(node.op, op_def, before)
         inputs, casts = self._narrow_inputs(
             node, tensors(op_def.input_arg, before), tensors(op_def.input_arg, after)
         )
@@ -229,30 +229,6 @@ def _updated(
         name: attr for name, attr in after.items() if attr is not before[name] and attr != before[name]
     }
     return {**attrs, **changed} if changed else attrs
-
-
-def _fitting_attrs(op: str, op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
-    """Attributes in double as far as the op can work in it."""
-    wide = widen_attrs(attrs)
-    narrow: dict[str, Attr] = {}
-    for attr_def in op_def.attr:
-        name, attr = attr_def.name, attrs.get(attr_def.name)
-        if isinstance(attr, DType):
-            narrow[name] = _fitting(op, name, attr)
-        elif isinstance(attr, tuple) and attr_def.type == "list(type)":
-            narrow[name] = tuple(
-                _fitting(op, name, item) if isinstance(item, DType) else item for item in attr
-            )
-    narrow = {name: attr for name, attr in narrow.items() if attr != wide[name]}
-    return {**wide, **narrow} if narrow else wide
-
-
-def _fitting(op: str, attr: str, dtype: DType) -> DType:
-    """Double where the op takes it, otherwise the widest that it does."""
-    wide = widen(dtype)
-    if wide == dtype or takes(op, attr, wide):
-        return wide
-    return _FLOAT if wide == "double" and takes(op, attr, _FLOAT) else dtype
 
 
 def _op_def(node: Node) -> op_def_pb2.OpDef:
