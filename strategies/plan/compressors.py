@@ -1,25 +1,19 @@
-"""All compressors by name, their options, and the bytes that they make of a gradient; no TensorFlow.
+"""All compressors by name, and their options; no TensorFlow.
 
 A strategy takes one by its parameter `compressor`; options carry the prefix `compressor_`
 (`all-reduce:compressor=powersgd,compressor_rank=2`).
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from strategies.errors import StrategyError, suggestion
-from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan.schema import Compression, PlanNode, StepSummary
+from strategies.plan.schema import Compression
 from strategies.plan.strategy import Param, ParamValue
-from strategies.topology import Topology
 
 COMPRESSOR = "compressor"
 NONE = "none"
-QSGD_BLOCK = 512
-_WORD_BYTES = 4
-_WORD_BITS = 32
 FLOATING = ("half", "bfloat16", "float", "double")
 
 
@@ -184,74 +178,6 @@ def check(compression: Compression) -> None:
                 f"compressor {kebab}: {name} must be {_range(taken[name])}, got {value}; use "
                 f"{taken[name].default}"
             )
-
-
-def compressed(
-    nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, topology: Topology
-) -> tuple[PlanNode, ...]:
-    """The plan's nodes, those marked whose gradients a compressor makes smaller.
-
-    The others travel as they are: integers, rows of sparse gradients, new forward state, lengths that are
-    unknown, vectors where a matrix is needed, what no other worker is told, and what would not be fewer bytes
-    on the wire, where a gather among n members sends n/2 times the bytes of an all-reduce of as much.
-    """
-    if compression is None:
-        return tuple(nodes)
-    kinds = {v.name: v.kind for v in step.variables}
-
-    def of(node: PlanNode) -> PlanNode:
-        # The workers' own transport takes gradients as they are.
-        encoded = node.model_copy(update={"compressor": compression, "transport": node.transport and "auto"})
-        gains = kinds[node.variable] == "trainable" and _gains(encoded, compression, topology)
-        return encoded if gains else node
-
-    return tuple(map(of, nodes))
-
-
-def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) -> int:
-    """Bytes of one encoded gradient."""
-    n, value_bytes = n_elements(shape), max(element_bytes(dtype), _WORD_BYTES)
-    codec = BY_NAME[compression.name].codec
-    if codec == "topk":
-        return n_kept(n, compression.ratio or 0.0) * (value_bytes + _WORD_BYTES)
-    if codec == "power":
-        return (n // shape[-1] + shape[-1]) * n_directions(shape, compression.rank or 0) * value_bytes
-    if codec == "signs":
-        return value_bytes + -(-n // _WORD_BITS) * _WORD_BYTES
-    if codec == "quantized":
-        return -(-n // QSGD_BLOCK) * (QSGD_BLOCK + value_bytes)
-    return n * element_bytes(codec)
-
-
-def is_added_up(compression: Compression) -> bool:
-    """Whether a collective adds encodings up on their way; others are gathered from all and added after."""
-    return BY_NAME[compression.name].codec in ("half", "bfloat16", "power")
-
-
-def n_kept(n: int, ratio: float) -> int:
-    """How many of n values top-k sends: ⌈ratio·n⌉, at least one."""
-    # Without the margin 0.07 × 100, which is 7.000000000000001, would be 8.
-    return min(n, max(1, math.ceil(ratio * n - 1e-9)))
-
-
-def n_directions(shape: Sequence[int], rank: int) -> int:
-    """Columns of the two factors that a gradient of this shape becomes: no more than its own rank can be."""
-    return max(1, min(rank, shape[-1], n_elements(shape[:-1])))
-
-
-def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool:
-    stays = node.synchronizer in ("none", "average")
-    if stays or node.sparse or node.dtype not in FLOATING or -1 in node.shape:
-        return False
-    if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
-        return False
-    growth = 1.0
-    if node.synchronizer != "ps":
-        n = node.n_members(topology)
-        if n == 1:
-            return False
-        growth = 1.0 if is_added_up(compression) else n / 2
-    return growth * payload_bytes(node.shape, node.dtype, compression) < node.bytes
 
 
 def _checked(strategy: str, option: Option, value: ParamValue) -> int | float:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan.compressors import is_added_up, payload_bytes
+from strategies.plan.compressed_payload import is_added_up, payload_bytes
 from strategies.plan.partitions import parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
 from strategies.plan.shard_payload import Shards

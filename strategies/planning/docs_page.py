@@ -6,7 +6,8 @@ from pathlib import Path
 
 from strategies.errors import UnsupportedError
 from strategies.plan import compressors
-from strategies.plan.compressors import BY_NAME, payload_bytes
+from strategies.plan.compressed_payload import payload_bytes
+from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Compression, StepSummary, VariableSummary
 from strategies.plan.strategy import Param, Strategy
 from strategies.planning.docs_texts import KNOBS as KNOB_TEXTS

@@ -7,6 +7,7 @@ from strategies.builders import local, partition_choices
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
+from strategies.plan.compressed_payload import compressed
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_matrix, server_bytes, worker_bytes
 from strategies.plan.schema import Plan, PlanNode, StepSummary
@@ -66,7 +67,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     layout = local.independent if topology.n_replicas == 1 else strategy.layout
     compression, _ = compressors.choose(strategy.name, values)
     laid_out = layout(step, topology, values)
-    nodes = compressors.compressed(laid_out, step, compression, topology)
+    nodes = compressed(laid_out, step, compression, topology)
     notes = []
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")

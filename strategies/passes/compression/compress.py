@@ -20,7 +20,7 @@ from strategies.passes.compression.compressor_state import Memory, memories_of
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
-from strategies.plan.compressors import payload_bytes
+from strategies.plan.compressed_payload import payload_bytes
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
