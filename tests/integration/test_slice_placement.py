@@ -16,7 +16,8 @@ from harness.cluster.connection import Connection, Slice
 from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, ContainerNode, RunPlace
+from harness.provision.docker.container_settings import RunPlace
+from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, ContainerNode
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import ProvisionError

@@ -12,13 +12,8 @@ import docker
 
 from harness.cluster import link_limits
 from harness.provision.docker import containers, link_shaping
-from harness.provision.docker.containers import (
-    CLIENT_PORT,
-    ContainerLimits,
-    ContainerNode,
-    Networks,
-    RunPlace,
-)
+from harness.provision.docker.container_settings import ContainerLimits, RunPlace
+from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Networks
 from harness.provision.docker.control_links import ControlLinks
 from harness.provision.docker.engine import GONE
 from harness.provision.docker.events import ContainerEvents

@@ -10,7 +10,8 @@ from docker.models.containers import Container
 
 from harness.cluster.link_limits import Limits, LinkLimit
 from harness.provision.docker import containers, tc_helper
-from harness.provision.docker.containers import ContainerNode, RunPlace
+from harness.provision.docker.container_settings import RunPlace
+from harness.provision.docker.containers import ContainerNode
 from harness.provision.docker.engine import GONE, refused
 from harness.provision.docker.leftovers import labels_of
 from harness.provision.failures import ProvisionError

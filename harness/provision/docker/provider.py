@@ -13,7 +13,7 @@ from docker.models.images import Image
 from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import devices_of_workers
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.containers import ContainerLimits, RunPlace
+from harness.provision.docker.container_settings import ContainerLimits, RunPlace, is_of_image
 from harness.provision.docker.engine import engine, require_room, worker_image
 from harness.provision.docker.gpus import device_arguments, lack_of_toolkit, toolkit_of
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
@@ -172,7 +172,7 @@ def _running(
 
 def _refuse_system_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
-        if containers.is_of_image(folder):
+        if is_of_image(folder):
             raise ProvisionError(
                 "docker: workers are given a user's file with its folder, which must be one of its own, got "
                 f"{folder}; move the file into a folder below"

@@ -9,7 +9,8 @@ from docker.errors import APIError
 from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import EXIT_MISSING
 from harness.provision.docker import tc_helper
-from harness.provision.docker.containers import ContainerNode, RunPlace
+from harness.provision.docker.container_settings import RunPlace
+from harness.provision.docker.containers import ContainerNode
 from harness.provision.docker.link_shaping import Limited, limit_links
 from harness.provision.failures import ProvisionError
 

@@ -1,0 +1,131 @@
+"""Settings of a container: what it may use, see and write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from docker.models.networks import Network
+from docker.types import LogConfig
+
+from harness.provision.docker.leftovers import labels_of
+from harness.provision.docker.shared_folders import CONTAINER_UID, share, shared_group
+
+_TOKEN = "/run/stratbench/token"  # noqa: S105 - where it lies
+_RAY_FOLDER = "/tmp/ray"  # noqa: S108 - in the container's own /tmp
+_SHM_BYTES = 256 * 2**20
+# NCCL exchanges through it where GPUs do not reach each other, and its guide has this figure:
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+_SHM_WITH_DEVICES_BYTES = 2**30
+_MAX_PROCESSES = 4096
+_LOG = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
+_OF_IMAGE = frozenset(
+    {"", "bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"}
+)
+# A worker needs no privilege at all.
+_CONFINED: Mapping[str, object] = {
+    "user": f"{CONTAINER_UID}:{CONTAINER_UID}",
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+    "init": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlace:
+    """What the containers of a run have in common.
+
+    Attributes:
+        image: its id, so that all are of one even if its name moves on.
+        folder: the run's private one on this host. token: file of Ray's token in it.
+        reads, writes: folders of this host that workers see at the same path.
+        current: folder to which a user's paths are relative, None where there are none; workers see it,
+            if need be empty.
+        environment: variables of every container.
+    """
+
+    run_id: str
+    image: str
+    folder: Path
+    token: Path
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    current: Path | None
+    environment: Mapping[str, str]
+
+    @property
+    def scratch(self) -> Path:
+        """A folder that all workers share."""
+        return self.folder / "scratch"
+
+    def name(self, role: str) -> str:
+        """What a container or network is called."""
+        return f"stratbench-{self.run_id}-{role}"
+
+    def ray_folder(self, role: str) -> Path:
+        """Where the files of a container's Ray node lie on this host."""
+        return self.folder / "ray" / role
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerLimits:
+    """What a container may use; None is all there is.
+
+    Attributes:
+        devices: UUIDs of its GPUs. arguments: of the engine's `create`, by which it gets them.
+    """
+
+    cores: tuple[int, ...] | None = None
+    memory_bytes: int | None = None
+    devices: tuple[str, ...] = ()
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+def is_of_image(folder: Path) -> bool:
+    """Whether containers have a folder of their own in that place, which no other may cover."""
+    return folder.parent == folder.parent.parent and folder.name in _OF_IMAGE
+
+
+def create_arguments(
+    place: RunPlace, role: str, limits: ContainerLimits, network: Network, folders: Mapping[Path, str]
+) -> dict[str, Any]:
+    """Arguments of the engine's `create`: what a container may use, see and write.
+
+    Args:
+        folders: of this host → `ro` or `rw`.
+    """
+    return {
+        "name": place.name(role),
+        "labels": labels_of(place.run_id, role),
+        "environment": {
+            **place.environment,
+            "RAY_AUTH_TOKEN_PATH": _TOKEN,
+            "HOME": "/tmp",  # noqa: S108 - the one folder that anybody may write to
+        },
+        "network": network.id,
+        "shm_size": _SHM_WITH_DEVICES_BYTES if limits.devices else _SHM_BYTES,
+        "pids_limit": _MAX_PROCESSES,
+        "cpuset_cpus": None if limits.cores is None else ",".join(map(str, limits.cores)),
+        "mem_limit": limits.memory_bytes,
+        "memswap_limit": limits.memory_bytes,
+        "log_config": _LOG,
+        "detach": True,
+        **_file_system(place, role, folders),
+        **_CONFINED,
+        **limits.arguments,
+    }
+
+
+def _file_system(place: RunPlace, role: str, folders: Mapping[Path, str]) -> dict[str, object]:
+    """What a container sees of this host's folders, and where it may write."""
+    ray_folder = place.ray_folder(role)
+    ray_folder.mkdir(parents=True, exist_ok=True)
+    share(ray_folder)
+    binds = {str(path): {"bind": str(path), "mode": mode} for path, mode in folders.items()}
+    binds[str(ray_folder)] = {"bind": _RAY_FOLDER, "mode": "rw"}
+    binds[str(place.token)] = {"bind": _TOKEN, "mode": "ro"}
+    in_memory = {"/tmp": "rw,nosuid,nodev,mode=1777"}  # noqa: S108 - the container's own
+    current = place.current
+    if current is not None and not is_of_image(current) and not any(map(current.is_relative_to, folders)):
+        in_memory[str(current)] = "ro,size=4k"
+    return {"volumes": binds, "tmpfs": in_memory, "read_only": True, "group_add": [str(shared_group())]}
