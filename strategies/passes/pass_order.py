@@ -8,7 +8,8 @@ from strategies.passes.collectives.reduce_scatter import DenseReduceScatter
 from strategies.passes.collectives.ring_all_reduce import TransportAllReduce
 from strategies.passes.collectives.separate_runs import CollectivesApart
 from strategies.passes.collectives.shard_updates import ShardUpdates
-from strategies.passes.compression.compress import CompressedAllReduce, CompressedPush
+from strategies.passes.compression.compressed_all_reduce import CompressedAllReduce
+from strategies.passes.compression.compressed_push import CompressedPush
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates, OwnMean
 from strategies.passes.parameter_server.place import Place
 from strategies.passes.parameter_server.proxy import ProxyVariables
