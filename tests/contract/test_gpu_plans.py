@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
-from strategies.passes.collectives import all_reduce
+from strategies.passes.collectives import buckets
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
 from strategies.planning.plan import topology_of
@@ -61,7 +61,7 @@ def test_sums_by_nccl_begin_in_the_same_order_on_every_replica(cases):
 
 
 def test_a_sum_by_nccl_stays_in_one_piece(cases, monkeypatch):
-    monkeypatch.setattr(all_reduce, "PIECE_BYTES", 64)
+    monkeypatch.setattr(buckets, "PIECE_BYTES", 64)
     case = cases.of("digits-mlp", "momentum")
     n_sums = {}
     for transport in ("nccl", "ring"):
@@ -69,7 +69,7 @@ def test_a_sum_by_nccl_stays_in_one_piece(cases, monkeypatch):
         assert len({node.group for node in plan.nodes} - {None}) == 1
         graph = run_passes(passes_of(plan, 0), case.step, topology_of(plan)).step.graph
         n_sums[transport] = sum(node.op == COLLECTIVE for node in graph.nodes)
-    assert n_sums == {"nccl": 1, "ring": all_reduce.MAX_PIECES}
+    assert n_sums == {"nccl": 1, "ring": buckets.MAX_PIECES}
 
 
 def test_owners_sums_are_not_for_nccl(cases):

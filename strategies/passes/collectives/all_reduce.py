@@ -1,18 +1,15 @@
 """Between-graph synchronisation by collectives among replicas that each own all variables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import ClassVar
 
-from strategies.errors import StrategyError
-from strategies.ir.assembly.levels import at_level
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape
-from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
+from strategies.passes.collectives.buckets import collectives, static_dims
 from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
@@ -21,11 +18,6 @@ from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
-# A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
-# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
-LARGE_BYTES = 1 << 20
-PIECE_BYTES = 4 << 20
-MAX_PIECES = 4
 _KEY = DType("int32")
 _COLLECTIVE = "CollectiveReduceV2"
 
@@ -167,90 +159,6 @@ def _gather(
     return [*merged, *gathered], Contribution(
         rank=contribution.rank, values=rows, indices=ids, weight=1.0, total=True
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """One bucket: boundaries of one type by name, and a name for each piece's key."""
-
-    members: tuple[str, ...]
-    key_names: tuple[str, ...]
-
-
-def collectives(
-    dense: Sequence[Boundary],
-    buckets: Sequence[Sequence[str]],
-    size_of: Callable[[Boundary], int] | None = None,
-    hints: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Collective]:
-    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
-
-    Args:
-        size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
-        hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
-    """
-    named: dict[str, Collective] = {}
-    # Another level's come of an update, which waits for these.
-    for level in sorted({b.level for b in dense}):
-        named |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
-    return named
-
-
-def _of_level(
-    level: int,
-    dense: Sequence[Boundary],
-    buckets: Sequence[Sequence[str]],
-    n_bytes: Callable[[Boundary], int],
-    hints: Mapping[str, str],
-) -> dict[str, Collective]:
-    by_variable: dict[str, dict[str, Boundary]] = {}
-    for b in dense:
-        by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
-    named: dict[str, Collective] = {}
-    for i, bucket in enumerate(buckets):
-        by_dtype: dict[str, list[Boundary]] = {}
-        limit = 1 if any(hints.get(variable) == IN_ORDER for variable in bucket) else MAX_PIECES
-        for variable in bucket:
-            for b in by_variable.get(variable, {}).values():
-                by_dtype.setdefault(b.dtype, []).append(b)
-        for dtype, members in by_dtype.items():
-            small = [b for b in members if n_bytes(b) < LARGE_BYTES]
-            if small:
-                named |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
-            for b in members:
-                if n_bytes(b) >= LARGE_BYTES:
-                    named |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
-    return named
-
-
-def _collective(
-    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int], limit: int
-) -> dict[str, Collective]:
-    n_pieces = min(limit, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
-    collective = Collective(
-        members=tuple(sync_prefix(b) for b in members),
-        key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
-    )
-    return {name: collective}
-
-
-def _n_bytes(boundary: Boundary) -> int:
-    return element_bytes(boundary.dtype) * n_elements(static_dims(boundary))
-
-
-def static_dims(boundary: Boundary) -> tuple[int, ...]:
-    """The shape of what crosses a boundary.
-
-    Raises:
-        StrategyError: a length of it is unknown.
-    """
-    dims = boundary.shape.dims
-    if dims is None or -1 in dims:
-        raise StrategyError(
-            f"variable {boundary.variable!r}: an all-reduced variable must have a static shape, got {dims}; "
-            "declare its shape or use a parameter server"
-        )
-    return dims
 
 
 def _rows(boundary: Boundary) -> Shape:

@@ -8,10 +8,9 @@ from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.shards import reduce_scatter
-from strategies.passes.collectives.all_reduce import static_dims
+from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets, static_dims
 from strategies.passes.collectives.keys import instance_keys, pair_group_key
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.shard_buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -12,10 +12,9 @@ from strategies.ir.graph import DType, Node
 from strategies.ir.sizes import n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
-from strategies.passes.collectives.all_reduce import collectives, static_dims
+from strategies.passes.collectives.buckets import Member, collectives, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring_transfers import all_given, give, take
-from strategies.passes.collectives.shard_buckets import Member, shard_buckets
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
 from strategies.topology import Replica, Topology

@@ -7,8 +7,8 @@ from strategies.ir.assembly.levels import at_level
 from strategies.ir.graph import Node, Shape
 from strategies.ir.sizes import n_elements
 from strategies.ir.transfer import Transfer
+from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.ring_transfers import all_given, give, take
-from strategies.passes.collectives.shard_buckets import ShardBucket
 from strategies.topology import Topology
 
 Copy = tuple[str, int | None]

@@ -13,11 +13,11 @@ from strategies.ir.transfer import Transfer
 from strategies.ir.traversal import ancestors, descendants
 from strategies.ir.variable import Variable
 from strategies.numerics.shards import all_gather
+from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.control_edges import Waits
 from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring_gather import transport_gather
-from strategies.passes.collectives.shard_buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace

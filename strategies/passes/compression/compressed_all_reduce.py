@@ -10,7 +10,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressed_sums import compressed_sum, n_keys
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collectives.all_reduce import Collective, collectives, static_dims
+from strategies.passes.collectives.buckets import Collective, collectives, static_dims
 from strategies.passes.collectives.keys import compressed_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.compression.compressed_gradients import (

@@ -8,7 +8,7 @@ from strategies.ir.boundary import Contribution
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressed_sums import decode_one, encode_one, payload_dtype
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collectives.all_reduce import static_dims
+from strategies.passes.collectives.buckets import static_dims
 from strategies.passes.compression.compressed_gradients import (
     Additions,
     compressed_boundaries,

@@ -7,7 +7,7 @@ from strategies.ir.boundary import Boundary
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Part
 from strategies.numerics.compressors.codec import Codec, StateSpec
-from strategies.passes.collectives.all_reduce import static_dims
+from strategies.passes.collectives.buckets import static_dims
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name
 

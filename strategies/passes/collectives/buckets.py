@@ -1,0 +1,187 @@
+"""Buckets: tensors of one type that travel as one message, summed by all replicas or owned by one each."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from strategies.errors import StrategyError
+from strategies.ir.assembly.levels import at_level
+from strategies.ir.boundary import Boundary
+from strategies.ir.graph import DType
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.numerics.collectives import IN_ORDER
+from strategies.passes.replicate.rewire import sync_prefix
+
+# A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
+# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
+LARGE_BYTES = 1 << 20
+PIECE_BYTES = 4 << 20
+MAX_PIECES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One bucket: boundaries of one type by name, and a name for each piece's key."""
+
+    members: tuple[str, ...]
+    key_names: tuple[str, ...]
+
+
+def collectives(
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    size_of: Callable[[Boundary], int] | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Collective]:
+    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
+
+    Args:
+        size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
+        hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
+    """
+    named: dict[str, Collective] = {}
+    # Another level's come of an update, which waits for these.
+    for level in sorted({b.level for b in dense}):
+        named |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
+    return named
+
+
+def _of_level(
+    level: int,
+    dense: Sequence[Boundary],
+    buckets: Sequence[Sequence[str]],
+    n_bytes: Callable[[Boundary], int],
+    hints: Mapping[str, str],
+) -> dict[str, Collective]:
+    by_variable: dict[str, dict[str, Boundary]] = {}
+    for b in dense:
+        by_variable.setdefault(b.variable, {})[sync_prefix(b)] = b
+    named: dict[str, Collective] = {}
+    for i, bucket in enumerate(buckets):
+        by_dtype: dict[str, list[Boundary]] = {}
+        limit = 1 if any(hints.get(variable) == IN_ORDER for variable in bucket) else MAX_PIECES
+        for variable in bucket:
+            for b in by_variable.get(variable, {}).values():
+                by_dtype.setdefault(b.dtype, []).append(b)
+        for dtype, members in by_dtype.items():
+            small = [b for b in members if n_bytes(b) < LARGE_BYTES]
+            if small:
+                named |= _collective(at_level(f"sync/bucket_{i}_{dtype}", level), small, n_bytes, limit)
+            for b in members:
+                if n_bytes(b) >= LARGE_BYTES:
+                    named |= _collective(f"{sync_prefix(b)}/large", [b], n_bytes, limit)
+    return named
+
+
+def _collective(
+    name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int], limit: int
+) -> dict[str, Collective]:
+    n_pieces = min(limit, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
+    collective = Collective(
+        members=tuple(sync_prefix(b) for b in members),
+        key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
+    )
+    return {name: collective}
+
+
+def _n_bytes(boundary: Boundary) -> int:
+    return element_bytes(boundary.dtype) * n_elements(static_dims(boundary))
+
+
+def static_dims(boundary: Boundary) -> tuple[int, ...]:
+    """The shape of what crosses a boundary.
+
+    Raises:
+        StrategyError: a length of it is unknown.
+    """
+    dims = boundary.shape.dims
+    if dims is None or -1 in dims:
+        raise StrategyError(
+            f"variable {boundary.variable!r}: an all-reduced variable must have a static shape, got {dims}; "
+            "declare its shape or use a parameter server"
+        )
+    return dims
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A tensor that travels, named alike on all replicas.
+
+    Attributes:
+        owner: rank of the replica that updates the variable.
+        level: of the boundary that it crosses, or of the update that made it.
+    """
+
+    name: str
+    variable: str
+    dtype: DType
+    dims: tuple[int, ...]
+    owner: int
+    level: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardBucket:
+    """Tensors of one type and level that travel together."""
+
+    name: str
+    dtype: DType
+    level: int
+    members: tuple[Member, ...]
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The owner of each member."""
+        return tuple(member.owner for member in self.members)
+
+    def by_task(self, task_of: Mapping[int, int], n_tasks: int) -> tuple[tuple[Member, ...], ...]:
+        """The members that replicas of each task own.
+
+        Args:
+            task_of: rank → task.
+        """
+        shares: list[list[Member]] = [[] for _ in range(n_tasks)]
+        for member in self.members:
+            shares[task_of[member.owner]].append(member)
+        return tuple(map(tuple, shares))
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """A name for the key of each piece of a share."""
+        shares: dict[int, int] = {}
+        for member in self.members:
+            shares[member.owner] = shares.get(member.owner, 0) + n_elements(member.dims)
+        n_bytes = max(shares.values()) * element_bytes(self.dtype)
+        n_pieces = min(MAX_PIECES, max(1, n_bytes // PIECE_BYTES))
+        return tuple(f"{self.name}/piece_{k}" for k in range(n_pieces))
+
+
+def shard_buckets(
+    path: str, members: Iterable[Member], buckets: Sequence[Sequence[str]]
+) -> tuple[ShardBucket, ...]:
+    """The members by bucket and type, in the order of the buckets.
+
+    Args:
+        path: what the names of the exchanges start with.
+        buckets: names of the variables of each bucket.
+    """
+    by_variable: dict[tuple[str, int], dict[str, Member]] = {}
+    for member in members:  # the same on every replica
+        by_variable.setdefault((member.variable, member.level), {}).setdefault(member.name, member)
+    typed_buckets = []
+    for level, (i, bucket) in itertools.product(sorted({k for _, k in by_variable}), enumerate(buckets)):
+        by_dtype: dict[DType, list[Member]] = {}
+        for variable in bucket:
+            for member in by_variable.get((variable, level), {}).values():
+                by_dtype.setdefault(member.dtype, []).append(member)
+        typed_buckets += [
+            ShardBucket(
+                name=at_level(f"{path}/bucket_{i}_{dtype}", level),
+                dtype=dtype,
+                level=level,
+                members=tuple(chosen),
+            )
+            for dtype, chosen in by_dtype.items()
+        ]
+    return tuple(typed_buckets)
