@@ -18,6 +18,7 @@ from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.numerics import shards
 from strategies.passes.collectives import (
+    all_gather,
     reduce_scatter,
     shard_updates,
 )
@@ -135,7 +136,7 @@ def nothing_comes(ring, share, others):
 
 MISTAKES = {
     "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
-    "swapped-shards-of-values": (shard_updates, "all_gather", backwards(shards.all_gather)),
+    "swapped-shards-of-values": (all_gather, "all_gather", backwards(shards.all_gather)),
     "dropped-sync": (reduce_scatter, "reduce_scatter", left_out),
     "dropped-gather": (shard_updates, "_region", not_taken),
     "dropped-sync-in-ring": (Ring, "scatter", own_alone),

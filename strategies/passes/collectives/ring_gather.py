@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from strategies.ir.assembly.levels import at_level
 from strategies.ir.graph import Node, Shape
@@ -11,7 +12,8 @@ from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.ring_transfers import all_given, give, take
 from strategies.topology import Topology
 
-Copy = tuple[str, int | None]
+Copy: TypeAlias = tuple[str, int | None]
+"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,23 @@
 """Updates made by one replica each, which gives the others the new values."""
 
-import itertools
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.assembly.levels import at_level
-from strategies.ir.graph import Node, Shape, producer
+from strategies.ir.graph import Node, producer
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
-from strategies.ir.transfer import Transfer
 from strategies.ir.traversal import ancestors, descendants
 from strategies.ir.variable import Variable
-from strategies.numerics.shards import all_gather
-from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.collectives.all_gather import gather_buckets, gather_values
+from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.control_edges import Waits
-from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.ring_gather import transport_gather
+from strategies.passes.collectives.ring_gather import Copy
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.snippet import TensorSpec, trace
-from strategies.topology import Replica, Topology
-
-_Copy: TypeAlias = tuple[str, int | None]
-"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
+from strategies.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +97,15 @@ class _ShardedStep:
         given = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
         waits = Waits(graph.graph, removed, {t: given[_copy(r)] for r in self._given for t in r.targets})
         reads = self._new_values()
-        added, values, exchanged, transfers = self._exchanges(reads)
-        added += [self._assignment(r, given, values, waits) for r in self._given]
+        gathered = gather_values(
+            self._buckets(self._shards.owners.keys() - self._shards.carried),
+            self._buckets(self._shards.carried),
+            {copy: node.name for copy, node in reads.items()},
+            self._shards.task,
+            self._topology,
+            self._shards.hints,
+        )
+        assignments = [self._assignment(r, given, gathered.values, waits) for r in self._given]
         before = self._read_before(reads)
         nodes = [
             _after(waits.of(node, for_others=node.name not in update), before.get(node.name, ()))
@@ -117,7 +117,7 @@ class _ShardedStep:
         ]
         return replace(
             graph,
-            graph=graph.graph.with_nodes([*nodes, *added]),
+            graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes, *assignments]),
             variables=tuple(
                 replace(v, sole=True) if v.slot_of in self._shards.owners else v
                 for v in graph.variables
@@ -126,8 +126,8 @@ class _ShardedStep:
             regions=tuple(_region(r, given, removed) for r in graph.regions),
             shared_update=tuple(name for name in graph.shared_update if name not in removed),
             # A replica takes part in exchanges of which it needs nothing itself.
-            step_targets=(*graph.step_targets, *exchanged, *summed),
-            transfers=(*graph.transfers, *transfers),
+            step_targets=(*graph.step_targets, *gathered.done, *summed),
+            transfers=(*graph.transfers, *gathered.transfers),
         )
 
     def _handle(self, region: UpdateRegion) -> Node:
@@ -164,8 +164,8 @@ class _ShardedStep:
     def _assignment(
         self,
         region: UpdateRegion,
-        given: Mapping[_Copy, str],
-        values: Mapping[_Copy, str],
+        given: Mapping[Copy, str],
+        values: Mapping[Copy, str],
         waits: Waits,
     ) -> Node:
         """What takes the new value, after all that the update itself would have waited for."""
@@ -180,7 +180,7 @@ class _ShardedStep:
             device=handle.device,
         )
 
-    def _new_values(self) -> dict[_Copy, Node]:
+    def _new_values(self) -> dict[Copy, Node]:
         """What is read of the variables that local replicas own, after each of their updates."""
         owners, writes = self._shards.owners, self._writes()
         return {
@@ -195,7 +195,7 @@ class _ShardedStep:
             if region.rank == replica.rank == owners.get(region.variable)
         }
 
-    def _read_before(self, reads: Mapping[_Copy, Node]) -> dict[str, list[str]]:
+    def _read_before(self, reads: Mapping[Copy, Node]) -> dict[str, list[str]]:
         """Assignment → the reads of what the variable's earlier updates have made, which come before it."""
         earlier_reads: dict[str, list[str]] = {}
         for region in self._made:
@@ -206,57 +206,9 @@ class _ShardedStep:
                         earlier_reads.setdefault(target, []).append(read.name)
         return earlier_reads
 
-    def _exchanges(
-        self, reads: Mapping[_Copy, Node]
-    ) -> tuple[list[Node], dict[_Copy, str], list[str], tuple[Transfer, ...]]:
-        """Nodes, copy → the new value that it is given, nodes that run after the exchanges, and transfers."""
-        shards = self._shards
-        local = self._topology.local_replicas(shards.task)
-        own_values = {copy: node.name for copy, node in reads.items()}
-        added: list[Node] = [*reads.values()]
-        values: dict[_Copy, str] = {}
-        exchanged: list[str] = []
-        transfers: list[Transfer] = []
-        carried = self._buckets(carried=True)
-        last: list[str] = []
-        for level in sorted({bucket.level for bucket in carried}):
-            of_level = [bucket for bucket in carried if bucket.level == level]
-            gathered = transport_gather(of_level, own_values, shards.task, self._topology, last)
-            last = [gathered.last]
-            added += gathered.nodes
-            values |= gathered.values
-            exchanged += gathered.done
-            transfers += gathered.transfers
-        buckets = self._buckets(carried=False)
-        keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
-        for replica, bucket in itertools.product(local, buckets):
-            hint = shards.hints.get(bucket.members[0].variable, "auto")
-            nodes, taken, done = _gather(bucket, own_values, replica, self._topology, keys, hint)
-            added += nodes
-            values |= taken
-            exchanged.append(done)
-        return added, values, exchanged, tuple(transfers)
-
-    def _buckets(self, *, carried: bool) -> tuple[ShardBucket, ...]:
-        """What the workers' own transport gathers, or what TensorFlow's collectives do."""
-        owners = self._shards.owners
-        levels: dict[str, dict[int, None]] = {}
-        for region in self._graph.regions:
-            levels.setdefault(region.variable, {})[region.level] = None
-        members = [
-            Member(
-                name=at_level(v.name, level),
-                variable=v.name,
-                dtype=v.dtype,
-                dims=v.shape.dims or (),
-                owner=owners[v.name],
-                level=level,
-            )
-            for v in self._graph.variables
-            if v.name in owners and (v.name in self._shards.carried) == carried
-            for level in levels.get(v.name, ())
-        ]
-        return shard_buckets("sync/gather", members, self._shards.buckets)
+    def _buckets(self, variables: AbstractSet[str]) -> tuple[ShardBucket, ...]:
+        owners = {name: rank for name, rank in self._shards.owners.items() if name in variables}
+        return gather_buckets(self._graph, owners, self._shards.buckets)
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:
         """Handle and level → the assignments that are made here of it."""
@@ -268,7 +220,7 @@ class _ShardedStep:
         return {key: list(targets) for key, targets in assignments.items()}
 
 
-def _copy(region: UpdateRegion) -> _Copy:
+def _copy(region: UpdateRegion) -> Copy:
     return at_level(region.variable, region.level), region.rank
 
 
@@ -276,7 +228,7 @@ def _after(node: Node, reads: Sequence[str]) -> Node:
     return replace(node, inputs=(*node.inputs, *(f"^{name}" for name in reads))) if reads else node
 
 
-def _region(region: UpdateRegion, given: Mapping[_Copy, str], removed: set[str]) -> UpdateRegion:
+def _region(region: UpdateRegion, given: Mapping[Copy, str], removed: set[str]) -> UpdateRegion:
     name = given.get(_copy(region))
     if name is not None:
         return replace(region, nodes=(name,), targets=(name,))
@@ -291,33 +243,3 @@ def _new_value(v: Variable, writes: Sequence[str], level: int, device: str) -> N
         attrs={"dtype": v.dtype},
         device=device,
     )
-
-
-def _gather(
-    bucket: ShardBucket,
-    own_values: Mapping[_Copy, str],
-    replica: Replica,
-    topology: Topology,
-    keys: Mapping[str, int],
-    hint: str,
-) -> tuple[Sequence[Node], dict[_Copy, str], str]:
-    """One replica's nodes, what it takes from others, and the node that runs after the exchange."""
-    rank = replica.rank
-    own = [m for m in bucket.members if m.owner == rank]
-    snippet = trace(
-        all_gather,
-        tuple(TensorSpec(dtype=bucket.dtype, shape=Shape(m.dims)) for m in own),
-        shapes=tuple(m.dims for m in bucket.members),
-        owners=bucket.owners,
-        rank=rank,
-        order=topology.collective_order(),
-        group_key=GATHER_GROUP_KEY,
-        keys=tuple(keys[name] for name in bucket.key_names),
-        dtype=dtype_number(bucket.dtype),
-        hint=hint,
-    )
-    nodes, (*values, done) = snippet.splice(
-        f"{bucket.name}/replica_{rank}/", [own_values[m.name, rank] for m in own], device=replica.device
-    )
-    others = ((m.name, rank) for m in bucket.members if m.owner != rank)
-    return nodes, dict(zip(others, values, strict=True)), done.removeprefix("^")
