@@ -2,8 +2,6 @@
 
 Gradients are fed at the boundary, the update runs once, and forward state is merged by its rule. Where a step
 has gradients and updates in a row, shards are taken once for each, with what crossed the boundaries before.
-Where shards share the statistics of the batch, these are combined and fed in the same way before, level by
-level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +15,10 @@ import numpy as np
 from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
+from harness.worker.verify.joint_statistics import JointStatistics
 from harness.worker.verify.rounding import Crossed, RoundedReads, RoundedSums, Rounding, shares
 from harness.worker.verify.shard_sessions import ShardSessions
-from strategies.ir.assembly.levels import levels_of
-from strategies.ir.boundary import Boundary
-from strategies.ir.graph import producer
-from strategies.ir.replicas.after_update import passing, replica_targets
-from strategies.ir.replicas.seeds import draws_from_op
+from harness.worker.verify.step_turns import StepTurns
 from strategies.ir.replicas.silence import quiet
 from strategies.ir.train_graph import TrainGraph
 from strategies.topology import Shard, Topology
@@ -72,27 +67,9 @@ class ShardSteps:
         self._sessions = ShardSessions(step, initial, shards)
         self.starts_over = self._sessions.starts_over
         joint = step.joint_statistics(every_layer=topology.global_statistics)
-        self._statistics = joint if len(shards) > 1 else ()
-        is_sum = step.losses[0].reduction == "sum"
-        self._summed = {s.node for s in self._statistics if s.backward and is_sum}
-        by_name = step.graph.by_name
-        crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
-        self._sources = {
-            b.values: (
-                by_name[b.values].inputs[0],
-                None if b.indices is None else by_name[b.indices].inputs[0],
-            )
-            for b in step.boundaries
-        }
-        # The turn of each node is one after the boundaries that lie before it.
-        levels = levels_of(step.graph, crossing)
-        self._draws = _draws(step) if step.n_levels > 1 else frozenset()
+        self._joint = JointStatistics(step, joint if len(shards) > 1 else ())
         self._beside = tuple(beside)
-        refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
-        refs += [ref for source in self._sources.values() for ref in source if ref is not None]
-        self._fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(self._draws)]}
-        self._replica_targets = {target: levels[target] + 1 for target in replica_targets(step)}
-        self._n_turns = max(*self._fetches.values(), *self._replica_targets.values(), 1)
+        self._turns = StepTurns.of(step, self._beside)
 
     def begin(
         self,
@@ -162,16 +139,16 @@ class ShardSteps:
         weights, joint = shares(shards), self.joint_statistics(batch)
         fetched: list[dict[str, Array]] = [{} for _ in shards]
         combined: dict[str, Crossed] = {}
-        before = self._sessions.shared() if self._n_turns > 1 else {}
-        for turn in range(1, self._n_turns + 1):
-            crossing = _fed(self._step, combined)
+        before = self._sessions.shared() if self._turns.n_turns > 1 else {}
+        for turn in range(1, self._turns.n_turns + 1):
+            crossing = self._turns.fed(combined)
             order = self._sums.order(len(shards))
-            drawn = [{ref: own[ref] for ref in self._draws if ref in own} for own in fetched]
+            drawn = [{ref: own[ref] for ref in self._turns.draws if ref in own} for own in fetched]
             passes = [
                 _Pass(
                     shard=shards[i],
                     examples=_examples(shards[i], batch),
-                    fed={**self._statistics_of(weights[i], joint), **crossing, **drawn[i]},
+                    fed={**self._joint.of_shard(weights[i], joint), **crossing, **drawn[i]},
                 )
                 for i in order
             ]
@@ -180,12 +157,12 @@ class ShardSteps:
                 partial(self._forward, turn, before),
                 feeds=frozenset[str]().union(*(each.fed for each in passes), *self._fed.values()),
                 # Later turns change all state.
-                in_turn=self._n_turns > 1 or bool(self._replica_targets),
+                in_turn=self._turns.n_turns > 1 or bool(self._turns.replica_targets),
             )
             for i, own in zip(order, outputs, strict=True):
                 fetched[i] |= own
             combined |= {
-                b.values: self._sums.of_boundary(b, [self._brought(b, own) for own in fetched], shards)
+                b.values: self._sums.of_boundary(b, [self._turns.brought(b, own) for own in fetched], shards)
                 for b in self._step.boundaries
                 if b.level == turn
             }
@@ -194,16 +171,11 @@ class ShardSteps:
             for i in self._sums.order(len(shards))
             for result in self._step.results
         )
-        self.crossed = [{b.values: self._brought(b, own) for b in self._step.boundaries} for own in fetched]
+        self.crossed = [self._turns.crossed(own) for own in fetched]
         self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
         loss = self._step.losses[0]
         self.losses = [float(own[loss.tensor]) for own in fetched]
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
-
-    def _brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
-        """What a shard sends across a boundary."""
-        values, indices = self._sources[b.values]
-        return fetched[values], None if indices is None else fetched[indices]
 
     def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
         """Tensors → what each shard of a batch makes of them, from the state before the step."""
@@ -217,36 +189,11 @@ class ShardSteps:
 
         What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
         """
-        shards = self._shards_of(batch)
-        weights = shares(shards)
-        by_name = self._step.graph.by_name
-        joint: dict[str, Array] = {}
-        for level in sorted({s.level for s in self._statistics}):
-            nodes = [s.node for s in self._statistics if s.level == level]
-            own = [
-                self._fetch(
-                    shard,
-                    _examples(shard, batch),
-                    [by_name[n].inputs[0] for n in nodes],
-                    self._statistics_of(weight, joint),
-                )
-                for shard, weight in zip(shards, weights, strict=True)
-            ]
-            joint |= {
-                node: self._sums.of_all(
-                    [values[k] for values in own], shards, "sum" if node in self._summed else "mean"
-                )
-                for k, node in enumerate(nodes)
-            }
-        return joint
-
-    def _statistics_of(self, share: float, joint: Mapping[str, Array]) -> dict[str, Array]:
-        """Statistics in the scale of the loss of a shard, which counts its share in a mean and 1 in a sum.
-
-        Args:
-            share: what part of the batch's examples the shard has.
-        """
-        return {name: value * share if name in self._summed else value for name, value in joint.items()}
+        return self._joint.of_batch(
+            self._shards_of(batch),
+            lambda shard, refs, fed: self._fetch(shard, _examples(shard, batch), refs, fed),
+            self._sums,
+        )
 
     def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
         """The shards of a batch, which may have other examples than the topology's."""
@@ -276,10 +223,10 @@ class ShardSteps:
             before: all other state, which later turns change.
         """
         shard = taken.shard
-        fetches = [ref for ref, in_turn in self._fetches.items() if in_turn == turn]
-        targets = [target for target, in_turn in self._replica_targets.items() if in_turn <= turn]
+        fetches = [ref for ref, in_turn in self._turns.fetches.items() if in_turn == turn]
+        targets = [target for target, in_turn in self._turns.replica_targets.items() if in_turn <= turn]
         values = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
-        if turn == self._n_turns:
+        if turn == self._turns.n_turns:
             self._sessions.keep_random_state(shard.rank)
         if turn > 1:
             self._sessions.assign(before, shard.rank)
@@ -289,31 +236,13 @@ class ShardSteps:
         """All updates from the combined values, in every session alike."""
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
         first = self._shards_of(batch)[0]
-        feed = _fed(self._step, combined) | {
+        feed = self._turns.fed(combined) | {
             b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
         }
         targets = [t for region in self._step.regions for t in region.targets]
-        targets += [t for t in self._step.state_targets if t not in self._replica_targets]
+        targets += [t for t in self._step.state_targets if t not in self._turns.replica_targets]
         self._sessions.run_all(targets, feed)
-
-
-def _fed(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[str, Array]:
-    """Node of a boundary → what crosses it, for the boundaries that were crossed."""
-    fed: dict[str, Array] = {}
-    for b in step.boundaries:
-        if b.values in combined:
-            values, indices = combined[b.values]
-            fed[b.values] = values
-            if b.indices is not None and indices is not None:
-                fed[b.indices] = indices
-    return fed
 
 
 def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
     return [part[shard.start : shard.stop] for part in batch]
-
-
-def _draws(step: TrainGraph) -> frozenset[str]:
-    """Draws from states of ops, which no second run repeats, in forward and backward."""
-    needed = passing(step)
-    return frozenset(n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n))
