@@ -36,8 +36,7 @@ def _arithmetic(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcom
     """Elementwise ops on anything but ranges and rows of values."""
     first = facts[0]
     if node.op in _KEEPS_KIND and first.kind not in (FactKind.SPLIT, FactKind.ROWS):
-        owner = owner_of(facts)
-        return RuleOutcome(outputs=(first,), variable=owner)
+        return RuleOutcome(outputs=(first,), variable=owner_of(facts))
     if node.op == "Equal" and _kinds(facts) == (FactKind.COUNT, FactKind.COUNT):
         return _made(FactKind.SAME_COUNT, facts, ())
     if node.op == "ZerosLike" and first.kind is FactKind.ZERO_ROW:
@@ -82,13 +81,8 @@ def _strided_slice(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOut
     if fact.kind is FactKind.LENGTH_SHAPE and item == 0:
         return _made(FactKind.LENGTH, facts, fact.shape[:1] if fact.shape else None)
     masks = [node.attrs.get(f"{n}_mask", 0) for n in ("ellipsis", "new_axis", "shrink_axis", "end")]
-    starts_at_0 = begin.values == (0,)
-    if (
-        fact.kind is FactKind.ROWS
-        and starts_at_0
-        and (end.values, strides.values) == ((1,), (1,))
-        and not any(masks)
-    ):
+    takes_first = (begin.values, end.values, strides.values) == ((0,), (1,), (1,))
+    if fact.kind is FactKind.ROWS and takes_first and not any(masks):
         shape = None if fact.shape is None else (1, *fact.shape[1:])
         return _made(FactKind.ZERO_ROW, facts, shape)
     raise refuse(facts)
@@ -221,9 +215,8 @@ def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutco
     tables_cut = all(f.axis == 0 for f in facts if f.kind is FactKind.HANDLE)
     scalars = all(f.shape in (None, ()) for f in facts if f.kind is FactKind.WHOLE)
     allowed = {FactKind.HANDLE, FactKind.IDS, FactKind.ROWS, FactKind.WHOLE}
-    if kinds[0] is not FactKind.HANDLE or kinds.count(FactKind.IDS) != 1 or not tables_cut or not scalars:
-        raise refuse(facts)
-    if not allowed.issuperset(kinds):
+    known = kinds[0] is FactKind.HANDLE and kinds.count(FactKind.IDS) == 1 and allowed.issuperset(kinds)
+    if not known or not tables_cut or not scalars:
         raise refuse(facts)
     return RuleOutcome(outputs=(), variable=owner)
 
