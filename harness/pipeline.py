@@ -68,7 +68,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         try:
             if left:
                 with _observer(options.metrics) as observe:
-                    run_slots(left, spec, options, folder, progress, observe)
+                    run_slots(left, cases, spec, options, folder, progress, observe)
         except BaseException as error:
             # A run that was cut short has a report too, of what it got; why it was cut short matters more.
             with contextlib.suppress(Exception):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
+from reports.contrasts import Contrasts
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
@@ -22,7 +23,7 @@ from reports.notes import (
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
 from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, StepSeries
-from reports.statistics import ratio
+from reports.statistics import Ratio
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
@@ -64,16 +65,17 @@ def _comparison(
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
     }
+    contrasts = Contrasts(usable)
     notes = warning_notes(cases)
     baseline = _baseline(run, cases, rates, notes)
     rows = []
     for name, records in cases.items():
-        against = [] if name == baseline else rates.get(baseline or "", [])
+        against = None if baseline in (None, name) else contrasts.of(name, baseline)
         row = _row(name, records, usable[name], shape, against)
         steps = _steps(run, usable[name], read_steps, left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
     rows.sort(key=lambda row: (row.status != "ok", -(row.rate.value if row.rate else 0.0), row.strategy))
-    places = ranks(rows, rates)
+    places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
@@ -96,7 +98,7 @@ def _comparison(
         ),
         baseline=baseline,
         rows=tuple(rows),
-        verdict=verdict(rows, rates),
+        verdict=verdict(rows, contrasts),
         notes=tuple(notes),
     )
 
@@ -133,7 +135,7 @@ def _row(
     records: Sequence[Record],
     usable: Sequence[Record],
     shape: ComparedShape,
-    baseline_rates: Sequence[float],
+    against: Ratio | None,
 ) -> Row:
     """One strategy's figures over its usable repeats."""
     rates = [rate for r in usable if (rate := r.median_examples_per_s)]
@@ -151,7 +153,7 @@ def _row(
         n_repeats=len(records),
         rate=estimate_of(rates),
         window_rate=estimate_of([r.examples_per_s for r in usable]),
-        ratio=ratio(rates, baseline_rates) if rates and baseline_rates else None,
+        ratio=against,
         p50_s=estimate_of([s.p50 for s in steps]),
         p90_s=estimate_of([s.p90 for s in steps]),
         p99_s=estimate_of([s.p99 for s in steps]),

@@ -7,13 +7,12 @@ strategies that rank together, a figure without an interval, or no winner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from reports.contrasts import Contrasts
 from reports.quantities import byte_count, limits, times
 from reports.rows import Advice, Row
-from reports.statistics import Ratio, ratio
-
-Rates = Mapping[str, Sequence[float]]
+from reports.statistics import Ratio
 
 
 def can_win(row: Row) -> bool:
@@ -21,30 +20,27 @@ def can_win(row: Row) -> bool:
     return row.status == "ok" and row.rate is not None and row.mark.proven
 
 
-def together(first: Row, second: Row, rates: Rates) -> bool:
+def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
     """Whether the repeats cannot tell two rows apart.
 
     Args:
         first: the row with the higher rate, with an interval.
         second: the other one; without an interval it counts as apart only when its figure lies below
             `first`'s interval.
-        rates: examples per second of each repeat, by strategy.
     """
     if first.rate is None or second.rate is None or first.rate.interval is None:
         return True
     if second.rate.interval is None:
         return second.rate.value >= first.rate.interval.low
-    lead = _lead(first.strategy, second.strategy, rates).interval
-    return lead is None or lead.contains(1.0)
+    return not contrasts.apart(first.strategy, second.strategy)
 
 
-def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
+def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
     """Rank of each candidate with an interval; those that cannot be told apart from the head of a group
     share its rank.
 
     Args:
         rows: in falling order of rate.
-        rates: examples per second of each repeat, by strategy.
     """
     by_strategy: dict[str, int] = {}
     head: Row | None = None
@@ -52,19 +48,18 @@ def ranks(rows: Sequence[Row], rates: Rates) -> dict[str, int]:
         row for row in rows if can_win(row) and row.rate is not None and row.rate.interval is not None
     ]
     for place, row in enumerate(candidates, start=1):
-        if head is not None and together(head, row, rates):
+        if head is not None and together(head, row, contrasts):
             by_strategy[row.strategy] = by_strategy[head.strategy]
         else:
             by_strategy[row.strategy], head = place, row
     return by_strategy
 
 
-def verdict(rows: Sequence[Row], rates: Rates) -> Advice:
+def verdict(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     """Say which strategy is fastest among those that compute the right thing.
 
     Args:
         rows: of one workload and shape, in falling order of rate.
-        rates: examples per second of each repeat, by strategy.
     """
     candidates = [row for row in rows if can_win(row)]
     if not candidates:
@@ -79,10 +74,10 @@ def verdict(rows: Sequence[Row], rates: Rates) -> Advice:
         return _only(rows, leader)
     if leader.rate is None or leader.rate.interval is None:
         return _without_interval(rows, candidates)
-    level = [leader, *(row for row in candidates[1:] if together(leader, row, rates))]
+    level = [leader, *(row for row in candidates[1:] if together(leader, row, contrasts))]
     if len(level) > 1:
-        return _level(rows, level, rates)
-    return _clear(rows, candidates, rates)
+        return _level(rows, level, contrasts)
+    return _clear(rows, candidates, contrasts)
 
 
 def _only(rows: Sequence[Row], leader: Row) -> Advice:
@@ -112,15 +107,15 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Advice:
     )
 
 
-def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Advice:
+def _level(rows: Sequence[Row], level: Sequence[Row], contrasts: Contrasts) -> Advice:
     names = [row.strategy for row in level]
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
-    gap = _phrase(_lead(names[0], names[-1], rates), names[-1])
+    gap = contrasts.of(names[0], names[-1])
     return Advice(
         kind="together",
         headline=f"{joined} rank together: these repeats cannot tell them apart.",
         details=(
-            f"From the highest figure to the lowest of them: {names[0]} runs at {gap}.",
+            *(() if gap is None else _gap(names[0], names[-1], gap)),
             *_against_baseline(rows, level[0]),
             *_wire(level),
             *_outside(rows, level[0]),
@@ -129,7 +124,7 @@ def _level(rows: Sequence[Row], level: Sequence[Row], rates: Rates) -> Advice:
     )
 
 
-def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Advice:
+def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> Advice:
     leader, second = candidates[0], candidates[1]
     if leader.is_baseline:
         headline = f"{leader.strategy}, the baseline, is fastest: nothing else pays off here."
@@ -139,8 +134,10 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Advi
         headline = f"{leader.strategy} is fastest{_at_ratio(leader, base)}."
         details = []
         if not second.is_baseline:
-            lead = _phrase(_lead(leader.strategy, second.strategy, rates), second.strategy)
-            details.append(f"Next is {second.strategy}: {leader.strategy} runs at {lead}.")
+            lead = contrasts.of(leader.strategy, second.strategy)
+            if lead is not None:
+                phrase = _phrase(lead, second.strategy)
+                details.append(f"Next is {second.strategy}: {leader.strategy} runs at {phrase}.")
     details.extend(_wire([second if leader.is_baseline else leader]))
     return Advice(
         kind="clear",
@@ -150,9 +147,13 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], rates: Rates) -> Advi
     )
 
 
-def _lead(first: str, second: str, rates: Rates) -> Ratio:
-    """How one strategy stands against another, in figure and interval."""
-    return ratio(rates[first], rates[second], tested=False)
+def _gap(highest: str, lowest: str, figure: Ratio) -> tuple[str, ...]:
+    """How far apart strategies are that rank together, and how small a gap would have been seen."""
+    least = figure.least_effect
+    seen = "" if least is None else f"; a difference of {least - 1:.0%} would most likely have been seen"
+    return (
+        f"From the highest figure to the lowest of them: {highest} runs at {_phrase(figure, lowest)}{seen}.",
+    )
 
 
 def _phrase(figure: Ratio, of: str) -> str:

@@ -1,4 +1,4 @@
-"""Ratios and intervals from independent repeats.
+"""Ratios and intervals from independent repeats that were not paired, and figures of single cases.
 
 The unit of evidence is one *repeat*: a fresh set of processes. Steps within a repeat share caches,
 placement and neighbours, so they are not independent; each repeat therefore counts once, with its median
@@ -68,7 +68,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A ratio of two central figures, with its interval and p, or the reasons why they are missing."""
+    """A ratio of two central figures, with its interval and p, or the reasons why they are missing.
+
+    Attributes:
+        is_paired: whether it was formed within rounds, see `reports.paired_statistics`.
+        least_effect: the smallest ratio above 1 that would most likely have been told from 1.
+    """
 
     value: float
     n: int
@@ -77,6 +82,8 @@ class Ratio:
     why_no_interval: str | None
     p_value: float | None
     why_no_p: str | None
+    is_paired: bool = False
+    least_effect: float | None = None
 
 
 def estimate(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:

@@ -9,7 +9,15 @@ from harness.canonical import JsonValue, canonical_hash
 from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
-from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ClusterSpec, ExperimentSpec
+from harness.experiment.spec import (
+    SHAPE_KEYS,
+    USUAL_ROUNDS,
+    USUAL_WINDOW_S,
+    CaseFilter,
+    Checkpoints,
+    ClusterSpec,
+    ExperimentSpec,
+)
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -38,6 +46,8 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             "seed": measure.seed,
             "batch": measure.batch,
             **({} if measure.trace else {"trace": False}),
+            **({} if measure.rounds == USUAL_ROUNDS else {"rounds": measure.rounds}),
+            **({} if measure.window_s == USUAL_WINDOW_S else {"window_s": measure.window_s}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

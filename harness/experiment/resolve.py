@@ -106,6 +106,8 @@ def _measure(section: MeasureSection) -> Measure:
         seed=section.seed,
         batch=section.batch,
         trace=section.trace,
+        rounds=section.rounds,
+        window_s=section.window_s,
     )
 
 

@@ -11,9 +11,14 @@ from harness.experiment.cases import Case
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """One repeat of one case and its position in the whole run, from 0."""
+    """One repeat of one case and its position in the whole run, from 0.
+
+    Attributes:
+        block: number of the block, whose repeats are measured together; counted from 0.
+    """
 
     order: int
+    block: int
     repeat: int
     case: Case
 
@@ -34,24 +39,49 @@ def schedule(
 ) -> tuple[Slot, ...]:
     """Order the repeats of all cases.
 
+    Workers of one site are up at a time, so that sites come one after the other.
+
     Args:
         cases: in matrix order.
         repeats: per case.
         seed: of the shuffles; equal seeds give equal orders.
-        interleave: one repeat of every case of a site before any is repeated; else all repeats of a case in a
-            row. Workers of one site are up at a time, so that sites come one after the other either way.
-        is_control: cases that others' communication is measured against; first in their round, so that
+        interleave: one repeat of every case of a workload, on one site and the same links, is a block, and
+            all of these come before any is repeated; else every repeat is a block of its own, and all
+            repeats of a case come in a row.
+        is_control: cases that others' communication is measured against; first in their block, so that
             exposed communication is known as soon as a case ends.
     """
+    blocks: list[tuple[int, list[Case]]] = []
     if interleave:
-        rounds = [(repeat, _shuffled(cases, seed=seed, repeat=repeat)) for repeat in range(repeats)]
-        turns = [(repeat, case) for repeat, order in rounds for case in _first(order, is_control)]
+        for repeat in range(repeats):
+            blocks += [(repeat, block) for block in _blocks(_shuffled(cases, seed=seed, repeat=repeat))]
     else:
-        order = _first(_shuffled(cases, seed=seed, repeat=0), is_control)
-        turns = [(repeat, case) for case in order for repeat in range(repeats)]
+        order = sorted(_shuffled(cases, seed=seed, repeat=0), key=lambda case: not is_control(case))
+        blocks = [(repeat, [case]) for case in order for repeat in range(repeats)]
     places = {site: place for place, site in enumerate(dict.fromkeys(case.shape.site for case in cases))}
-    turns.sort(key=lambda turn: places[turn[1].shape.site])
-    return tuple(Slot(order=order, repeat=repeat, case=case) for order, (repeat, case) in enumerate(turns))
+    blocks.sort(key=lambda block: places[block[1][0].shape.site])
+    turns = [
+        (number, repeat, case)
+        for number, (repeat, block) in enumerate(blocks)
+        for case in sorted(block, key=lambda case: not is_control(case))
+    ]
+    return tuple(
+        Slot(order=order, block=block, repeat=repeat, case=case)
+        for order, (block, repeat, case) in enumerate(turns)
+    )
+
+
+def _blocks(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases that can be measured together; one worker alone has no links, and goes with whoever is first."""
+    blocks: dict[tuple[object, ...], list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.shape.workers == 1):
+        shape = case.shape
+        alike = (case.workload, shape.site)
+        links = (shape.rate_mbit, shape.burst_kb, shape.worker_links)
+        first = next((key for key in blocks if key[:2] == alike), None)
+        blocks.setdefault(first if shape.workers == 1 and first else (*alike, links), []).append(case)
+    order = {case.id: place for place, case in enumerate(cases)}
+    return [sorted(block, key=lambda case: order[case.id]) for block in blocks.values()]
 
 
 def _shuffled(cases: Sequence[Case], *, seed: int, repeat: int) -> list[Case]:
@@ -59,7 +89,3 @@ def _shuffled(cases: Sequence[Case], *, seed: int, repeat: int) -> list[Case]:
     # Seeded by text: with a sum, round 1 of seed 0 would be round 0 of seed 1.
     random.Random(f"{seed}/{repeat}").shuffle(order)  # noqa: S311 - an order, not a secret
     return order
-
-
-def _first(order: Sequence[Case], is_control: Callable[[Case], bool]) -> list[Case]:
-    return sorted(order, key=lambda case: not is_control(case))

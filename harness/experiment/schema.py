@@ -33,6 +33,7 @@ from harness.experiment.field_types import (
     as_list,
     by_number,
 )
+from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S
 from strategies.errors import suggestion
 
 # Each filter is held against every case.
@@ -88,11 +89,13 @@ class MeasureSection(_Section):
 
     warmup_steps: Literal["auto"] | Annotated[int, Field(ge=0, le=10**6)] = "auto"
     steps: Count = 50
-    repeats: Count = 3
+    repeats: Count = 4
     interleave: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     batch: Literal["global", "per-replica"] = "global"
     trace: bool = True
+    rounds: Annotated[int, Field(ge=1, le=1000)] = USUAL_ROUNDS
+    window_s: Annotated[float, Field(ge=0, le=3600)] = USUAL_WINDOW_S
 
 
 class FilterSection(_Section):

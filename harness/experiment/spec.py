@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+USUAL_ROUNDS = 10
+USUAL_WINDOW_S = 0.2
 SHAPE_KEYS: Mapping[str, str] = {
     "provider": "provider",
     "workers": "workers",
@@ -51,7 +53,16 @@ class ClusterSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """How each case is timed; `warmup_steps` None means detected, `trace` asks for a traced step after it."""
+    """How each case is timed.
+
+    Args:
+        warmup_steps: None means detected.
+        steps: counted ones that a repeat has at least, in all rounds together.
+        rounds: of a repeat, in each of which every case takes a window.
+        window_s: how long a window shall be; 0 for no longer than its share of `steps`.
+        interleave: whether cases take their windows in turn; else each is timed by itself.
+        trace: whether a traced step is made after the last window.
+    """
 
     warmup_steps: int | None
     steps: int
@@ -60,6 +71,8 @@ class Measure:
     seed: int
     batch: BatchRule
     trace: bool = True
+    rounds: int = USUAL_ROUNDS
+    window_s: float = USUAL_WINDOW_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

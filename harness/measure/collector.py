@@ -1,4 +1,4 @@
-"""Measures one case on its processes: warm-up, one timed window, and the counters on both sides of it."""
+"""Measures one case on its processes: warm-up, windows of steps, and the counters on both sides of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.measure.timeouts import USUAL, Timeouts
-from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, window_figures
+from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
 from harness.records.record import StepSeconds
 from harness.records.steps_file import Steps
-from harness.worker.counters.interface import sent_per_step
+from harness.worker.counters.interface import sent_bytes
 from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpTraffic, merge
-from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps
+from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle
 from harness.worker.process.job import Args, Job, Result
 
 MAX_LOSSES = 100
@@ -28,16 +28,18 @@ class Measurement:
     """The measured fields of a record, and every step for `steps.parquet`.
 
     Attributes:
+        warmup_steps: before the first window. n_steps: in all windows, those that are not counted included.
         settled: False when the warm-up did not end within the longest one allowed.
         tcp: None where the kernel's counters cannot be read.
         interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
         loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
-            `MAX_LOSSES` timed steps, the first and the last included.
+            `MAX_LOSSES` steps after the warm-up, the first and the last included.
     """
 
     examples_per_s: float
     step_s: StepSeconds
     warmup_steps: int
+    n_steps: int
     settled: bool
     tcp: TcpTraffic | None
     interface_bytes_per_step: float | None
@@ -46,61 +48,152 @@ class Measurement:
     steps: Steps
 
 
-def measure(
-    processes: ProcessSet,
-    *,
-    n_steps: int,
-    warmup: WarmUp,
-    batch_size: int,
-    period: int = 1,
-    isolated: bool = False,
-    timeouts: Timeouts = USUAL,
-) -> Measurement:
-    """Run a case's steps, from the first one on, in processes whose sessions are loaded and batches staged.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Window:
+    """Steps made in one go: the first `n_lead` are not counted; -1 for a part of the warm-up."""
 
-    The last warm-up step, if there is any, runs in one go with the window: workers start a little
-    apart and meet in it. Bytes are counted over both; where steps differ, more warm-up steps join them until
-    they are whole periods.
+    number: int
+    n_lead: int
+    rows: tuple[TimedSteps, ...]
+
+
+class Meter:
+    """Makes the steps of a case, in processes whose sessions are loaded and batches staged, and counts them.
 
     Args:
-        n_steps: in the timed window.
-        warmup: number of steps before it, or `auto`: as many as it takes, see `windows.transient_steps`.
         batch_size: examples of the global batch.
-        period: steps after which what a step sends begins anew.
         isolated: see `Cluster`; interfaces that others use are not read.
-    Raises:
-        CaseError: as `ProcessSet.call`.
+        settles: whether updates go on beside the steps, which must end before others have the cores.
     """
-    run = _Run(processes, timeouts, isolated=isolated)
-    settled, n_lead = True, 0 if warmup == 0 else 1
-    n_lead += -(n_lead + n_steps) % period
-    if warmup == "auto":
-        settled = _warm_up(run)
-    elif warmup > n_lead:
-        run.first_steps(warmup - n_lead)
-    before = run.counters()
-    run.steps(n_lead + n_steps)
-    after = run.counters()
-    tcp = merge([c.tcp for c in before], [c.tcp for c in after], n_steps=n_lead + n_steps)
-    interface_bytes = sent_per_step(
-        [c.interface for c in before], [c.interface for c in after], n_steps=n_lead + n_steps
-    )
-    peak_rss_bytes = run.peak_rss_bytes()
-    start_s, end_s, losses, weights = run.everything()
-    figures = window_figures(start_s[:, -n_steps:], end_s[:, -n_steps:], batch_size=batch_size)
-    warmup_steps = start_s.shape[1] - n_steps
-    global_loss = np.einsum("wsl,wl->s", losses, weights)[warmup_steps:]
-    return Measurement(
-        examples_per_s=figures.examples_per_s,
-        step_s=figures.step_s,
-        warmup_steps=warmup_steps,
-        settled=settled,
-        tcp=tcp,
-        interface_bytes_per_step=interface_bytes,
-        peak_rss_bytes=peak_rss_bytes,
-        loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
-        steps=_steps(start_s, end_s, _worker_losses(losses, weights), warmup_steps),
-    )
+
+    def __init__(
+        self,
+        processes: ProcessSet,
+        *,
+        batch_size: int,
+        isolated: bool = False,
+        settles: bool = False,
+        timeouts: Timeouts = USUAL,
+    ) -> None:
+        self._processes = processes
+        self._batch_size = batch_size
+        self._isolated = isolated
+        self._settles = settles
+        self._timeouts = timeouts
+        self._n_workers = len(processes.pids)
+        self._windows: list[_Window] = []
+        self._n_done = 0
+        self._n_warmup = 0
+        self._settled = True
+        self._before: list[Counters] = []
+        self._interface_bytes: float | None = 0.0 if isolated else None
+
+    def warm_up(self, warmup: WarmUp) -> None:
+        """Let all workers make their first steps.
+
+        Args:
+            warmup: number of steps, or `auto`: as many as it takes, see `windows.transient_steps`.
+        Raises:
+            CaseError: as `ProcessSet.call`.
+        """
+        if warmup == "auto":
+            self._settled = self._settle_times()
+        elif warmup:
+            self._first_steps(warmup)
+        self._n_warmup = self._n_done
+        self._wait_for_updates()
+        self._before = self._counters()
+
+    def window(self, n_steps: int, *, n_lead: int) -> float:
+        """Let all workers make counted steps.
+
+        Args:
+            n_lead: steps before them that are not counted, in which workers meet and caches are filled again.
+        Returns:
+            median of the counted steps on their slowest worker, in seconds.
+        Raises:
+            CaseError: as `ProcessSet.call`.
+        """
+        # Others send through the interface between two windows.
+        before = self._counters() if self._isolated else None
+        self._steps(n_lead + n_steps, number=sum(each.number >= 0 for each in self._windows), n_lead=n_lead)
+        self._wait_for_updates()
+        if before is not None:
+            self._add_interface_bytes(before, self._counters())
+        return float(np.median(_slowest_s(self._windows[-1:])[n_lead:]))
+
+    def measurement(self) -> Measurement:
+        """All that has been measured.
+
+        Raises:
+            CaseError: as `ProcessSet.call`.
+        """
+        counted = [each for each in self._windows if each.number >= 0]
+        n_steps = self._n_done - self._n_warmup
+        tcp = merge([c.tcp for c in self._before], [c.tcp for c in self._counters()], n_steps=n_steps)
+        sent = self._interface_bytes
+        start_s, end_s, losses, weights = _everything(self._windows)
+        global_loss = np.einsum("wsl,wl->s", losses, weights)[self._n_warmup :]
+        kept_s = np.concatenate([_slowest_s([each])[each.n_lead :] for each in counted])
+        return Measurement(
+            examples_per_s=self._batch_size * len(kept_s) / sum(map(_wall_s, counted)),
+            step_s=step_seconds(kept_s),
+            warmup_steps=self._n_warmup,
+            n_steps=n_steps,
+            settled=self._settled,
+            tcp=tcp,
+            interface_bytes_per_step=None if sent is None else sent / n_steps,
+            peak_rss_bytes=tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers)),
+            loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
+            steps=_steps(start_s, end_s, _worker_losses(losses, weights), self._windows),
+        )
+
+    @property
+    def median_s(self) -> float | None:
+        """Median of the latest steps on their slowest worker, in seconds; None before the first."""
+        return float(np.median(_slowest_s(self._windows)[-CHUNK_STEPS:])) if self._windows else None
+
+    def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
+        """Let all workers make steps; returns when the last one has."""
+        known_s = _slowest_s(self._windows).tolist() if self._windows else ()
+        timed = self._processes.call(
+            run_steps,
+            [(n_steps, self._n_done)] * self._n_workers,
+            timeout_s=self._timeouts.steps_s(n_steps, known_s),
+        )
+        rows = tuple(steps for steps in timed if steps.weights)
+        self._windows.append(_Window(number=number, n_lead=n_lead, rows=rows))
+        self._n_done += n_steps
+
+    def _first_steps(self, n_steps: int) -> None:
+        """Let all workers make their first steps; the first alone, to learn how long the others take."""
+        self._steps(1)
+        if n_steps > 1:
+            self._steps(n_steps - 1)
+
+    def _settle_times(self) -> bool:
+        for chunk in range(MAX_CHUNKS):
+            (self._steps if chunk else self._first_steps)(CHUNK_STEPS)
+            if is_settled(_slowest_s(self._windows)):
+                return True
+        return False
+
+    def _wait_for_updates(self) -> None:
+        if self._settles:
+            args = [(self._n_workers,)] * self._n_workers
+            self._processes.call(settle, args, timeout_s=self._timeouts.setup_s, stage="run")
+
+    def _counters(self) -> list[Counters]:
+        args = [(host if self._isolated else None,) for host in self._processes.hosts]
+        return self._quickly(read_counters, args)
+
+    def _add_interface_bytes(self, before: Sequence[Counters], after: Sequence[Counters]) -> None:
+        sent = sent_bytes([each.interface for each in before], [each.interface for each in after])
+        known = self._interface_bytes
+        self._interface_bytes = None if sent is None or known is None else known + sent
+
+    def _quickly(self, job: Job[*Args, Result], args: Sequence[tuple[*Args]]) -> list[Result]:
+        return self._processes.call(job, args, timeout_s=self._timeouts.factor * _COUNTER_S, stage="collect")
 
 
 def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
@@ -108,77 +201,37 @@ def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
-class _Run:
-    """The steps made so far, on all workers."""
-
-    def __init__(self, processes: ProcessSet, timeouts: Timeouts, *, isolated: bool) -> None:
-        self._processes = processes
-        self._timeouts = timeouts
-        self._n_workers = len(processes.pids)
-        self._isolated = isolated
-        self._rows: list[list[TimedSteps]] = []
-        self._n_done = 0
-
-    def steps(self, n_steps: int) -> None:
-        """Let all workers make steps; returns when the last one has."""
-        if n_steps == 0:
-            return
-        args = (n_steps, self._n_done)
-        known_s = self.slowest_s().tolist() if self._rows else ()
-        timed = self._processes.call(
-            run_steps, [args] * self._n_workers, timeout_s=self._timeouts.steps_s(n_steps, known_s)
-        )
-        self._rows.append([steps for steps in timed if steps.weights])
-        self._n_done += n_steps
-
-    def first_steps(self, n_steps: int) -> None:
-        """Let all workers make their first steps; the first alone, to learn how long the others take."""
-        self.steps(1)
-        self.steps(n_steps - 1)
-
-    def counters(self) -> list[Counters]:
-        """Read all workers' counters."""
-        args = [(host if self._isolated else None,) for host in self._processes.hosts]
-        return self._quickly(read_counters, args)
-
-    def peak_rss_bytes(self) -> tuple[int | None, ...]:
-        """Read all workers' largest memory."""
-        return tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers))
-
-    def _quickly(self, job: Job[*Args, Result], args: Sequence[tuple[*Args]]) -> list[Result]:
-        return self._processes.call(job, args, timeout_s=self._timeouts.factor * _COUNTER_S, stage="collect")
-
-    def slowest_s(self) -> Floats:
-        """Time of each step on its slowest worker; [n_steps]."""
-        start_s, end_s, _, _ = self.everything()
-        slowest_s: Floats = np.max(end_s - start_s, axis=0)
-        return slowest_s
-
-    def everything(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Put all steps together.
-
-        Returns:
-            Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
-            losses, [n_workers, most replicas]. Where a worker has fewer replicas, both are 0.
-        """
-        most = max(len(result.weights) for result in self._rows[0])
-        weights = np.stack(
-            [_padded(np.asarray(result.weights, np.float64), most) for result in self._rows[0]]
-        )
-        start_s = np.concatenate([np.stack([r.times.start_s for r in row]) for row in self._rows], axis=1)
-        end_s = np.concatenate([np.stack([r.times.end_s for r in row]) for row in self._rows], axis=1)
-        losses = np.concatenate(
-            [np.stack([_padded(r.times.losses, most) for r in row]) for row in self._rows], axis=1
-        )
-        return start_s, end_s, losses, weights
+def _slowest_s(windows: Sequence[_Window]) -> Floats:
+    """Time of each step on its slowest worker; [n_steps]."""
+    slowest = [
+        np.max(np.stack([row.times.end_s - row.times.start_s for row in window.rows]), axis=0)
+        for window in windows
+    ]
+    joined: Floats = np.concatenate(slowest)
+    return joined
 
 
-def _warm_up(run: _Run) -> bool:
-    for chunk in range(MAX_CHUNKS):
-        (run.steps if chunk else run.first_steps)(CHUNK_STEPS)
-        if is_settled(run.slowest_s()):
-            return True
-    return False
+def _wall_s(window: _Window) -> float:
+    """From the first counted step to the last, on the slowest worker."""
+    return max(float(row.times.end_s[-1] - row.times.start_s[window.n_lead]) for row in window.rows)
+
+
+def _everything(windows: Sequence[_Window]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Put all steps together.
+
+    Returns:
+        Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
+        losses, [n_workers, most replicas]. Where a worker has fewer replicas, both are 0.
+    """
+    first = windows[0].rows
+    most = max(len(row.weights) for row in first)
+    weights = np.stack([_padded(np.asarray(row.weights, np.float64), most) for row in first])
+    start_s = np.concatenate([np.stack([row.times.start_s for row in w.rows]) for w in windows], axis=1)
+    end_s = np.concatenate([np.stack([row.times.end_s for row in w.rows]) for w in windows], axis=1)
+    losses = np.concatenate(
+        [np.stack([_padded(row.times.losses, most) for row in w.rows]) for w in windows], axis=1
+    )
+    return start_s, end_s, losses, weights
 
 
 def _worker_losses(losses: Floats, weights: Floats) -> Floats:
@@ -187,16 +240,24 @@ def _worker_losses(losses: Floats, weights: Floats) -> Floats:
     return means
 
 
-def _steps(start_s: Floats, end_s: Floats, losses: Floats, warmup_steps: int) -> Steps:
+def _steps(start_s: Floats, end_s: Floats, losses: Floats, windows: Sequence[_Window]) -> Steps:
     n_workers, n_steps = start_s.shape
-    step = np.tile(np.arange(n_steps, dtype=np.int32), n_workers)
+    lengths = [len(window.rows[0].times.start_s) for window in windows]
+    numbers = np.repeat(np.asarray([window.number for window in windows], dtype=np.int32), lengths)
+    uncounted = np.concatenate(
+        [
+            np.arange(n) < (n if window.number < 0 else window.n_lead)
+            for n, window in zip(lengths, windows, strict=True)
+        ]
+    )
     return Steps(
         worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
-        step=step,
+        step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
         start_s=start_s.ravel(),
         end_s=end_s.ravel(),
         loss=losses.ravel(),
-        warmup=step < warmup_steps,
+        warmup=np.tile(uncounted, n_workers),
+        window=np.tile(numbers, n_workers),
     )
 
 

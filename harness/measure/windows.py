@@ -1,6 +1,5 @@
-"""End of warm-up, and the figures of the steps after it."""
+"""End of warm-up, and the distribution of the steps after it."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -17,19 +16,6 @@ MAX_WARMUP_STEPS = CHUNK_STEPS * MAX_CHUNKS
 _OUTLIER_DEVIATIONS = 4.0
 _MAD_TO_DEVIATION = 1.4826
 _SMALLEST_DEVIATION = 1e-3  # of the median: below this, differences are the clock's
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WindowFigures:
-    """Figures of one timed window.
-
-    Attributes:
-        examples_per_s: examples of the global batch per second, by the wall time of the slowest worker.
-        step_s: distribution of the slowest worker's time in each step.
-    """
-
-    examples_per_s: float
-    step_s: StepSeconds
 
 
 def transient_steps(step_s: Seconds) -> int:
@@ -68,18 +54,11 @@ def is_settled(step_s: Seconds) -> bool:
     return len(step_s) >= CHUNK_STEPS and transient_steps(step_s) < len(step_s) // 2
 
 
-def window_figures(start_s: Seconds, end_s: Seconds, *, batch_size: int) -> WindowFigures:
-    """Describe one window.
+def step_seconds(step_s: Seconds) -> StepSeconds:
+    """Distribution of steps' times.
 
     Args:
-        start_s, end_s: [n_workers, n_steps], on each worker's own monotonic clock.
-        batch_size: examples of the global batch.
+        step_s: [n_steps], seconds of each on its slowest worker.
     """
-    wall_s = float(np.max(end_s[:, -1] - start_s[:, 0]))
-    slowest_s = np.max(end_s - start_s, axis=0)
-    n_steps = slowest_s.shape[0]
-    p50, p90, p99 = (float(value) for value in np.percentile(slowest_s, (50, 90, 99)))
-    return WindowFigures(
-        examples_per_s=batch_size * n_steps / wall_s,
-        step_s=StepSeconds(n=n_steps, mean=float(np.mean(slowest_s)), p50=p50, p90=p90, p99=p99),
-    )
+    p50, p90, p99 = (float(value) for value in np.percentile(step_s, (50, 90, 99)))
+    return StepSeconds(n=len(step_s), mean=float(np.mean(step_s)), p50=p50, p90=p90, p99=p99)

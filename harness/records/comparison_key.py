@@ -6,6 +6,8 @@ from harness.canonical import canonical_hash
 from harness.records.record import Record
 from harness.records.record_json import plain
 
+_LATER = ("rounds", "window_s")
+
 
 def comparison_key(record: Record) -> str:
     """Hash what must be equal before two records of different runs may be compared; 16 hex digits.
@@ -20,6 +22,8 @@ def comparison_key(record: Record) -> str:
     method = plain(record.method)
     if isinstance(method, dict):
         method.pop("seed", None)
+        # Records from before there were rounds keep their key.
+        method = {key: value for key, value in method.items() if key not in _LATER or value is not None}
     return canonical_hash(
         {
             "workload": record.workload,

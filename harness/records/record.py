@@ -25,7 +25,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSeconds:
-    """Distribution of step times in the timed window; `n` steps, the rest in seconds."""
+    """Distribution of step times in all timed windows; `n` steps, the rest in seconds."""
 
     n: int
     mean: float | None = None
@@ -146,6 +146,24 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """Windows of a repeat, which the cases of a block took in turn.
+
+    `block` is equal for the records whose windows of one number belong to one round. `n_steps` are counted in
+    each window, after `n_lead` that are not. `step_s` holds the median step of each window; null where a case
+    failed in the round. `baseline_step_s` are those of the baseline's case, `baseline`, in the same rounds;
+    its own record may tell of other ones.
+    """
+
+    block: str
+    n_steps: int
+    n_lead: int
+    step_s: tuple[float | None, ...]
+    baseline: str | None = None
+    baseline_step_s: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
     """How the case was measured: what must be equal for two records to be comparable."""
 
@@ -158,6 +176,8 @@ class Method:
     memory_per_worker_bytes: int | None = None
     pinned: bool | None = None
     sparse_duplicates: str = "merged"
+    rounds: int | None = None
+    window_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,6 +243,7 @@ class Record:
     examples_per_s: float | None = None
     step_s: StepSeconds | None = None
     warmup_steps: int | None = None
+    rounds: Rounds | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None
     tcp_bytes_per_step: float | None = None

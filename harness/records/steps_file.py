@@ -25,7 +25,8 @@ class Steps:
         start_s: monotonic seconds, comparable within a worker only.
         end_s: monotonic seconds.
         loss: the worker's mean loss; NaN where it was not read.
-        warmup: whether the step lies before the timed window.
+        warmup: whether the step is not counted: it lies before all windows, or leads into one.
+        window: number of the window that the step was made in, from 0; -1 before the first.
     """
 
     worker: npt.NDArray[np.int32]
@@ -34,6 +35,7 @@ class Steps:
     end_s: npt.NDArray[np.float64]
     loss: npt.NDArray[np.float64]
     warmup: npt.NDArray[np.bool_]
+    window: npt.NDArray[np.int32]
 
 
 def write_steps(path: Path, steps: Steps) -> Path:
@@ -49,6 +51,7 @@ def write_steps(path: Path, steps: Steps) -> Path:
         "end_s": pa.array(steps.end_s, type=pa.float64()),
         "loss": pa.array(steps.loss, type=pa.float64(), from_pandas=True),
         "warmup": pa.array(steps.warmup, type=pa.bool_()),
+        "window": pa.array(steps.window, type=pa.int32()),
     }
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
@@ -72,13 +75,17 @@ def read_steps(path: Path, checksum: str | None = None) -> Steps:
         columns = {
             name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
         }
+        # Files from before there were several have one window.
+        windows = table.column("window") if "window" in table.column_names else None
     except (OSError, pa.ArrowInvalid, KeyError) as error:
         raise StoreError(f"{path} must hold steps written by stratbench: {first_line(str(error))}") from None
+    warmup = np.asarray(columns["warmup"], dtype=np.bool_)
     return Steps(
         worker=np.asarray(columns["worker"], dtype=np.int32),
         step=np.asarray(columns["step"], dtype=np.int32),
         start_s=np.asarray(columns["start_s"], dtype=np.float64),
         end_s=np.asarray(columns["end_s"], dtype=np.float64),
         loss=np.asarray(columns["loss"], dtype=np.float64),
-        warmup=np.asarray(columns["warmup"], dtype=np.bool_),
+        warmup=warmup,
+        window=-warmup.astype(np.int32) if windows is None else np.asarray(windows, dtype=np.int32),
     )

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from rich.console import Console
@@ -32,6 +33,10 @@ class Progress:
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Say what is going on until the context ends."""
         return self._status.doing(what)
+
+    def changing(self) -> AbstractContextManager[Callable[[str], None]]:
+        """Let the context say what is going on as that changes."""
+        return self._status.changing()
 
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""

@@ -1,5 +1,6 @@
 """Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
 
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz, machine, provenance
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
+from harness.records.common_rounds import differences_s
 from harness.records.comparison_key import comparison_key
 from harness.records.record import (
     Equivalence,
@@ -28,7 +30,7 @@ from harness.records.record import (
 )
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
-from harness.run.case import CaseRun
+from harness.run.open_case import CaseRun, n_rounds
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from strategies.plan.schema import Plan
 
@@ -70,7 +72,7 @@ class RunRecorder:
     spec: ExperimentSpec
     run: str
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
-    _control_p50_s: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _controls: dict[tuple[object, ...], Record] = field(default_factory=dict)
     _machine: Machine = field(default_factory=machine)
     _provenance: Provenance = field(default_factory=provenance)
 
@@ -118,6 +120,7 @@ class RunRecorder:
             examples_per_s=measured.examples_per_s,
             step_s=measured.step_s,
             warmup_steps=measured.warmup_steps,
+            rounds=run.rounds,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
@@ -150,7 +153,7 @@ class RunRecorder:
         return replace(record, comparison_key=comparison_key(record))
 
     def failed(
-        self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float, plan: Plan | None
+        self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float | None, plan: Plan | None
     ) -> Record:
         """The record of a repeat that has no result."""
         return replace(
@@ -206,6 +209,8 @@ class RunRecorder:
                 cores_per_worker=case.shape.cores_per_worker,
                 memory_per_worker_bytes=case.shape.memory_bytes,
                 pinned=site.pinned,
+                rounds=n_rounds(measure),
+                window_s=measure.window_s,
             ),
             machine=site.machine or self._machine,
             provenance=replace(self._provenance, image_digest=site.image_digest, files=_files(case)),
@@ -213,15 +218,20 @@ class RunRecorder:
 
     def _remember_control(self, record: Record) -> None:
         if record.strategy == CONTROL and record.step_s is not None and record.step_s.p50 is not None:
-            self._control_p50_s[_alike(record)] = record.step_s.p50
+            self._controls[_alike(record)] = record
 
     def _exposed_s(self, record: Record) -> float | None:
-        """Step time above that of the same round's control, which computes as much and sends nothing."""
-        control_s = self._control_p50_s.get(_alike(record))
-        alone = record.workers * record.replicas == 1
-        if record.control or alone or control_s is None or record.step_s is None or record.step_s.p50 is None:
+        """Step time above that of the same repeat's control, which computes as much and sends nothing."""
+        control = self._controls.get(_alike(record))
+        if record.control or record.workers * record.replicas == 1 or control is None:
             return None
-        return record.step_s.p50 - control_s
+        in_rounds_s = differences_s(record, control)
+        if in_rounds_s:
+            return statistics.median(in_rounds_s)
+        own, other = record.step_s, control.step_s
+        if own is None or own.p50 is None or other is None or other.p50 is None:
+            return None
+        return own.p50 - other.p50
 
 
 def _files(case: Case) -> dict[str, str | None]:

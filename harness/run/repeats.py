@@ -1,13 +1,10 @@
-"""One repeat of one case, whatever happens to it: captured, planned, run, recorded."""
+"""Repeats of cases, whatever happens to them: captured, planned, taken through their rounds, recorded."""
 
 import contextlib
-import functools
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
@@ -15,13 +12,15 @@ from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.timeouts import Timeouts
-from harness.provision.failures import REFUSED_STEP, WorkerDied, WorkerUnresponsive
+from harness.provision.failures import WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.record import Equivalence, Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
+from harness.run.block import Block, BlockResults, unexpected
 from harness.run.captures import Capture, Captures, planned, topology_of_case
-from harness.run.case import CHECK_STEPS, CaseRun, run_case
+from harness.run.check import CHECK_STEPS
+from harness.run.open_case import CaseRun, Repeat
 from harness.run.progress import Progress
 from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder, SiteFacts
@@ -42,9 +41,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRunner:
-    """Takes the repeats of a run through capture, plan, processes and record."""
+    """Takes the repeats of a run through capture, plan, processes and record.
+
+    Args:
+        cases: all of the run, also those whose repeats have ended already.
+    """
 
     spec: ExperimentSpec
+    cases: Sequence[Case]
     folder: RunFolder
     cluster: Cluster
     recorder: RunRecorder
@@ -74,62 +78,127 @@ class SlotRunner:
                 self._reference(case, capture)
                 self._bounded(case, capture, plan, repeat=0)
 
-    def run(self, slot: Slot) -> Ended:
-        """Run a repeat.
+    def run(self, slots: Sequence[Slot]) -> list[Ended]:
+        """Run the repeats of a block; those that memory does not hold beside the others come after them.
 
+        Returns:
+            In the order of the slots.
         Raises:
             HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files
                 or its workers are gone.
         """
-        started_s = time.monotonic()
-        plan: Plan | None = None
+        ended: dict[str, Ended] = {}
+        left = {slot.case.id: slot for slot in slots}
+        while left:
+            planned_repeats: dict[str, Repeat] = {}
+            bounded: dict[str, Equivalence | None] = {}
+            for name, slot in left.items():
+                try:
+                    planned_repeats[name], bounded[name] = self._planned(slot)
+                except CaseError as error:
+                    ended[name] = self._failed(slot, error)
+            results = self._taken_together(list(planned_repeats.values()), slots[0])
+            for name, repeat in planned_repeats.items():
+                if name in results.errors:
+                    failure, wall_s = results.errors[name], results.wall_s.get(name)
+                    ended[name] = self._failed(left[name], failure, repeat.prepared.plan, wall_s)
+                elif name in results.runs:
+                    ran = results.runs[name]
+                    check = bounded[name] or ran.equivalence
+                    whole = replace(ran, equivalence=check)
+                    ended[name] = self._measured(left[name], repeat, whole, results.wall_s[name])
+            left = {name: slot for name, slot in left.items() if name not in ended}
+        return [ended[slot.case.id] for slot in slots]
+
+    def _planned(self, slot: Slot) -> tuple[Repeat, Equivalence | None]:
+        """What a repeat is to do, and the verdict on a compressed strategy.
+
+        Raises:
+            CaseError: it cannot be run.
+        """
         case = slot.case
         try:
             with self.progress.doing(slot.title):
                 capture, plan = planned(self.captures, case)
                 with storing(self.folder.path):
                     self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
-                    logs = [
-                        self.folder.worker_log(case.id, slot.repeat, k) for k in range(case.shape.workers)
-                    ]
+                    workers = range(case.shape.workers)
+                    logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
                 bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
-                self.cluster.limit_links(case.shape.links)
-                attempt = functools.partial(
-                    run_case,
-                    self.cluster,
-                    PreparedCase(
-                        case=case,
-                        seed=self.spec.measure.seed,
-                        capture=capture,
-                        plan=plan,
-                        batches=self.captures.batches(case, capture),
-                        logs=logs,
-                    ),
-                    n_steps=self.spec.measure.steps,
-                    warmup=_warm_up(self.spec),
-                    reference=self._reference(case, capture),
-                    repeat=slot.repeat,
-                    checkpoint=self._checkpoint(slot),
-                    trace=self.spec.measure.trace,
-                    timeouts=self.timeouts,
-                )
-                ran = with_second_chance(attempt, lambda note: self.progress.note(f"{slot.title}: {note}"))
-        except CaseError as error:
-            if error.kind == UNSUPPORTED:
-                return Ended(
-                    record=self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
-                )
-            return self._failed(slot, error, time.monotonic() - started_s, plan)
+                return self._repeat(slot, capture, plan, logs), bounded
         except HarnessError:
             raise
-        except Exception as error:  # noqa: BLE001 - a night's run must not end by our own mistake in one case
-            return self._failed(slot, _unexpected(error), time.monotonic() - started_s, plan)
-        ran = ran if bounded is None else replace(ran, equivalence=bounded)
+        except Exception as error:
+            raise unexpected(error) from error
+
+    def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path]) -> Repeat:
+        prepared = PreparedCase(
+            case=slot.case,
+            seed=self.spec.measure.seed,
+            capture=capture,
+            plan=plan,
+            batches=self.captures.batches(slot.case, capture),
+            logs=logs,
+        )
+        return Repeat(
+            prepared=prepared,
+            reference=self._reference(slot.case, capture),
+            number=slot.repeat,
+            checkpoint=self._checkpoint(slot),
+        )
+
+    def _taken_together(self, repeats: Sequence[Repeat], first: Slot) -> BlockResults:
+        if not repeats:
+            return BlockResults(runs={}, errors={}, postponed=(), wall_s={})
+        cases = [repeat.prepared.case for repeat in repeats]
+        own = next((case for case in cases if case.strategy == self.spec.baseline), None)
+        limits = next((case.shape.links for case in cases if any(case.shape.links)), ())
+        self.cluster.limit_links(limits)
+        with self.progress.changing() as doing:
+            block = Block(
+                cluster=self.cluster,
+                measure=self.spec.measure,
+                timeouts=self.timeouts,
+                beside=self._baseline_beside(cases, first) if own is None else None,
+                baseline=None if own is None else own.id,
+                doing=doing,
+                tell=self.progress.note,
+            )
+            return block.run(repeats, seed=f"{self.spec.measure.seed}/{first.block}")
+
+    def _baseline_beside(self, cases: Sequence[Case], first: Slot) -> Repeat | None:
+        """The baseline for a block that has none of its own, to be timed there for ratios alone."""
+        if not self.spec.measure.interleave:
+            return None
+        alike = (
+            case
+            for case in self.cases
+            if case.strategy == self.spec.baseline
+            and case.workload == cases[0].workload
+            and case.shape.site == cases[0].shape.site
+            and (case.shape.n_replicas == 1 or case.shape == cases[0].shape)
+        )
+        baseline = next(alike, None)
+        if baseline is None:
+            return None
+        try:
+            capture, plan = planned(self.captures, baseline)
+            logs = [
+                self.folder.worker_log(f"{baseline.id}-beside-{first.block}", first.repeat, worker)
+                for worker in range(baseline.shape.workers)
+            ]
+            slot = replace(first, case=baseline)
+            return replace(self._repeat(slot, capture, plan, logs), reference=None, checkpoint=None)
+        except CaseError:
+            return None  # what its own slot tells of
+
+    def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
+        case, prepared = slot.case, repeat.prepared
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        record = self.recorder.ended(slot, self._site(), capture, plan, ran, time.monotonic() - started_s)
+        record = self.recorder.ended(slot, self._site(), prepared.capture, prepared.plan, ran, wall_s)
         return Ended(record=record, steps=ran.measurement.steps)
 
     def _site(self) -> SiteFacts:
@@ -178,7 +247,12 @@ class SlotRunner:
             checked_in_repeat=repeat,
         )
 
-    def _failed(self, slot: Slot, error: CaseError, wall_s: float, plan: Plan | None) -> Ended:
+    def _failed(
+        self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
+    ) -> Ended:
+        if error.kind == UNSUPPORTED:
+            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
+            return Ended(record=record)
         # Logs and tracebacks are too long for a record.
         notes = "\n\n".join(getattr(error, "__notes__", []))
         if notes:
@@ -197,25 +271,6 @@ def _on_cpus(plan: Plan) -> Plan:
     return plan.model_copy(update={"device": "cpu", "nodes": nodes})
 
 
-def with_second_chance(attempt: Callable[[], CaseRun], tell: Callable[[str], None]) -> CaseRun:
-    """Run a case; where TensorFlow refused a step by chance, run it once more, on fresh processes.
-
-    Args:
-        tell: hears why it is run again, before that.
-    Raises:
-        CaseError: it failed otherwise, or was refused twice.
-    """
-    try:
-        return attempt()
-    except CaseError as error:
-        if error.kind != REFUSED_STEP:
-            raise
-    note = "run again on fresh processes, since TensorFlow by chance took a step for one before"
-    tell(note)
-    ran = attempt()
-    return replace(ran, notes=(*ran.notes, note))
-
-
 @contextlib.contextmanager
 def storing(run_dir: Path) -> Iterator[None]:
     """Say in one line that the run folder takes no more files.
@@ -232,18 +287,3 @@ def storing(run_dir: Path) -> Iterator[None]:
             "with --resume",
             field="out",
         ) from error
-
-
-def _warm_up(spec: ExperimentSpec) -> int | Literal["auto"]:
-    asked = spec.measure.warmup_steps
-    return "auto" if asked is None else asked
-
-
-def _unexpected(error: Exception) -> CaseError:
-    failure = CaseError(
-        "internal-error",
-        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
-        stage="run",
-    )
-    failure.add_note("".join(traceback.format_exception(error)).rstrip())
-    return failure

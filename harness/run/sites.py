@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cluster.shape import ClusterShape, largest
+from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.windows import MAX_WARMUP_STEPS
@@ -17,7 +18,7 @@ from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.captures import Captures
-from harness.run.case import CHECK_STEPS
+from harness.run.check import CHECK_STEPS
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import Ended, SlotRunner
@@ -26,6 +27,7 @@ from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 
 def run_slots(
     slots: Sequence[Slot],
+    cases: Sequence[Case],
     spec: ExperimentSpec,
     options: RunOptions,
     folder: RunFolder,
@@ -35,7 +37,8 @@ def run_slots(
     """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
 
     Args:
-        slots: those of one site in a row.
+        slots: those of one site in a row, and in it those of one block.
+        cases: all of the run.
         observe: told of each that has ended.
     Raises:
         HarnessError: the run cannot go on.
@@ -45,6 +48,7 @@ def run_slots(
     recorder.take_up(folder.records)
     sites = _Sites(
         spec=spec,
+        cases=cases,
         options=options,
         folder=folder,
         progress=progress,
@@ -72,6 +76,7 @@ class _Sites:
     """Runs the repeats of one site after the other, with what all of them share."""
 
     spec: ExperimentSpec
+    cases: Sequence[Case]
     options: RunOptions
     folder: RunFolder
     progress: Progress
@@ -98,15 +103,18 @@ class _Sites:
                 cluster.wait_ready(1)
             runner = self._runner(cluster)
             runner.prepare(slots, deadline_s=self.deadline_s)
-            for n_done, slot in enumerate(slots):
+            n_done = 0
+            for _, members in itertools.groupby(slots, lambda slot: slot.block):
                 if self.reason_to_stop() is not None:
-                    return n_done
-                ended = runner.run(slot)
-                self.folder.append(ended.record)
-                self.observe(ended)
-                self.progress.ended(slot, ended.record)
-                self.has_failed |= ended.record.status == "failed"
-        return len(slots)
+                    break
+                block = list(members)
+                for slot, ended in zip(block, runner.run(block), strict=True):
+                    self.folder.append(ended.record)
+                    self.observe(ended)
+                    self.progress.ended(slot, ended.record)
+                    self.has_failed |= ended.record.status == "failed"
+                n_done += len(block)
+        return n_done
 
     def reason_to_stop(self) -> tuple[str, str] | None:
         """Why no other repeat is begun: kind and message; None while there is no reason."""
@@ -142,6 +150,7 @@ class _Sites:
         )
         return SlotRunner(
             spec=self.spec,
+            cases=self.cases,
             folder=self.folder,
             cluster=cluster,
             recorder=self.recorder,

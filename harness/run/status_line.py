@@ -1,7 +1,7 @@
 """Line that says what goes on now, redrawn in place; for a person who waits at a terminal."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,11 +24,18 @@ class StatusLine:
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """Say what is going on until the context ends; one at a time."""
+        with self.changing() as say:
+            say(what)
+            yield
+
+    @contextmanager
+    def changing(self) -> Iterator[Callable[[str], None]]:
+        """Say what is going on, as the context says it."""
         if not self.live:
-            yield
+            yield lambda _: None
             return
-        with Console(file=sys.stderr, highlight=False).status(Text(plain(what))):
-            yield
+        with Console(file=sys.stderr, highlight=False).status("") as status:
+            yield lambda what: status.update(Text(plain(what)))
 
 
 UNWATCHED = StatusLine(live=False)

@@ -6,7 +6,7 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.provision.local.child_processes import SoloWorkers
 from harness.requests import VerifyRequest
-from harness.run.case import check
+from harness.run.check import check
 from harness.run.ready import PreparedCase, ready_processes
 from harness.study.target import SEED, TargetStudy
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import probe_jobs
 import pytest
+from harness.run.case import check
 from rival_processes import SERVERS, make_ready, started
 from watched_run import records, watched
 
@@ -16,7 +17,6 @@ from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.run.case import check
 from harness.study.target import TargetStudy, study
 from harness.worker.process.job import Job
 

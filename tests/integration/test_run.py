@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from reach import Address, answering, listening
 from waiting import eventually
 from watched_run import WatchedRun, records, records_so_far, watched
 
+from harness.measure.rounds import LEAD_STEPS
 from harness.provision import network_namespace
 from harness.records.store import load_run
 from reports.notes import ALARM_FLOOR_BYTES
@@ -69,6 +71,8 @@ CONTRACT = """
 REFUSAL = network_namespace.refusal()
 needs_namespaces = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 GOOD, N_STEPS, N_REPEATS = "digits-mlp", 12, 2
+N_ROUNDS = 2
+N_ALL_STEPS = 2 + N_STEPS + N_ROUNDS * LEAD_STEPS
 COMPRESSED = "all-reduce:compressor=bf16"
 STRATEGIES = ("single", "none", "ps", "all-reduce", COMPRESSED)
 
@@ -148,6 +152,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     workloads = f"{GOOD}:units=16,mine.py:Diverges,mine.py:Raises"
     command = f"run quickstart --workloads {workloads} --strategies {','.join(STRATEGIES)}"
     options = f"--steps {N_STEPS} --warmup 2 --repeats {N_REPEATS} --checkpoint --out runs/out"
+    options += f" --set measure.window_s=0 --set measure.rounds={N_ROUNDS}"
     arguments = [*command.split(), *options.split()]
     mapped: set[str] = set()
     with (
@@ -218,7 +223,8 @@ def test_what_was_measured_is_consistent(finished: Finished) -> None:
     for record in finished.records(status="ok"):
         workers = record["workers"]
         assert workers == (1 if record["strategy"] == "single" else 2)
-        assert record["step_s"]["n"] == len(record["loss"]) == N_STEPS
+        assert record["step_s"]["n"] == N_STEPS
+        assert len(record["loss"]) == N_STEPS + N_ROUNDS * LEAD_STEPS
         assert record["warmup_steps"] == 2
         assert 0 < record["step_s"]["p50"] <= record["step_s"]["p90"] <= record["step_s"]["p99"]
         assert record["examples_per_s"] > 0
@@ -285,10 +291,26 @@ def test_exposed_communication_is_the_time_above_the_control_of_the_same_repeat(
         assert (control["exposed_comm_s"], control["control"], control["class"]) == (None, True, "control")
         for strategy in ("ps", "all-reduce", COMPRESSED):
             (record,) = [r for r in finished.of(strategy) if r["repeat"] == repeat]
-            expected = record["step_s"]["p50"] - control["step_s"]["p50"]
-            assert record["exposed_comm_s"] == pytest.approx(expected)
+            pairs = zip(record["rounds"]["step_s"], control["rounds"]["step_s"], strict=True)
+            differences_s = [own_s - none_s for own_s, none_s in pairs]
+            assert record["exposed_comm_s"] == pytest.approx(median(differences_s))
         (single,) = finished.records(workload=GOOD, strategy="single", repeat=repeat)
         assert single["exposed_comm_s"] is None, "the control has another shape"
+
+
+def test_cases_of_a_workload_take_their_windows_in_the_same_rounds(finished: Finished) -> None:
+    for repeat in range(N_REPEATS):
+        together = [r["rounds"] for r in finished.records(workload=GOOD, repeat=repeat)]
+        assert len({rounds["block"] for rounds in together}) == 1
+        assert {(len(r["step_s"]), r["n_steps"], r["n_lead"]) for r in together} == {
+            (N_ROUNDS, N_STEPS // N_ROUNDS, LEAD_STEPS)
+        }
+        (single,) = finished.records(workload=GOOD, strategy="single", repeat=repeat)
+        others = [rounds for rounds in together if rounds["baseline"] is not None]
+        assert len(others) == len(together) - 1
+        assert {rounds["baseline"] for rounds in others} == {single["case"]}
+        assert all(rounds["baseline_step_s"] == single["rounds"]["step_s"] for rounds in others)
+    assert len({r["rounds"]["block"] for r in finished.records(workload=GOOD)}) == N_REPEATS
 
 
 def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None:
@@ -307,7 +329,9 @@ def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None
         assert {path.name for path in folder.iterdir()} == names
         steps = run.steps(record)
         assert steps is not None
-        assert len(steps.step) == record.workers * (N_STEPS + 2)
+        assert len(steps.step) == record.workers * N_ALL_STEPS
+        assert (~steps.warmup).sum() == record.workers * N_STEPS
+        assert set(steps.window) == set(range(-1, N_ROUNDS))
 
 
 def test_a_step_after_all_that_is_measured_is_traced(finished: Finished) -> None:
@@ -324,7 +348,7 @@ def test_a_step_after_all_that_is_measured_is_traced(finished: Finished) -> None
 
 
 def test_every_repeat_leaves_a_checkpoint_that_a_strategy_can_go_on_with(finished: Finished) -> None:
-    n_steps = 2 + N_STEPS
+    n_steps = N_ALL_STEPS
     for record in finished.records(status="ok"):
         path = f"cases/{record['case']}/{record['repeat']}/checkpoint"
         saved = {"saved": path, "saved_step": n_steps, "restored": None, "restored_step": None}

@@ -13,12 +13,12 @@ import pytest
 
 from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
-from harness.measure.collector import measure
+from harness.measure.collector import Measurement, Meter
 from harness.provision.failures import WorkerDied
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
-from harness.run.case import variable_bytes
+from harness.run.open_case import variable_bytes
 from harness.run.ready import n_waiting
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
@@ -99,6 +99,14 @@ def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Ite
         yield processes
 
 
+def measured_by(processes: ProcessSet, batch_size: int, *, n_steps: int, warmup: int) -> Measurement:
+    meter = Meter(processes, batch_size=batch_size)
+    meter.warm_up(warmup)
+    for _ in range(2):
+        meter.window(n_steps, n_lead=1)
+    return meter.measurement()
+
+
 @pytest.mark.parametrize(("strategy", "params"), MEASURED, ids=str)
 def test_measured_bytes_are_those_predicted(
     cluster: Cluster, captured: Capture, tmp_path: Path, strategy: str, params: dict[str, Param]
@@ -106,7 +114,7 @@ def test_measured_bytes_are_those_predicted(
     """Those sent in a step, and those of variables in memory."""
     plan = captured.plan(strategy, **params)
     with training(cluster, captured, plan, tmp_path) as processes:
-        measured = measure(processes, n_steps=4, warmup=2, batch_size=captured.batch_size)
+        measured = measured_by(processes, captured.batch_size, n_steps=4, warmup=2)
         held = variable_bytes(processes)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
@@ -127,7 +135,7 @@ def test_compressed_bytes_are_those_predicted(
     # What is pulled from servers travels as it is.
     left = STATED[compressor] if strategy == "all-reduce" else (1 + STATED[compressor]) / 2
     with training(cluster, captured, plan, tmp_path) as processes:
-        measured = measure(processes, n_steps=4, warmup=2, batch_size=captured.batch_size)
+        measured = measured_by(processes, captured.batch_size, n_steps=4, warmup=2)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
     assert measured.tcp.bytes_per_step == pytest.approx(left * whole.payload_bytes_per_step, rel=0.06)
@@ -137,7 +145,7 @@ def test_without_communication_no_byte_is_counted(
     cluster: Cluster, captured: Capture, tmp_path: Path
 ) -> None:
     with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
-        measured = measure(processes, n_steps=4, warmup=1, batch_size=captured.batch_size)
+        measured = measured_by(processes, captured.batch_size, n_steps=4, warmup=1)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == 0
 
@@ -150,7 +158,7 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
         with pytest.raises(
             WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
         ):
-            measure(processes, n_steps=50, warmup=1, batch_size=captured.batch_size)
+            measured_by(processes, captured.batch_size, n_steps=50, warmup=1)
 
 
 def test_a_loss_that_is_not_finite_names_worker_and_step(
@@ -161,7 +169,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
         with pytest.raises(
             CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
         ):
-            measure(processes, n_steps=5, warmup=1, batch_size=captured.batch_size)
+            measured_by(processes, captured.batch_size, n_steps=5, warmup=1)
 
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:

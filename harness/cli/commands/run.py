@@ -50,7 +50,7 @@ def run(
         typer.Option("--plan", metavar="FILE", help="Run an edited plan beside the strategies."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat.")
+        int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat, at least.")
     ] = None,
     warmup: Annotated[
         str | None, typer.Option("--warmup", metavar="N", help="Steps before timing; auto detects.")

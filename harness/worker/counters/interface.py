@@ -1,7 +1,7 @@
 """Bytes that a network interface has sent, found by an address and not by a name.
 
 A worker reads the interface through which it sends to the others, with `read_interface`, while no step is in
-flight; the driver turns two such readings of all workers into bytes per step with `sent_per_step`.
+flight; the driver turns two such readings of all workers into bytes with `sent_bytes`.
 """
 
 from collections.abc import Sequence
@@ -54,21 +54,18 @@ def read_interface(address: str) -> Interface | None:
     )
 
 
-def sent_per_step(
-    before: Sequence[Interface | None], after: Sequence[Interface | None], *, n_steps: int
-) -> float | None:
+def sent_bytes(before: Sequence[Interface | None], after: Sequence[Interface | None]) -> int | None:
     """Find the bytes that all workers' interfaces sent between two readings, each interface counted once.
 
     Args:
         before, after: one reading for each worker.
-        n_steps: made in between.
     Returns:
         None if any reading is missing, or is of another interface than the first one.
     """
     first, last = _totals(before), _totals(after)
-    if first is None or last is None or first.keys() != last.keys() or n_steps < 1:
+    if first is None or last is None or first.keys() != last.keys():
         return None
-    return (sum(last.values()) - sum(first.values())) / n_steps
+    return sum(last.values()) - sum(first.values())
 
 
 def _totals(readings: Sequence[Interface | None]) -> dict[tuple[str, str, int], int] | None:

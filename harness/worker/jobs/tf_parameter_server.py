@@ -4,7 +4,6 @@ Each process serves a worker and, the first ones, a parameter server. That of ta
 well: it builds the workload, and hands out and counts the steps of all.
 """
 
-import gc
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from harness.worker.jobs.tf_strategy import Array
 from harness.worker.jobs.tf_workload import built, refuse_seeded_operations
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
-from harness.worker.session.timed_loop import StepTimes
+from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.session.variable_parts import Held
 from strategies.builders.baselines import servers_of
 from strategies.errors import UnsupportedError
@@ -142,15 +141,9 @@ class CoordinatorSession:
         """Have closures made, one for each worker and step; a step's loss is that of all of its own."""
         if first == 0:
             self._step.feed(feeds)
-        was_enabled = gc.isenabled()
-        gc.collect()
-        gc.disable()
-        try:
+        with no_garbage_collection():
             began_s = time.time()
             losses, ended_s, workers = self._step.run(n_steps * self._n_workers)
-        finally:
-            if was_enabled:
-                gc.enable()
         self._made.update(workers.tolist())
         start_s, end_s = rounds(ended_s, began_s=began_s, n_workers=self._n_workers)
         combined = np.sum if self._is_sum else np.mean

@@ -196,6 +196,11 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     return TimedSteps(times=times, weights=training.weights)
 
 
+def settle(state: JobState, n_workers: int) -> None:
+    """Wait until what all workers have contributed in as many steps is in the variables."""
+    state.get(Training).session.settle(n_workers)
+
+
 def read_variables(state: JobState) -> Held:
     """Read what this worker has of every copy of a variable."""
     return state.get(Training).session.read()

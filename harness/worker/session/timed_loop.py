@@ -1,9 +1,10 @@
 """The timed loop inside a worker: a prepared callable, batches that lie ready, one timestamp per step."""
 
+import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,24 @@ class StepTimes:
     losses: npt.NDArray[np.float64]
 
 
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage before the context, and none in it.
+
+    What is there by then is left out of later collections, which would look at all of TensorFlow between any
+    two windows.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def run_steps(
     step: Callable[[Sequence[npt.NDArray[np.generic]]], Sequence[npt.NDArray[np.generic] | float]],
     feeds: Sequence[Sequence[npt.NDArray[np.generic]]],
@@ -32,7 +51,7 @@ def run_steps(
     first: int,
     n_losses: int,
 ) -> StepTimes:
-    """Run steps back to back, with the collector of garbage off.
+    """Run steps back to back, without collecting garbage.
 
     Args:
         step: runs one step on the arrays of one batch; returns its `n_losses` losses.
@@ -43,15 +62,9 @@ def run_steps(
     losses = np.empty((n_steps, n_losses), np.float64)
     turn = itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
     clock = time.monotonic
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    with no_garbage_collection():
         stamps[0] = clock()
         for index, batch in zip(range(n_steps), turn, strict=False):
             losses[index] = step(batch)
             stamps[index + 1] = clock()
-    finally:
-        if was_enabled:
-            gc.enable()
     return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)

@@ -319,6 +319,7 @@ def _write_steps(folder: RunFolder, record: Record, taken: np.ndarray) -> None:
             end_s=ends.ravel(),
             loss=np.full(n_workers * n_steps, np.nan),
             warmup=np.tile(np.arange(n_steps) < N_WARMUP, n_workers),
+            window=np.tile(np.where(np.arange(n_steps) < N_WARMUP, -1, 0).astype(np.int32), n_workers),
         ),
     )
 

@@ -49,7 +49,7 @@ def test_the_shipped_quickstart_is_what_the_contract_shows() -> None:
     ]
     assert (spec.cluster.workers, spec.cluster.memory_bytes) == ((2,), (4 * 2**30,))
     assert spec.measure.warmup_steps is None
-    assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 3, "global")
+    assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 4, "global")
     assert spec.baseline == StrategyRef(name="single")
 
 

@@ -7,11 +7,12 @@ from fake_processes import FakeProcesses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measure.collector import MAX_LOSSES, measure, spread_indices, tcp_fields
+from harness.measure.collector import MAX_LOSSES, Measurement, Meter, spread_indices, tcp_fields
+from harness.measure.windows import WarmUp
 from harness.worker.counters.interface import Interface
 from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpConnection
-from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps
+from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle
 from harness.worker.session.timed_loop import StepTimes
 
 
@@ -38,6 +39,8 @@ class Workers(FakeProcesses):
         self.calls.append((job.__name__, 0))
         if job is read_counters:
             return [self._counted(worker, address) for worker, (address,) in enumerate(per_worker_args)]
+        if job is settle:
+            return [None, None]
         assert job is peak_rss_bytes
         return [1000, None]
 
@@ -71,25 +74,48 @@ class Workers(FakeProcesses):
         )
 
 
-def test_fixed_warm_up_counts_the_step_that_runs_with_the_window() -> None:
+def measured_by(
+    processes: Workers,
+    *,
+    n_steps: int,
+    warmup: WarmUp,
+    batch_size: int = 8,
+    n_lead: int = 1,
+    n_windows: int = 1,
+    isolated: bool = False,
+) -> Measurement:
+    meter = Meter(processes, batch_size=batch_size, isolated=isolated)
+    meter.warm_up(warmup)
+    for _ in range(n_windows):
+        meter.window(n_steps, n_lead=n_lead)
+    return meter.measurement()
+
+
+def test_windows_count_without_the_steps_that_lead_into_them() -> None:
     processes = Workers([0.1], [(0.5,), (0.5,)])
-    measured = measure(processes, n_steps=20, warmup=5, batch_size=32)
+    measured = measured_by(processes, n_steps=20, warmup=5, batch_size=32, n_lead=2, n_windows=3)
     assert [call for call in processes.calls if call[0] == "run_steps"] == [
         ("run_steps", 1),
-        ("run_steps", 3),
-        ("run_steps", 21),
+        ("run_steps", 4),
+        *[("run_steps", 22)] * 3,
     ]
-    assert measured.warmup_steps == 5
-    assert measured.step_s.n == 20
+    assert (measured.warmup_steps, measured.n_steps, measured.step_s.n) == (5, 66, 60)
     assert measured.examples_per_s == pytest.approx(32 / 0.2)  # the second worker takes twice as long
     assert measured.tcp is not None
     assert measured.tcp.matrix == ((0.0, 1000.0), (1000.0, 0.0))
     assert measured.peak_rss_bytes == (1000, None)
 
 
+def test_a_window_tells_the_median_of_its_counted_steps() -> None:
+    meter = Meter(Workers([9.0, 0.1, 0.2, 0.3, 0.7], [(1.0,), ()]), batch_size=1)
+    meter.warm_up(0)
+    assert meter.window(3, n_lead=1) == pytest.approx(0.2)
+    assert meter.window(3, n_lead=1) == pytest.approx(0.7)
+
+
 def test_steps_of_all_may_be_told_by_one_worker() -> None:
     processes = Workers([0.1], [(1.0,), ()])
-    measured = measure(processes, n_steps=20, warmup=1, batch_size=32)
+    measured = measured_by(processes, n_steps=20, warmup=1, batch_size=32)
     assert measured.examples_per_s == pytest.approx(32 / 0.1)  # what the second says of times is not asked
     assert set(measured.steps.worker) == {0}
     assert set(measured.loss) == {1.0}
@@ -98,73 +124,70 @@ def test_steps_of_all_may_be_told_by_one_worker() -> None:
 
 def test_no_warm_up_at_all() -> None:
     processes = Workers([0.1], [(0.5,), (0.5,)])
-    measured = measure(processes, n_steps=3, warmup=0, batch_size=32)
+    measured = measured_by(processes, n_steps=3, warmup=0, n_lead=0)
     assert measured.warmup_steps == 0
     assert not measured.steps.warmup.any()
 
 
-@pytest.mark.parametrize(
-    ("warmup", "runs", "warmup_steps"),
-    [(0, [24], 4), (1, [24], 4), (3, [24], 4), (7, [1, 2, 24], 7)],
-)
-def test_bytes_are_counted_over_whole_periods(warmup: int, runs: list[int], warmup_steps: int) -> None:
+def test_updates_beside_the_steps_end_before_others_have_the_cores() -> None:
     processes = Workers([0.1], [(0.5,), (0.5,)])
-    measured = measure(processes, n_steps=20, warmup=warmup, batch_size=32, period=8)
-    assert [n for name, n in processes.calls if name == "run_steps"] == runs
-    assert (measured.warmup_steps, measured.step_s.n) == (warmup_steps, 20)
-    assert measured.tcp is not None
-    assert measured.tcp.matrix == ((0.0, 1000.0), (1000.0, 0.0))
+    meter = Meter(processes, batch_size=8, settles=True)
+    meter.warm_up(3)
+    meter.window(4, n_lead=1)
+    names = [name for name, _ in processes.calls]
+    assert names == ["run_steps", "run_steps", "settle", "read_counters", "run_steps", "settle"]
 
 
 def test_automatic_warm_up_goes_on_until_the_times_settle() -> None:
     slow = [1.0 - 0.04 * step for step in range(20)]
     processes = Workers([*slow, 0.1], [(0.5,), (0.5,)])
-    measured = measure(processes, n_steps=10, warmup="auto", batch_size=32)
+    measured = measured_by(processes, n_steps=10, warmup="auto")
     assert measured.settled
-    assert 30 < measured.warmup_steps <= 51
+    assert 30 <= measured.warmup_steps <= 50
     assert measured.step_s.p99 == pytest.approx(0.2)
 
 
 def test_a_warm_up_that_never_ends_is_flagged() -> None:
     processes = Workers(list(np.linspace(5.0, 1.0, 200)), [(0.5,), (0.5,)])
-    measured = measure(processes, n_steps=10, warmup="auto", batch_size=32)
+    measured = measured_by(processes, n_steps=10, warmup="auto")
     assert not measured.settled
-    assert measured.warmup_steps == 51
+    assert measured.warmup_steps == 50
 
 
-def test_all_steps_are_kept_and_warm_up_is_marked() -> None:
-    measured = measure(Workers([0.1], [(1.0,), (1.0,)]), n_steps=4, warmup=2, batch_size=8)
-    steps = measured.steps
-    assert steps.worker.tolist() == [0] * 6 + [1] * 6
-    assert steps.step.tolist() == [*range(6), *range(6)]
-    assert steps.warmup.tolist() == [True, True, False, False, False, False] * 2
+def test_all_steps_are_kept_and_those_that_do_not_count_are_marked() -> None:
+    processes = Workers([0.1], [(1.0,), (1.0,)])
+    steps = measured_by(processes, n_steps=2, warmup=2, n_windows=2).steps
+    assert steps.worker.tolist() == [0] * 8 + [1] * 8
+    assert steps.step.tolist() == [*range(8), *range(8)]
+    assert steps.warmup.tolist() == [True, True, True, False, False, True, False, False] * 2
+    assert steps.window.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1] * 2
 
 
 def test_losses_are_weighted_by_examples_with_unequal_replicas() -> None:
     # Worker 0: two replicas with losses 1 and 2; worker 1: one with loss 11.
     processes = Workers([0.1], [(0.25, 0.25), (0.5,)])
-    measured = measure(processes, n_steps=3, warmup=1, batch_size=8)
-    assert measured.loss == pytest.approx([0.25 * 1 + 0.25 * 2 + 0.5 * 11] * 3)
+    measured = measured_by(processes, n_steps=3, warmup=1)
+    assert measured.loss == pytest.approx([0.25 * 1 + 0.25 * 2 + 0.5 * 11] * 4)
     assert measured.steps.loss[0] == pytest.approx(1.5)
     assert measured.steps.loss[-1] == pytest.approx(11.0)
 
 
 def test_losses_that_are_sums_add_up() -> None:
     processes = Workers([0.1], [(1.0, 1.0), (1.0,)])
-    measured = measure(processes, n_steps=3, warmup=1, batch_size=8)
-    assert measured.loss == pytest.approx([1 + 2 + 11] * 3)
+    measured = measured_by(processes, n_steps=3, warmup=1)
+    assert measured.loss == pytest.approx([1 + 2 + 11] * 4)
 
 
 def test_unreadable_counters_are_none() -> None:
     processes = Workers([0.1], [(0.5,), (0.5,)], counters=False)
-    measured = measure(processes, n_steps=3, warmup=1, batch_size=8)
+    measured = measured_by(processes, n_steps=3, warmup=1)
     assert tcp_fields(measured.tcp) == (None, None)
 
 
 def test_what_interfaces_send_is_read_where_nobody_else_sends_through_them() -> None:
     def bytes_per_step(*, isolated: bool) -> float | None:
         processes = Workers([0.1], [(0.5,), (0.5,)])
-        measured = measure(processes, n_steps=3, warmup=1, batch_size=8, isolated=isolated)
+        measured = measured_by(processes, n_steps=3, warmup=1, isolated=isolated)
         return measured.interface_bytes_per_step
 
     assert bytes_per_step(isolated=True) == 2100  # the two share it

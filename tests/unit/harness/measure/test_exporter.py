@@ -36,6 +36,7 @@ STEPS = Steps(
     end_s=np.array([9.0, 0.04, 0.05]),
     loss=np.zeros(3),
     warmup=np.array([True, False, False]),
+    window=np.array([-1, 0, 0], np.int32),
 )
 
 

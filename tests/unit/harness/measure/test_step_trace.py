@@ -140,8 +140,15 @@ def measured(n_steps):
         interface_bytes_per_step=None,
         peak_rss_bytes=(None, None),
         loss=(),
+        n_steps=0,
         steps=Steps(
-            worker=steps, step=steps, start_s=starts, end_s=starts + 1, loss=starts, warmup=steps < 0
+            worker=steps,
+            step=steps,
+            start_s=starts,
+            end_s=starts + 1,
+            loss=starts,
+            warmup=steps < 0,
+            window=steps,
         ),
     )
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measure.windows import CHUNK_STEPS, is_settled, transient_steps, window_figures
+from harness.measure.windows import CHUNK_STEPS, is_settled, step_seconds, transient_steps
 
 
 def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
@@ -56,23 +56,11 @@ class TestIsSettled:
         assert not is_settled(np.linspace(1.0, 0.1, 40))
 
 
-class TestWindowFigures:
-    def test_counts_examples_by_the_slowest_workers_wall_time(self) -> None:
-        # Two workers on clocks of their own; the second takes 2 s for the window.
-        start_s = np.array([[100.0, 100.4, 100.8], [7.0, 7.5, 8.0]])
-        end_s = np.array([[100.4, 100.8, 101.0], [7.5, 8.0, 9.0]])
-        figures = window_figures(start_s, end_s, batch_size=64)
-        assert figures.examples_per_s == pytest.approx(64 * 3 / 2.0)
-        assert figures.step_s.n == 3
-        assert figures.step_s.mean == pytest.approx((0.5 + 0.5 + 1.0) / 3)
-        assert figures.step_s.p50 == pytest.approx(0.5)
-
-    @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 1000))
-    def test_percentiles_are_in_order(self, n_workers: int, n_steps: int, seed: int) -> None:
-        end_s = np.cumsum(np.random.default_rng(seed).exponential(size=(n_workers, n_steps)), axis=1)
-        start_s = np.concatenate([np.zeros((n_workers, 1)), end_s[:, :-1]], axis=1)
-        step_s = window_figures(start_s, end_s, batch_size=1).step_s
-        assert step_s.p50 is not None
-        assert step_s.p90 is not None
-        assert step_s.p99 is not None
-        assert step_s.p50 <= step_s.p90 <= step_s.p99
+@given(st.integers(1, 30), st.integers(0, 1000))
+def test_percentiles_of_steps_are_in_order(n_steps: int, seed: int) -> None:
+    step_s = step_seconds(np.random.default_rng(seed).exponential(size=n_steps))
+    assert step_s.n == n_steps
+    assert step_s.p50 is not None
+    assert step_s.p90 is not None
+    assert step_s.p99 is not None
+    assert step_s.p50 <= step_s.p90 <= step_s.p99

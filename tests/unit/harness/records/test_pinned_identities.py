@@ -16,14 +16,14 @@ from harness.records.record import Link, Machine, Method
     [
         (
             "quickstart",
-            "9bfa702becc650e55c0a8fb73bb33bf603674889a07df113b349063915ef1f1a",
+            "ac2d34e459e51ea245e90e50ba47ee28d36c5a2a56687fa4697546b851ffc9f8",
             10,
             "digits-cnn-single-1x1-c36ed2ba",
             "wide-mlp-tf-multi-worker-mirrored-2x1-9695cf9c",
         ),
         (
             "rivals",
-            "dccf649ee8783ff9670e5a0c7bc3c624295ca9a44da66e7844bf168a43d915bb",
+            "46b12fae8ea362c33d07732e94eac9130244360b61a517d59ed1a453d73a74be",
             30,
             "digits-cnn-single-1x1-c36ed2ba",
             "wide-mlp-tf-parameter-server-2x1-116c55ff",

@@ -48,6 +48,7 @@ def test_steps_survive_their_file(run: RunFolder) -> None:
         end_s=np.array([0.9, 1.9, 1.0, 2.0]),
         loss=np.array([2.0, np.nan, 1.5, 1.0]),
         warmup=np.array([True, False, True, False]),
+        window=np.array([-1, 0, -1, 0], np.int32),
     )
     run.append(made_record())
     path = run.write_steps("c-1", 0, steps)

@@ -22,6 +22,7 @@ from reports.quantities import plain, seconds
 WARNING = "nothing is partitioned"
 SLOT = Slot(
     order=0,
+    block=0,
     repeat=0,
     case=expand(resolve({"name": "test", "workloads": ["wide-mlp"], "strategies": ["ps"]}))[0],
 )
@@ -43,6 +44,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
     runner = SlotRunner(
         spec=cast("Any", None),
+        cases=(),
         folder=cast("Any", None),
         cluster=cast("Any", nothing),
         recorder=cast("Any", None),

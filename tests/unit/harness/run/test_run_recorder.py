@@ -16,8 +16,8 @@ from harness.records.record import Equivalence, Machine, MeasuredLink, Record, S
 from harness.records.record_json import from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
-from harness.run.case import CaseRun
 from harness.run.checkpoints import Restored
+from harness.run.open_case import CaseRun
 from harness.run.recorder import RunRecorder, SiteFacts
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.capture import CapturedWorkload
@@ -80,13 +80,20 @@ def measurement(
         examples_per_s=1.0,
         step_s=StepSeconds(n=1, mean=mean_s, p50=p50_s),
         warmup_steps=50,
+        n_steps=1,
         settled=settled,
         tcp=tcp,
         interface_bytes_per_step=2100.0,
         peak_rss_bytes=(None, None),
         loss=(1.0,),
         steps=Steps(
-            worker=nothing, step=nothing, start_s=nothing, end_s=nothing, loss=nothing, warmup=nothing
+            worker=nothing,
+            step=nothing,
+            start_s=nothing,
+            end_s=nothing,
+            loss=nothing,
+            warmup=nothing,
+            window=nothing,
         ),
     )
 
@@ -108,7 +115,9 @@ def ended(
     links: tuple[MeasuredLink, ...] | None = None,
 ) -> Record:
     run = replace(case_run(measured), equivalence=verdict, saved_step=saved_step, links=links)
-    return recorder.ended(Slot(order=0, repeat=repeat, case=case), SITE, capture, plan(case), run, 1.0)
+    return recorder.ended(
+        Slot(order=0, block=0, repeat=repeat, case=case), SITE, capture, plan(case), run, 1.0
+    )
 
 
 def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape(
@@ -158,7 +167,7 @@ def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     error = CaseError("worker-died", "it died", stage="run")
-    record = recorder.failed(Slot(order=3, repeat=1, case=PS), SITE, error, 1.0, plan(PS))
+    record = recorder.failed(Slot(order=3, block=0, repeat=1, case=PS), SITE, error, 1.0, plan(PS))
     assert record.error is not None
     assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
     missing = replace(record, error=None, batch_size=None, wall_s=None)
@@ -198,7 +207,7 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
     assert (of_site.method.pinned, of_site.exposed, of_site.provision_s) == (True, False, 3.0)
     assert of_site.provenance is not None
     assert of_site.provenance.image_digest == "sha256:1"
-    slot = Slot(order=3, repeat=1, case=PS)
+    slot = Slot(order=3, block=0, repeat=1, case=PS)
     failed = recorder.failed(
         slot, SiteFacts(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None
     )
@@ -234,7 +243,7 @@ def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -
     heavy = replace(CAPTURE, facts=replace(CAPTURE.facts, flops_per_example=1e15))
     assert ended(recorder, PS, measurement(1e-3), capture=heavy).status == "implausible"
     far = replace(SITE, machine=Machine(cpu_model="far"), clock_hz=1e18)
-    slot = Slot(order=0, repeat=0, case=PS)
+    slot = Slot(order=0, block=0, repeat=0, case=PS)
     there = recorder.ended(slot, far, heavy, plan(PS), case_run(measurement(1e-3)), 1.0)
     assert (there.status, there.machine) == ("ok", Machine(cpu_model="far"))
     on_gpus = replace(PS, shape=replace(PS.shape, device="gpu"))

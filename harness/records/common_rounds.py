@@ -1,0 +1,57 @@
+"""Rounds in which cases took windows beside each other, and the ratios that come of them."""
+
+import math
+from collections.abc import Sequence
+
+from harness.records.record import Record
+
+
+def differences_s(record: Record, other: Record) -> tuple[float, ...]:
+    """Median step of one record less that of another, in seconds, in each round that both have."""
+    return tuple(own_s - other_s for own_s, other_s in _together(record, other))
+
+
+def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
+    """Logarithms of the ratio of their steps in each round; several lists add up to what was asked for.
+
+    Cases of different blocks meet in the baseline that both had beside them: the first list is the one's
+    ratio to it, the second the other's in turn.
+
+    Returns:
+        Nothing where they have no rounds in common, nor a baseline.
+    """
+    together = _together(record, other)
+    if together:
+        return (_logs(together),)
+    own, others = _beside_baseline(record), _beside_baseline(other)
+    own_baseline = None if record.rounds is None else record.rounds.baseline
+    others_baseline = None if other.rounds is None else other.rounds.baseline
+    if own and own_baseline == other.case:
+        return (_logs(own),)
+    if others and others_baseline == record.case:
+        return (_logs([(b, a) for a, b in others]),)
+    if own and others and own_baseline == others_baseline:
+        return _logs(own), _logs([(b, a) for a, b in others])
+    return ()
+
+
+def _together(record: Record, other: Record) -> list[tuple[float, float]]:
+    own, others = record.rounds, other.rounds
+    if own is None or others is None or own.block != others.block:
+        return []
+    return _both(own.step_s, others.step_s)
+
+
+def _beside_baseline(record: Record) -> list[tuple[float, float]]:
+    rounds = record.rounds
+    if rounds is None or rounds.baseline_step_s is None:
+        return []
+    return _both(rounds.step_s, rounds.baseline_step_s)
+
+
+def _both(first: Sequence[float | None], second: Sequence[float | None]) -> list[tuple[float, float]]:
+    return [(a, b) for a, b in zip(first, second, strict=False) if a is not None and b is not None]
+
+
+def _logs(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    return tuple(math.log(a / b) for a, b in pairs)

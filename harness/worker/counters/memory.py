@@ -1,0 +1,36 @@
+"""Memory that a worker could still take."""
+
+from pathlib import Path
+
+from harness.worker.process.job import JobState
+from harness.worker.process.os_process import available_memory_bytes
+
+# Limit, use, and statistics with what of the use could be given back at once.
+_MEMORY_USE = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def memory_left_bytes(state: JobState) -> int | None:
+    """Memory that the machine and the limit of this control group leave; None where neither tells."""
+    del state
+    known = (available_memory_bytes(), *(_left_in_group(*paths) for paths in _MEMORY_USE))
+    return min((n_bytes for n_bytes in known if n_bytes is not None), default=None)
+
+
+def _left_in_group(limit: str, use: str, statistics: str) -> int | None:
+    try:
+        limit_text = Path(limit).read_text().strip()
+        used_bytes = int(Path(use).read_text())
+        lines = Path(statistics).read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    if limit_text == "max":
+        return None
+    cached = (line.split() for line in lines if line.startswith("inactive_file "))
+    return int(limit_text) - used_bytes + sum(int(n_bytes) for _, n_bytes in cached)

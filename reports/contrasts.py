@@ -1,0 +1,76 @@
+"""How the strategies of a table stand against each other, and which of them the repeats tell apart."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.records.common_rounds import log_ratios
+from harness.records.record import Record
+from reports.paired_statistics import adjusted, paired_ratio, trimmed_mean
+from reports.statistics import Ratio, ratio
+
+SIGNIFICANCE = 0.05
+
+
+@dataclass(slots=True)
+class Contrasts:
+    """Ratios of rates between the strategies of one table.
+
+    Args:
+        usable: strategy → the records of it that have a rate.
+    """
+
+    usable: Mapping[str, Sequence[Record]]
+    _known: dict[tuple[str, str], Ratio | None] = field(default_factory=dict)
+    _adjusted: dict[tuple[str, str], float] | None = None
+
+    def of(self, first: str, second: str) -> Ratio | None:
+        """The rate of one strategy over that of another; None where either has none."""
+        key = (first, second)
+        if key not in self._known:
+            self._known[key] = _ratio(self.usable.get(first, ()), self.usable.get(second, ()))
+        return self._known[key]
+
+    def p_of(self, first: str, second: str) -> float | None:
+        """The p of two strategies being alike, adjusted over the table; None without a test."""
+        if self._adjusted is None:
+            pairs = list(itertools.combinations(self.usable, 2))
+            found = {pair: lead.p_value for pair in pairs if (lead := self.of(*pair)) is not None}
+            tested = {pair: p for pair, p in found.items() if p is not None}
+            self._adjusted = dict(zip(tested, adjusted(list(tested.values())), strict=True))
+        return self._adjusted.get((first, second), self._adjusted.get((second, first)))
+
+    def apart(self, first: str, second: str) -> bool:
+        """Whether the repeats tell two strategies apart."""
+        lead, p = self.of(first, second), self.p_of(first, second)
+        if lead is None or lead.interval is None:
+            return False
+        return not lead.interval.contains(1.0) and (p is None or p <= SIGNIFICANCE)
+
+
+def _ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
+    by_repeat = {record.repeat: record for record in others}
+    logs = [
+        log
+        for record in records
+        if record.repeat in by_repeat and (log := _log_ratio(record, by_repeat[record.repeat])) is not None
+    ]
+    if logs:
+        return paired_ratio(logs)
+    rates, other_rates = _rates(records), _rates(others)
+    return ratio(rates, other_rates) if rates and other_rates else None
+
+
+def _log_ratio(record: Record, other: Record) -> float | None:
+    """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
+    rounds = log_ratios(record, other)
+    if not rounds or not record.batch_size or not other.batch_size:
+        return None
+    return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
+
+
+def _rates(records: Sequence[Record]) -> list[float]:
+    return [rate for record in records if (rate := record.median_examples_per_s)]

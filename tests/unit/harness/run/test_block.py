@@ -1,0 +1,213 @@
+"""Cases that take their windows in turn, and what happens to the others when one of them fails."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.errors import CaseError, StoreError
+from harness.experiment.spec import Measure
+from harness.measure.timeouts import USUAL
+from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
+from harness.records.record import Rounds
+from harness.run import block
+from harness.run.block import Block, BlockResults
+from harness.run.open_case import CaseRun
+from harness.worker.process.messages import JobError
+
+SEEN_TWICE = (
+    "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. "
+    "step_id: 71 request_id: 42"
+)
+MEASURE = Measure(warmup_steps=0, steps=40, repeats=1, interleave=True, seed=0, batch="global", rounds=4)
+RUN = CaseRun(measurement=cast("Any", None), opened=(), equivalence=None)
+
+
+def refused() -> CaseError:
+    failed = JobError(type="AbortedError", message=SEEN_TWICE, traceback="")
+    return job_failed(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
+
+
+def died() -> CaseError:
+    return WorkerDied("worker-died", "worker 1 died", stage="run")
+
+
+class Cases:
+    """Stands in for `OpenCase`: each call of a case takes the next thing that the test has for it."""
+
+    def __init__(self, left_bytes: Sequence[int] = ()) -> None:
+        self.windows: dict[str, list[float | Exception]] = {}
+        self.opens: dict[str, list[Exception]] = {}
+        self.log: list[tuple[str, str]] = []
+        self.left_bytes = list(left_bytes)
+        self.alive: set[str] = set()
+
+    def __call__(self, cluster: object, repeat: Any, measure: Measure, timeouts: object) -> Any:
+        name = repeat.prepared.case.id
+        return SimpleNamespace(
+            repeat=repeat,
+            window_shape=(10, 2),
+            open=lambda: self._open(name),
+            window=lambda: self._window(name),
+            finish=lambda rounds: replace(RUN, rounds=rounds),
+            memory_left_bytes=lambda: self.left_bytes.pop(0) if self.left_bytes else None,
+            require_saved=lambda: None,
+            close=lambda: self.alive.discard(name),
+        )
+
+    def _open(self, name: str) -> None:
+        self.log.append(("open", name))
+        for error in self.opens.get(name, [])[:1]:
+            self.opens[name].pop(0)
+            raise error
+        self.alive.add(name)
+
+    def _window(self, name: str) -> float:
+        self.log.append(("window", name))
+        assert name in self.alive
+        outcome = self.windows[name].pop(0) if self.windows.get(name) else 1.0
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def cases(monkeypatch: pytest.MonkeyPatch) -> Cases:
+    stand_in = Cases()
+    monkeypatch.setattr(block, "OpenCase", stand_in)
+    return stand_in
+
+
+def repeat_of(name: str) -> Any:
+    case = SimpleNamespace(id=name, workload_name="w", strategy=name, shape=SimpleNamespace(size="2x1"))
+    return SimpleNamespace(prepared=SimpleNamespace(case=case))
+
+
+def run(
+    *names: str,
+    baseline: str | None = None,
+    beside: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> BlockResults:
+    taken = Block(
+        cluster=cast("Any", None),
+        measure=MEASURE,
+        timeouts=USUAL,
+        baseline=baseline,
+        beside=None if beside is None else repeat_of(beside),
+        doing=lambda _: None,
+        tell=tell,
+    )
+    return taken.run([repeat_of(name) for name in names], seed="0")
+
+
+def rounds_of(results: BlockResults, name: str) -> Rounds:
+    rounds = results.runs[name].rounds
+    assert rounds is not None
+    return rounds
+
+
+def test_a_step_that_tensorflow_takes_for_an_old_one_is_a_failure_of_its_own() -> None:
+    error = refused()
+    assert isinstance(error, JobFailed)
+    assert error.kind == REFUSED_STEP
+    assert str(error).startswith(
+        "worker 1: TensorFlow must take every step for a new one, and by chance took"
+    )
+
+
+def test_all_are_open_before_the_first_window_and_take_one_in_each_round(cases: Cases) -> None:
+    results = run("a", "b", "c", baseline="b")
+    assert cases.log[:3] == [("open", "b"), ("open", "a"), ("open", "c")]
+    taken = [name for what, name in cases.log[3:]]
+    assert len(taken) == 3 * 4
+    assert all(sorted(taken[start : start + 3]) == ["a", "b", "c"] for start in range(0, 12, 3))
+    assert rounds_of(results, "a").step_s == (1.0,) * 4
+    assert len({rounds_of(results, name).block for name in "abc"}) == 1
+    assert (rounds_of(results, "a").baseline, rounds_of(results, "b").baseline) == ("b", None)
+    assert cases.alive == set()
+
+
+def test_a_case_that_fails_ends_its_round_for_all_and_the_others_go_on(cases: Cases) -> None:
+    cases.windows["b"] = [2.0, died()]
+    results = run("a", "b", "c")
+    assert set(results.runs) == {"a", "c"}
+    assert str(results.errors["b"]) == "worker 1 died"
+    for name in ("a", "c"):
+        assert rounds_of(results, name).step_s == (1.0, None, 1.0, 1.0)
+
+
+def test_a_failed_baseline_is_opened_once_more(cases: Cases) -> None:
+    cases.windows["b"] = [2.0, died(), 3.0, 3.0]
+    told: list[str] = []
+    results = run("a", "b", baseline="b", tell=told.append)
+    assert rounds_of(results, "b").step_s == (2.0, None, 3.0, 3.0)
+    assert rounds_of(results, "a").baseline_step_s == (2.0, None, 3.0, 3.0)
+    (note,) = results.runs["b"].notes
+    assert told == [f"w b 2x1: {note}"]
+    assert note == "run again on fresh processes, for ratios to it: worker 1 died"
+
+
+def test_a_baseline_that_fails_twice_leaves_levels_without_ratios(cases: Cases) -> None:
+    cases.windows["b"] = [died(), died()]
+    results = run("a", "b", baseline="b")
+    assert set(results.errors) == {"b"}
+    assert rounds_of(results, "a").step_s == (None, None, 1.0, 1.0)
+
+
+def test_cases_that_lost_a_worker_to_another_one_are_opened_once_more(cases: Cases) -> None:
+    cases.windows |= {"a": [died()], "b": [died()], "c": [died(), died()]}
+    results = run("a", "b", "c")
+    lost_first = next(name for what, name in cases.log if what == "window")
+    assert set(results.errors) == {lost_first, "c"}
+
+
+@pytest.mark.parametrize("when", ["open", "window"])
+def test_a_step_refused_by_chance_has_its_case_opened_once_more(cases: Cases, when: str) -> None:
+    (cases.opens if when == "open" else cases.windows)["a"] = [refused()]  # type: ignore[index]
+    results = run("a", "b")
+    (note,) = results.runs["a"].notes
+    assert note.startswith("run again on fresh processes, since TensorFlow by chance")
+    assert results.runs["b"].notes == ()
+
+
+def test_a_case_that_is_refused_twice_fails(cases: Cases) -> None:
+    cases.opens["a"] = [refused(), refused()]
+    assert run("a", "b").errors["a"].kind == REFUSED_STEP
+
+
+def test_what_memory_does_not_hold_is_left_for_later(cases: Cases) -> None:
+    cases.left_bytes = [10_000, 6_000, 1_000]
+    results = run("a", "b", "c", "d", baseline="c")
+    assert list(results.runs) == ["c", "a"]
+    assert results.postponed == ("b", "d")
+    cases.left_bytes = [100_000, 90_000, 80_000, 70_000]
+    assert run("a", "b", "c", "d").postponed == ()
+
+
+def test_a_baseline_beside_a_block_is_timed_and_has_no_result_there(cases: Cases) -> None:
+    cases.windows["s"] = [5.0] * 4
+    results = run("a", "b", beside="s")
+    assert set(results.runs) == {"a", "b"}
+    assert results.errors == {}
+    assert (rounds_of(results, "a").baseline, rounds_of(results, "a").baseline_step_s) == ("s", (5.0,) * 4)
+
+
+def test_our_own_mistake_fails_one_case_and_a_full_disk_ends_the_run(cases: Cases) -> None:
+    cases.windows["a"] = [ZeroDivisionError("oh")]
+    results = run("a", "b")
+    assert results.errors["a"].kind == "internal-error"
+    assert set(results.runs) == {"b"}
+    cases.windows["a"] = [StoreError("no space")]
+    with pytest.raises(StoreError):
+        run("a", "b")
+    assert cases.alive == set()
+
+
+def test_an_error_of_another_task_is_told_in_its_own_words() -> None:
+    message = "From /job:worker/replica:0/task:1:\nFrom /job:worker/replica:0/task:0:\nit is closed\n\t [[n]]"
+    failed = JobError(type="CancelledError", message=message, traceback="")
+    error = job_failed(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
+    assert str(error) == "worker 1: run_steps raised CancelledError: it is closed"

@@ -1,0 +1,131 @@
+"""Which strategies of a table are told apart, by repeats that were timed in turn or by themselves."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from open_folders import made_record
+
+from harness.records.record import Record, Rounds, StepSeconds
+from reports.contrasts import Contrasts
+
+N_ROUNDS = 10
+
+
+def records(
+    strategy: str, rounds_s: Sequence[Sequence[float]], *, block: str = "b", batch_size: int = 64
+) -> list[Record]:
+    return [
+        replace(
+            made_record(),
+            case=strategy,
+            strategy=strategy,
+            repeat=repeat,
+            batch_size=batch_size,
+            step_s=StepSeconds(n=50, p50=float(np.median(step_s))),
+            rounds=Rounds(block=f"{block}{repeat}", n_steps=5, n_lead=2, step_s=tuple(step_s)),
+        )
+        for repeat, step_s in enumerate(rounds_s)
+    ]
+
+
+def noisy(factor: float, *, seed: int, repeats: int = 4) -> list[list[float]]:
+    """Steps in minutes that are up to three times as slow as others, the same for all cases."""
+    minutes = np.exp(np.random.default_rng(0).uniform(0, 1.1, size=(repeats, N_ROUNDS)))
+    own = np.exp(np.random.default_rng(seed).normal(0, 0.02, size=(repeats, N_ROUNDS)))
+    return (0.01 * factor * minutes * own).tolist()
+
+
+def test_a_slow_minute_falls_on_both_cases_of_a_round() -> None:
+    contrasts = Contrasts({"a": records("a", noisy(1.0, seed=1)), "b": records("b", noisy(1.1, seed=2))})
+    lead = contrasts.of("a", "b")
+    assert lead is not None
+    assert lead.is_paired
+    assert lead.value == pytest.approx(1.1, rel=0.03)
+    assert lead.interval is not None
+    assert lead.interval.high / lead.interval.low < 1.1
+    assert contrasts.apart("a", "b")
+    assert contrasts.apart("b", "a")
+    assert contrasts.p_of("a", "b") == contrasts.p_of("b", "a")
+
+
+def test_repeats_without_rounds_in_common_are_compared_as_they_are() -> None:
+    usable = {
+        "a": records("a", noisy(1.0, seed=1), block="one"),
+        "b": records("b", noisy(1.1, seed=2), block="other"),
+    }
+    lead = Contrasts(usable).of("a", "b")
+    assert lead is not None
+    assert not lead.is_paired
+    assert not Contrasts(usable).apart("a", "b")
+
+
+def test_cases_of_different_blocks_meet_in_the_baseline_beside_them() -> None:
+    base = [[0.02] * N_ROUNDS] * 4
+    slow = [[0.04] * N_ROUNDS] * 4
+
+    def beside(records: Sequence[Record], baseline_s: Sequence[Sequence[float]]) -> list[Record]:
+        found = []
+        for record, steps in zip(records, baseline_s, strict=True):
+            assert record.rounds is not None
+            rounds = replace(record.rounds, baseline="single", baseline_step_s=tuple(steps))
+            found.append(replace(record, rounds=rounds))
+        return found
+
+    usable = {
+        "single": records("single", base, block="x"),
+        "a": beside(records("a", [[0.01] * N_ROUNDS] * 4, block="x"), base),
+        # All of this block was in slow minutes.
+        "b": beside(records("b", [[0.08] * N_ROUNDS] * 4, block="y"), slow),
+    }
+    contrasts = Contrasts(usable)
+    for first, second, expected in (
+        ("a", "single", 2.0),
+        ("b", "single", 0.5),
+        ("single", "b", 2.0),
+        ("a", "b", 4.0),
+    ):
+        lead = contrasts.of(first, second)
+        assert lead is not None
+        assert lead.is_paired
+        assert lead.value == pytest.approx(expected)
+
+
+def test_a_ratio_is_of_examples_and_not_of_steps() -> None:
+    steps = [[0.01] * N_ROUNDS] * 3
+    lead = Contrasts({"a": records("a", steps, batch_size=128), "b": records("b", steps)}).of("a", "b")
+    assert lead is not None
+    assert lead.value == pytest.approx(2.0)
+
+
+def test_a_round_that_a_case_failed_in_counts_for_nobody() -> None:
+    broken = [[0.01] * 5 + [math.nan] + [0.02] * 4] * 3
+    first = records("a", broken)
+    for index, record in enumerate(first):
+        assert record.rounds is not None
+        step_s = tuple(None if math.isnan(value) else value for value in broken[index])
+        first[index] = replace(record, rounds=replace(record.rounds, step_s=step_s))
+    lead = Contrasts({"a": first, "b": records("b", [[0.01] * N_ROUNDS] * 3)}).of("b", "a")
+    assert lead is not None
+    assert 1.0 < lead.value < 2.0
+
+
+def test_many_tests_of_one_table_need_more_than_one_of_them_alone() -> None:
+    two = {name: records(name, noisy(1.0 + 0.012 * k, seed=40 + k)) for k, name in enumerate("ab")}
+    alone = Contrasts(two).p_of("a", "b")
+    many = Contrasts(
+        {**two, **{name: records(name, noisy(1.0, seed=60 + k)) for k, name in enumerate("cdef")}}
+    )
+    among = many.p_of("a", "b")
+    assert alone is not None
+    assert among is not None
+    assert among > alone
+
+
+def test_nothing_is_said_of_a_strategy_without_figures() -> None:
+    contrasts = Contrasts({"a": records("a", noisy(1.0, seed=1)), "b": []})
+    assert contrasts.of("a", "b") is None
+    assert contrasts.p_of("a", "b") is None
+    assert not contrasts.apart("a", "b")

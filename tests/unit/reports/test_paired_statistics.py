@@ -1,0 +1,77 @@
+"""Paired ratios against SciPy's tests, which are slow to import and are the measure here."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p, trimmed_mean
+
+LOGS = st.lists(st.floats(-2, 2), min_size=3, max_size=12)
+
+
+@given(LOGS.filter(lambda logs: np.std(logs) > 1e-3))
+def test_interval_and_p_are_those_of_the_paired_t_test(logs: list[float]) -> None:
+    test = scipy.stats.ttest_1samp(logs, 0.0)
+    interval = test.confidence_interval(0.95)
+    found = paired_ratio(logs)
+    assert found.interval is not None
+    assert math.log(found.interval.low) == pytest.approx(interval.low, abs=1e-9)
+    assert math.log(found.interval.high) == pytest.approx(interval.high, abs=1e-9)
+    if len(logs) < 6:
+        assert found.p_value == pytest.approx(test.pvalue, abs=1e-9)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=6, max_size=10))
+def test_p_of_signs_is_that_of_a_permutation_of_pairs(logs: list[float]) -> None:
+    test = scipy.stats.permutation_test(
+        (np.asarray(logs), np.zeros(len(logs))),
+        lambda a, b: abs(np.mean(a) - np.mean(b)),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=np.inf,
+    )
+    assert sign_flip_p(logs) == pytest.approx(test.pvalue)
+    assert paired_ratio(logs).p_value == sign_flip_p(logs)
+
+
+def test_many_signs_are_drawn_and_p_is_never_zero() -> None:
+    assert 0 < sign_flip_p([0.5] * 30) < 1e-3
+    assert sign_flip_p([1.0, -1.0] * 15) == 1.0
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_below_three_repeats_there_is_a_figure_and_nothing_more(n: int) -> None:
+    found = paired_ratio([0.1] * n)
+    assert found.value == pytest.approx(math.exp(0.1))
+    assert (found.interval, found.p_value, found.least_effect) == (None, None, None)
+    assert found.why_no_interval == f"n={n}: no interval"
+
+
+def test_repeats_that_agree_to_the_digit_leave_no_doubt() -> None:
+    assert paired_ratio([0.1] * 4).p_value == 0.0
+    assert paired_ratio([0.0] * 4).p_value == 1.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_adjustment_is_that_of_benjamini_and_hochberg(p_values: list[float]) -> None:
+    expected = scipy.stats.false_discovery_control(p_values, method="bh")
+    assert adjusted(p_values) == pytest.approx(list(expected))
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
+def test_the_mean_leaves_out_a_fifth_at_either_end(values: list[float]) -> None:
+    assert trimmed_mean(values) == pytest.approx(scipy.stats.trim_mean(values, 0.2), abs=1e-9)
+
+
+def test_a_true_difference_of_the_least_effect_is_found_four_times_in_five() -> None:
+    rng = np.random.default_rng(0)
+    found = paired_ratio(list(rng.normal(0.0, 0.1, size=5)))
+    assert found.least_effect is not None
+    error = math.log(found.least_effect) / (scipy.stats.t.ppf(0.975, 4) + scipy.stats.t.ppf(0.8, 4))
+    draws = rng.normal(math.log(found.least_effect), error * math.sqrt(5), size=(4000, 5))
+    p_values = scipy.stats.ttest_1samp(draws, 0.0, axis=1).pvalue
+    assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.1)
