@@ -49,8 +49,9 @@ def _beside_baseline(record: Record) -> list[tuple[float, float]]:
     return _both(rounds.step_s, rounds.baseline_step_s)
 
 
-def _both(first: Sequence[float | None], second: Sequence[float | None]) -> list[tuple[float, float]]:
-    return [(a, b) for a, b in zip(first, second, strict=False) if a is not None and b is not None]
+def _both(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
+    # One of them may have failed in a later round.
+    return list(zip(first, second, strict=False))
 
 
 def _logs(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:

@@ -150,17 +150,17 @@ class Rounds:
     """Windows of a repeat, which the cases of a block took in turn.
 
     `block` is equal for the records whose windows of one number belong to one round. `n_steps` are counted in
-    each window, after `n_lead` that are not. `step_s` holds the median step of each window; null where a case
-    failed in the round. `baseline_step_s` are those of the baseline's case, `baseline`, in the same rounds;
-    its own record may tell of other ones.
+    each window, after `n_lead` that are not. `step_s` holds the median step of each window, `baseline_step_s`
+    those of the baseline's case, `baseline`, in the same rounds, as far as it took part; its own record may
+    tell of other ones.
     """
 
     block: str
     n_steps: int
     n_lead: int
-    step_s: tuple[float | None, ...]
+    step_s: tuple[float, ...]
     baseline: str | None = None
-    baseline_step_s: tuple[float | None, ...] | None = None
+    baseline_step_s: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,7 +62,7 @@ class Block:
     _open: dict[str, OpenCase] = field(default_factory=dict)
     _errors: dict[str, CaseError] = field(default_factory=dict)
     _notes: dict[str, str] = field(default_factory=dict)
-    _step_s: dict[str, list[float | None]] = field(default_factory=dict)
+    _step_s: dict[str, list[float]] = field(default_factory=dict)
     _wall_s: dict[str, float] = field(default_factory=dict)
     _has_lost: bool = False
 
@@ -135,25 +135,28 @@ class Block:
 
     def _take_rounds(self, seed: str, stack: ExitStack) -> None:
         names = list(self._open)
-        total = n_rounds(self.measure)
-        for number, order in enumerate(balanced_orders(len(names), total, seed), start=1):
-            self.doing(f"round {number} of {total}")
-            if not self._open:
-                return
-            taken: dict[str, float] = {}
-            for name in (names[place] for place in order):
-                case = self._open.get(name)
-                if case is None:
-                    continue
-                step_s = self._try(name, case.window)
-                if step_s is None:
-                    # What the others did while this one failed is comparable with nothing.
-                    taken.clear()
-                    self._renew(name, case, stack)
-                    break
-                taken[name] = step_s
-            for name in names:
-                self._step_s[name].append(taken.get(name))
+        n_wanted, n_taken = n_rounds(self.measure), 0
+        # A case fails at most twice, and each time its round is taken again.
+        orders = iter(balanced_orders(len(names), n_wanted + 2 * len(names), seed))
+        while n_taken < n_wanted and self._open:
+            self.doing(f"round {n_taken + 1} of {n_wanted}")
+            n_taken += self._take_round([names[place] for place in next(orders)], stack)
+
+    def _take_round(self, names: Sequence[str], stack: ExitStack) -> bool:
+        """Have each open case take a window; whether all of them did."""
+        taken: dict[str, float] = {}
+        for name in names:
+            case = self._open.get(name)
+            if case is None:
+                continue
+            step_s = self._try(name, case.window)
+            if step_s is None:
+                self._renew(name, case, stack)
+                return False
+            taken[name] = step_s
+        for name, step_s in taken.items():
+            self._step_s[name].append(step_s)
+        return True
 
     def _renew(self, name: str, case: OpenCase, stack: ExitStack) -> None:
         """Close a failed case, and open it once more where that is worth it."""

@@ -183,10 +183,8 @@ class SlotRunner:
             return None
         try:
             capture, plan = planned(self.captures, baseline)
-            logs = [
-                self.folder.worker_log(f"{baseline.id}-beside-{first.block}", first.repeat, worker)
-                for worker in range(baseline.shape.workers)
-            ]
+            beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
+            logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
             slot = replace(first, case=baseline)
             return replace(self._repeat(slot, capture, plan, logs), reference=None, checkpoint=None)
         except CaseError:

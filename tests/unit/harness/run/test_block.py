@@ -130,31 +130,41 @@ def test_all_are_open_before_the_first_window_and_take_one_in_each_round(cases: 
     assert cases.alive == set()
 
 
-def test_a_case_that_fails_ends_its_round_for_all_and_the_others_go_on(cases: Cases) -> None:
-    cases.windows["b"] = [2.0, died()]
+def test_a_case_that_fails_has_its_round_taken_again_by_the_others(cases: Cases) -> None:
+    cases.windows |= {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [2.0, died()], "c": [1.0, 2.0, 3.0, 4.0, 5.0]}
     results = run("a", "b", "c")
     assert set(results.runs) == {"a", "c"}
     assert str(results.errors["b"]) == "worker 1 died"
+    order = [name for what, name in cases.log if what == "window"][3:6]
     for name in ("a", "c"):
-        assert rounds_of(results, name).step_s == (1.0, None, 1.0, 1.0)
+        second = () if name in order[: order.index("b")] else (2.0,)
+        assert rounds_of(results, name).step_s == (1.0, *second, 3.0, 4.0, *(() if second else (5.0,)))
 
 
 def test_a_failed_baseline_is_opened_once_more(cases: Cases) -> None:
     cases.windows["b"] = [2.0, died(), 3.0, 3.0]
     told: list[str] = []
     results = run("a", "b", baseline="b", tell=told.append)
-    assert rounds_of(results, "b").step_s == (2.0, None, 3.0, 3.0)
-    assert rounds_of(results, "a").baseline_step_s == (2.0, None, 3.0, 3.0)
+    assert rounds_of(results, "b").step_s == (2.0, 3.0, 3.0, 1.0)
+    assert rounds_of(results, "a").baseline_step_s == (2.0, 3.0, 3.0, 1.0)
     (note,) = results.runs["b"].notes
     assert told == [f"w b 2x1: {note}"]
     assert note == "run again on fresh processes, for ratios to it: worker 1 died"
 
 
 def test_a_baseline_that_fails_twice_leaves_levels_without_ratios(cases: Cases) -> None:
-    cases.windows["b"] = [died(), died()]
+    cases.windows["b"] = [7.0, died(), died()]
     results = run("a", "b", baseline="b")
     assert set(results.errors) == {"b"}
-    assert rounds_of(results, "a").step_s == (None, None, 1.0, 1.0)
+    assert rounds_of(results, "a").step_s == (1.0,) * 4
+    assert rounds_of(results, "a").baseline_step_s == (7.0,)
+
+
+def test_a_baseline_that_fails_in_the_last_round_has_windows_when_it_is_begun_again(cases: Cases) -> None:
+    cases.windows["b"] = [1.0, 1.0, 1.0, died(), 9.0]
+    results = run("a", "b", baseline="b")
+    assert rounds_of(results, "b").step_s == (1.0, 1.0, 1.0, 9.0)
+    assert cases.log[-2:] == [("window", "a"), ("window", "b")] or cases.log[-1] == ("window", "a")
 
 
 def test_cases_that_lost_a_worker_to_another_one_are_opened_once_more(cases: Cases) -> None:
