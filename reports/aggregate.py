@@ -23,14 +23,15 @@ def mean_of(values: Sequence[float | None]) -> Mean | None:
 
 
 def timed_span(record: Record) -> tuple[int, int] | None:
-    """Numbers of the first and the last timed step, counted from the first of the warm-up, which is 1.
+    """Numbers of the first and the last step after the warm-up, whose first step is 1.
 
     Returns:
         None where the record does not tell.
     """
     if record.warmup_steps is None or record.step_s is None or not record.step_s.n:
         return None
-    return record.warmup_steps + 1, record.warmup_steps + record.step_s.n
+    n_made = record.step_s.n if record.rounds is None else record.rounds.n_made
+    return record.warmup_steps + 1, record.warmup_steps + n_made
 
 
 def time_split_of(traced: Sequence[TracedTimes | None]) -> TimeSplit | None:

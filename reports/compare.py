@@ -74,7 +74,7 @@ def _comparison(
         row = _row(name, records, usable[name], shape, against)
         steps = _steps(run, usable[name], read_steps, left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
-    rows.sort(key=lambda row: (row.status != "ok", -(row.rate.value if row.rate else 0.0), row.strategy))
+    rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     notes.extend(separability_notes(cases))

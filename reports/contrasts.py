@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from harness.records.common_rounds import log_ratios
 from harness.records.record import Record
@@ -43,12 +44,19 @@ class Contrasts:
             self._adjusted = dict(zip(tested, adjusted(list(tested.values())), strict=True))
         return self._adjusted.get((first, second), self._adjusted.get((second, first)))
 
-    def apart(self, first: str, second: str) -> bool:
-        """Whether the repeats tell two strategies apart."""
+    def ahead(self, first: str, second: str) -> bool:
+        """Whether the repeats show that one strategy is faster than another."""
         lead, p = self.of(first, second), self.p_of(first, second)
         if lead is None or lead.interval is None:
             return False
-        return not lead.interval.contains(1.0) and (p is None or p <= SIGNIFICANCE)
+        return lead.interval.low > 1.0 and (p is None or p <= SIGNIFICANCE)
+
+    def standing(self, name: str, baseline: str | None) -> float:
+        """What strategies are ordered by: the ratio to the baseline, or the rate where there is none."""
+        if baseline is None:
+            return math.exp(fmean(map(math.log, _rates(self.usable[name])))) if self.usable[name] else 0.0
+        against = self.of(name, baseline)
+        return 0.0 if against is None else against.value
 
 
 def _ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:

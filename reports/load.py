@@ -100,8 +100,12 @@ def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
     numbers, place = np.unique(stored.step, return_inverse=True)
     slowest = np.zeros(len(numbers))
     np.maximum.at(slowest, place, taken)
-    warmup = np.zeros(len(numbers), dtype=bool)
+    warmup, window = np.zeros(len(numbers), dtype=bool), np.full(len(numbers), -1)
     np.logical_or.at(warmup, place, stored.warmup)
+    np.maximum.at(window, place, stored.window)
+    # What leads into a window belongs to neither.
+    drawn = ~warmup | (window < 0)
+    slowest, warmup = slowest[drawn], warmup[drawn]
     every = -(-len(slowest) // MAX_SHOWN_STEPS) or 1
     shown, shown_warmup = slowest[::every], warmup[::every]
     return StepSeries(

@@ -6,8 +6,9 @@ A slow minute falls on both cases of a round alike, and leaves their ratio as it
     d_i  = mean of d_ir without the highest and the lowest fifth of the rounds     Tukey and McLaughlin 1963
     ratio a : b             exp(mean(d))
     interval                exp(mean(d) ± t_{n-1} · s / √n)                          Student 1908
-    p                       that of t, from three repeats on; from six on, share of the choices of signs
-                            whose |sum| is at least the observed one                 Fisher 1935
+    p                       that of t, from three repeats on; from eight on, where it can be below 1 in 100,
+                            share of the choices of signs whose |sum| is at least the observed one
+                                                                                     Fisher 1935
     smallest effect seen    exp((t_{n-1; 0.975} + t_{n-1; 0.8}) · s / √n): a true difference of that size
                             would have been found four times in five
 
@@ -24,7 +25,7 @@ from scipy.special import stdtr, stdtrit
 from reports.statistics import CONFIDENCE, MIN_REPEATS_INTERVAL, Interval, Ratio
 
 TRIMMED_SHARE = 0.2
-MIN_REPEATS_SIGN_FLIP = 6
+MIN_REPEATS_SIGN_FLIP = 8
 _POWER = 0.8
 _MAX_EXACT_REPEATS = 14
 _DRAWN_SIGNS = 20_000

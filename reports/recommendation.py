@@ -24,7 +24,7 @@ def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
     """Whether the repeats cannot tell two rows apart.
 
     Args:
-        first: the row with the higher rate, with an interval.
+        first: the row that stands higher, with an interval.
         second: the other one; without an interval it counts as apart only when its figure lies below
             `first`'s interval.
     """
@@ -32,7 +32,7 @@ def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
         return True
     if second.rate.interval is None:
         return second.rate.value >= first.rate.interval.low
-    return not contrasts.apart(first.strategy, second.strategy)
+    return not contrasts.ahead(first.strategy, second.strategy)
 
 
 def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
@@ -40,7 +40,7 @@ def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
     share its rank.
 
     Args:
-        rows: in falling order of rate.
+        rows: in falling order of standing.
     """
     by_strategy: dict[str, int] = {}
     head: Row | None = None
@@ -59,7 +59,7 @@ def verdict(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     """Say which strategy is fastest among those that compute the right thing.
 
     Args:
-        rows: of one workload and shape, in falling order of rate.
+        rows: of one workload and shape, in falling order of standing.
     """
     candidates = [row for row in rows if can_win(row)]
     if not candidates:
@@ -99,7 +99,7 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Advice:
         ),
         details=(
             *_against_baseline(rows, leader),
-            "Run at least 3 repeats for an interval, 5 for a test.",
+            "Run at least 3 repeats for an interval.",
             *_wire([candidates[1] if leader.is_baseline else leader]),
             *_outside(rows, leader),
         ),

@@ -79,7 +79,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeries:
-    """Step times of one repeat, slowest worker of each step, in the order they ran.
+    """Step times of one repeat, slowest worker of each step, in the order they ran, without those that lead
+    into windows.
 
     `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
     thinning for display, or None when all are here.
@@ -114,7 +115,7 @@ class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
 
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
-    the median step of each repeat, `window_rate` from the wall time of the whole timed window. `notes` are
+    the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
     what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
     take, where links are limited and measured. Losses are those of the first and the last timed step, whose
     numbers count from the first step of the warm-up, which is 1.

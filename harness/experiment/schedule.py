@@ -45,9 +45,9 @@ def schedule(
         cases: in matrix order.
         repeats: per case.
         seed: of the shuffles; equal seeds give equal orders.
-        interleave: one repeat of every case of a workload, on one site and the same links, is a block, and
-            all of these come before any is repeated; else every repeat is a block of its own, and all
-            repeats of a case come in a row.
+        interleave: one repeat of every case of a workload on one shape is a block, and all of these come
+            before any is repeated; else every repeat is a block of its own, and all repeats of a case come in
+            a row.
         is_control: cases that others' communication is measured against; first in their block, so that
             exposed communication is known as soon as a case ends.
     """
@@ -72,14 +72,13 @@ def schedule(
 
 
 def _blocks(cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases that can be measured together; one worker alone has no links, and goes with whoever is first."""
+    """Cases that are measured together; one worker alone has no links, and goes with whoever is first."""
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):
         shape = case.shape
         alike = (case.workload, shape.site)
-        links = (shape.rate_mbit, shape.burst_kb, shape.worker_links)
         first = next((key for key in blocks if key[:2] == alike), None)
-        blocks.setdefault(first if shape.workers == 1 and first else (*alike, links), []).append(case)
+        blocks.setdefault(first if shape.workers == 1 and first else (*alike, shape), []).append(case)
     order = {case.id: place for place, case in enumerate(cases)}
     return [sorted(block, key=lambda case: order[case.id]) for block in blocks.values()]
 

@@ -74,6 +74,11 @@ class Measure:
     rounds: int = USUAL_ROUNDS
     window_s: float = USUAL_WINDOW_S
 
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of a repeat: as many as asked for, and no more than steps."""
+        return min(self.rounds, self.steps)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseFilter:

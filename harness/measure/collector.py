@@ -1,7 +1,7 @@
 """Measures one case on its processes: warm-up, windows of steps, and the counters on both sides of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Window:
-    """Steps made in one go: the first `n_lead` are not counted; -1 for a part of the warm-up."""
+    """Steps made in one go, the first `n_lead` of them not counted; number -1 is not counted at all."""
 
     number: int
     n_lead: int
@@ -62,6 +62,7 @@ class Meter:
 
     Args:
         batch_size: examples of the global batch.
+        period: steps after which what a step does begins anew; windows are whole periods.
         isolated: see `Cluster`; interfaces that others use are not read.
         settles: whether updates go on beside the steps, which must end before others have the cores.
     """
@@ -71,12 +72,14 @@ class Meter:
         processes: ProcessSet,
         *,
         batch_size: int,
+        period: int = 1,
         isolated: bool = False,
         settles: bool = False,
         timeouts: Timeouts = USUAL,
     ) -> None:
         self._processes = processes
         self._batch_size = batch_size
+        self._period = period
         self._isolated = isolated
         self._settles = settles
         self._timeouts = timeouts
@@ -110,7 +113,8 @@ class Meter:
         Args:
             n_lead: steps before them that are not counted, in which workers meet and caches are filled again.
         Returns:
-            median of the counted steps on their slowest worker, in seconds.
+            median of the counted steps on their slowest worker, in seconds; of whole periods' means where
+            steps differ.
         Raises:
             CaseError: as `ProcessSet.call`.
         """
@@ -120,7 +124,14 @@ class Meter:
         self._wait_for_updates()
         if before is not None:
             self._add_interface_bytes(before, self._counters())
-        return float(np.median(_slowest_s(self._windows[-1:])[n_lead:]))
+        counted_s = _slowest_s(self._windows[-1:])[n_lead:]
+        return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
+
+    def discard(self, n_windows: int | None = None) -> None:
+        """Count the latest windows no more, or all of them."""
+        numbered = [k for k, window in enumerate(self._windows) if window.number >= 0]
+        for k in numbered if n_windows is None else numbered[-n_windows:]:
+            self._windows[k] = replace(self._windows[k], number=-1)
 
     def measurement(self) -> Measurement:
         """All that has been measured.

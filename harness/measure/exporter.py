@@ -32,7 +32,7 @@ class Exporter:
         """Take in one ended repeat.
 
         Args:
-            steps: its steps; those of the timed window are counted.
+            steps: its steps; those of timed windows are counted.
         """
         labels = {
             "experiment": record.experiment or "",

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 LEAD_STEPS = 2
 """Steps at the beginning of a window that are not counted: caches hold what another case left there."""
@@ -29,24 +29,24 @@ def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1)
     return math.ceil(wanted / period) * period
 
 
-def balanced_orders(n_cases: int, n_rounds: int, seed: str) -> list[Sequence[int]]:
-    """Orders in which cases take their windows, one for each round.
+def balanced_orders(n_cases: int, seed: str) -> Iterator[Sequence[int]]:
+    """Orders in which cases take their windows, one for each round, without end.
 
     Over as many rounds as there are cases, or twice as many if their number is odd, every case is in each
     place equally often, and comes equally often after each of the others.
 
+    Args:
+        n_cases: at least one.
     Source:
         Williams 1949, "Experimental designs balanced for the estimation of residual effects of treatments",
         Australian Journal of Scientific Research A 2.
     """
     draw = random.Random(seed)  # noqa: S311 - an order, not a secret
-    orders: list[Sequence[int]] = []
-    while len(orders) < n_rounds:
+    while n_cases:
         names = draw.sample(range(n_cases), n_cases)
         zigzag = [-(place // 2) - 1 if place % 2 else place // 2 for place in range(n_cases)]
         square = [[names[(row + step) % n_cases] for step in zigzag] for row in range(n_cases)]
         if n_cases % 2:
             square += [line[::-1] for line in square]
         draw.shuffle(square)
-        orders += square
-    return orders[:n_rounds]
+        yield from square

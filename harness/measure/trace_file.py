@@ -36,7 +36,7 @@ def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonV
         "otherData": {
             "case": title,
             "events_left_out": n_left_out,
-            "note": f"the longest {len(kept)} events of one step, made after the timed window",
+            "note": f"the longest {len(kept)} events of one step, made after the timed windows",
         },
         "traceEvents": document,
     }

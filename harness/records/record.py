@@ -80,7 +80,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedTimes:
-    """Where the time of one step went, which was traced after the timed window; of each worker.
+    """Where the time of one step went, which was traced after the timed windows; of each worker.
 
     Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
     is on its way, else as `wait_s` while the worker waits for others; what is left of `step_s` is none of
@@ -150,14 +150,15 @@ class Rounds:
     """Windows of a repeat, which the cases of a block took in turn.
 
     `block` is equal for the records whose windows of one number belong to one round. `n_steps` are counted in
-    each window, after `n_lead` that are not. `step_s` holds the median step of each window, `baseline_step_s`
-    those of the baseline's case, `baseline`, in the same rounds, as far as it took part; its own record may
-    tell of other ones.
+    each window, after `n_lead` that are not; `n_made` are all steps after the warm-up. `step_s` holds the
+    median step of each window, `baseline_step_s` those of the baseline's case, `baseline`, in the same
+    rounds, as far as it took part; its own record may tell of other ones.
     """
 
     block: str
     n_steps: int
     n_lead: int
+    n_made: int
     step_s: tuple[float, ...]
     baseline: str | None = None
     baseline_step_s: tuple[float, ...] | None = None
@@ -278,7 +279,7 @@ class Record:
     def median_examples_per_s(self) -> float | None:
         """Examples per second of the median step, which is what a person is shown as the rate.
 
-        `examples_per_s` is that of the whole window, in which one stall weighs as much as it took.
+        `examples_per_s` is that of all windows, in which one stall weighs as much as it took.
         """
         median_s = self.step_s.p50 if self.step_s else None
         if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:

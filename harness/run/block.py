@@ -17,7 +17,7 @@ from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.record import Rounds
-from harness.run.open_case import CaseRun, OpenCase, Repeat, n_rounds
+from harness.run.open_case import CaseRun, OpenCase, Repeat
 
 Value = TypeVar("Value")
 
@@ -65,6 +65,7 @@ class Block:
     _step_s: dict[str, list[float]] = field(default_factory=dict)
     _wall_s: dict[str, float] = field(default_factory=dict)
     _has_lost: bool = False
+    _stack: ExitStack = field(default_factory=ExitStack)
 
     def run(self, repeats: Sequence[Repeat], *, seed: str) -> BlockResults:
         """Run one repeat of each case; nothing of them is left when it returns.
@@ -79,29 +80,33 @@ class Block:
         if self.beside is not None:
             ordered.insert(0, self.beside)
             self.baseline = _id(self.beside)
-        with ExitStack() as stack:
-            postponed = self._open_all(ordered, stack)
-            self._take_rounds(seed, stack)
+        with ExitStack() as self._stack:
+            postponed = self._open_all(ordered)
+            self._take_rounds(seed)
             runs = self._finished()
         if self.beside is not None:
             self._errors.pop(_id(self.beside), None)
         return BlockResults(runs=runs, errors=self._errors, postponed=postponed, wall_s=self._wall_s)
 
-    def _open_all(self, repeats: Sequence[Repeat], stack: ExitStack) -> tuple[str, ...]:
+    def _open_all(self, repeats: Sequence[Repeat]) -> tuple[str, ...]:
         """Open as many as memory holds; return the ids of the others."""
         left_bytes: list[int] = []
         for index, repeat in enumerate(repeats):
             if len(self._open) >= _LEAST_OPEN and not _has_room(left_bytes):
                 return tuple(map(_id, repeats[index:]))
             self.doing(f"opening {_title(repeat)}")
-            self._try(_id(repeat), partial(self._opened, repeat, stack))
-            known = [self._try(name, case.memory_left_bytes) for name, case in list(self._open.items())[-1:]]
-            left_bytes += [n_bytes for n_bytes in known if n_bytes is not None]
+            name = _id(repeat)
+            self._try(name, partial(self._opened, repeat))
+            if name in self._open:
+                n_bytes = self._try(name, self._open[name].memory_left_bytes)
+                left_bytes += [] if n_bytes is None else [n_bytes]
+            if name in self._open and name in self._errors:
+                self._close(name)
         return ()
 
-    def _opened(self, repeat: Repeat, stack: ExitStack) -> None:
+    def _opened(self, repeat: Repeat) -> None:
         case = OpenCase(self.cluster, repeat, self.measure, self.timeouts)
-        stack.callback(case.close)
+        self._stack.callback(case.close)
         try:
             case.open()
         except CaseError as error:
@@ -109,16 +114,16 @@ class Block:
             why = self._why_again(_id(repeat), error)
             if why is None:
                 raise
-            self._open_again(repeat, why, stack)
+            self._open_again(repeat, why)
             return
         self._open[_id(repeat)] = case
         self._step_s.setdefault(_id(repeat), [])
 
-    def _open_again(self, repeat: Repeat, why: str, stack: ExitStack) -> None:
+    def _open_again(self, repeat: Repeat, why: str) -> None:
         note = f"run again on fresh processes, {why}"
         self._notes[_id(repeat)] = note
         self.tell(f"{_title(repeat)}: {note}")
-        self._opened(repeat, stack)
+        self._opened(repeat)
 
     def _why_again(self, name: str, error: CaseError) -> str | None:
         """Why a failed case is opened once more; None where its failure tells of the case itself."""
@@ -133,17 +138,19 @@ class Block:
             return f"after a worker was lost: {first_line(str(error))}"
         return None
 
-    def _take_rounds(self, seed: str, stack: ExitStack) -> None:
+    def _take_rounds(self, seed: str) -> None:
         names = list(self._open)
-        n_wanted, n_taken = n_rounds(self.measure), 0
-        # A case fails at most twice, and each time its round is taken again.
-        orders = iter(balanced_orders(len(names), n_wanted + 2 * len(names), seed))
-        while n_taken < n_wanted and self._open:
-            self.doing(f"round {n_taken + 1} of {n_wanted}")
-            n_taken += self._take_round([names[place] for place in next(orders)], stack)
+        orders = balanced_orders(len(names), seed)
+        while self._open and (n_taken := self._n_taken()) < self.measure.n_rounds:
+            self.doing(f"round {n_taken + 1} of {self.measure.n_rounds}")
+            self._take_round([names[place] for place in next(orders)])
 
-    def _take_round(self, names: Sequence[str], stack: ExitStack) -> bool:
-        """Have each open case take a window; whether all of them did."""
+    def _n_taken(self) -> int:
+        """Rounds that all open cases have in common."""
+        return min(len(self._step_s[name]) for name in self._open)
+
+    def _take_round(self, names: Sequence[str]) -> None:
+        """Have each open case take a window; where one fails, those of the others count no more."""
         taken: dict[str, float] = {}
         for name in names:
             case = self._open.get(name)
@@ -151,21 +158,31 @@ class Block:
                 continue
             step_s = self._try(name, case.window)
             if step_s is None:
-                self._renew(name, case, stack)
-                return False
+                for other in taken:
+                    self._open[other].discard_windows(1)
+                self._renew(name, case)
+                return
             taken[name] = step_s
         for name, step_s in taken.items():
             self._step_s[name].append(step_s)
-        return True
 
-    def _renew(self, name: str, case: OpenCase, stack: ExitStack) -> None:
-        """Close a failed case, and open it once more where that is worth it."""
+    def _renew(self, name: str, case: OpenCase) -> None:
+        """Close a failed case, and open it once more where that is worth it: then all rounds begin anew."""
         error = self._errors[name]
-        self._open.pop(name).close()
+        self._close(name)
         why = self._why_again(name, error)
-        if why is not None:
-            del self._errors[name]
-            self._try(name, partial(self._open_again, case.repeat, why, stack))
+        if why is None:
+            return
+        del self._errors[name]
+        self._try(name, partial(self._open_again, case.repeat, why))
+        if name in self._open:
+            # The rounds before are those of other processes.
+            for other in self._open:
+                self._open[other].discard_windows()
+                self._step_s[other].clear()
+
+    def _close(self, name: str) -> None:
+        self._try(name, self._open.pop(name).close)
 
     def _finished(self) -> dict[str, CaseRun]:
         block = secrets.token_hex(4)
@@ -175,21 +192,24 @@ class Block:
             if self.beside is not None and name == _id(self.beside):
                 continue
             self.doing(f"collecting {_title(case.repeat)}")
+            run = self._try(name, case.finish)
+            self._close(name)
+            if run is not None:
+                self._try(name, case.require_saved)
+            if run is None or name in self._errors:
+                continue
             n_steps, n_lead = case.window_shape
             rounds = Rounds(
                 block=block,
                 n_steps=n_steps,
                 n_lead=n_lead,
+                n_made=run.measurement.n_steps,
                 step_s=tuple(self._step_s[name]),
                 baseline=None if baseline_s is None or name == self.baseline else self.baseline,
                 baseline_step_s=None if baseline_s is None or name == self.baseline else tuple(baseline_s),
             )
-            run = self._try(name, partial(case.finish, rounds))
-            case.close()
-            self._try(name, case.require_saved)
-            if run is not None and name not in self._errors:
-                note = self._notes.get(name)
-                runs[name] = run if note is None else replace(run, notes=(*run.notes, note))
+            note = self._notes.get(name)
+            runs[name] = replace(run, rounds=rounds, notes=run.notes if note is None else (*run.notes, note))
         return runs
 
     def _try(self, name: str, act: Callable[[], Value]) -> Value | None:

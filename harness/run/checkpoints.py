@@ -7,6 +7,7 @@ from harness.errors import CaseError, UsageError
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.worker.jobs import checkpoint
+from harness.worker.jobs.training import settle
 from strategies.plan.schema import StepSummary
 
 WRITER = 0
@@ -73,9 +74,7 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, t
     """
     shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
     n_workers = len(processes.pids)
-    processes.call(
-        checkpoint.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint"
-    )
+    processes.call(settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint")
     args = [(shared, task == WRITER) for task in range(n_workers)]
     gathered = processes.call(
         checkpoint.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint"

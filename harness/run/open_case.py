@@ -84,6 +84,7 @@ class OpenCase:
         self._period = plan.execution.period
         self._n_lead = lead_steps(self._period)
         self._n_steps = 0
+        self._n_windows = 0
         self._stack = ExitStack()
 
     def open(self) -> None:
@@ -105,6 +106,7 @@ class OpenCase:
         self._meter = Meter(
             self._processes,
             batch_size=prepared.plan.batch_size,
+            period=self._period,
             isolated=self._cluster.isolated,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
@@ -117,8 +119,10 @@ class OpenCase:
         Raises:
             CaseError: it failed.
         """
-        if not self._n_steps:
+        # A short warm-up tells little of steps to come; the first window does.
+        if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps is not None):
             self._n_steps = self._window_steps()
+        self._n_windows += 1
         return self._meter.window(self._n_steps, n_lead=self._n_lead)
 
     def memory_left_bytes(self) -> int | None:
@@ -131,7 +135,7 @@ class OpenCase:
         left = self._processes.call(memory_left_bytes, args, timeout_s=self._limits.setup_s, stage="collect")
         return min((n_bytes for n_bytes in left if n_bytes is not None), default=None)
 
-    def finish(self, rounds: Rounds) -> CaseRun:
+    def finish(self) -> CaseRun:
         """Look at all that can be seen after the last window.
 
         Raises:
@@ -154,8 +158,11 @@ class OpenCase:
             saved_step=saved_step,
             traced=last,
             links=self._links,
-            rounds=rounds,
         )
+
+    def discard_windows(self, n_windows: int | None = None) -> None:
+        """Count the latest windows no more, or all of them."""
+        self._meter.discard(n_windows)
 
     @property
     def window_shape(self) -> tuple[int, int]:
@@ -177,7 +184,7 @@ class OpenCase:
 
     def _window_steps(self) -> int:
         measure = self._measure
-        least = -(-measure.steps // n_rounds(measure))
+        least = -(-measure.steps // measure.n_rounds)
         known_s = self._meter.median_s
         if known_s is None:
             return window_steps(0.0, window_s=0.0, least=least, period=self._period)
@@ -198,11 +205,6 @@ class OpenCase:
             return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
         title = f"{case.workload_name} {case.strategy}"
         return traced(self._processes, measurement, title=title, period=self._period, timeouts=self._limits)
-
-
-def n_rounds(measure: Measure) -> int:
-    """Rounds of a repeat: as many as asked for, and no more than steps."""
-    return min(measure.rounds, measure.steps)
 
 
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:

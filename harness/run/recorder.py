@@ -30,7 +30,7 @@ from harness.records.record import (
 )
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
-from harness.run.open_case import CaseRun, n_rounds
+from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from strategies.plan.schema import Plan
 
@@ -209,7 +209,7 @@ class RunRecorder:
                 cores_per_worker=case.shape.cores_per_worker,
                 memory_per_worker_bytes=case.shape.memory_bytes,
                 pinned=site.pinned,
-                rounds=n_rounds(measure),
+                rounds=measure.n_rounds,
                 window_s=measure.window_s,
             ),
             machine=site.machine or self._machine,
@@ -225,6 +225,7 @@ class RunRecorder:
         control = self._controls.get(_alike(record))
         if record.control or record.workers * record.replicas == 1 or control is None:
             return None
+        # Of different rounds where both were not measured together.
         in_rounds_s = differences_s(record, control)
         if in_rounds_s:
             return statistics.median(in_rounds_s)

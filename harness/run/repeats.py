@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,58 +78,52 @@ class SlotRunner:
                 self._reference(case, capture)
                 self._bounded(case, capture, plan, repeat=0)
 
-    def run(self, slots: Sequence[Slot]) -> list[Ended]:
+    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
         """Run the repeats of a block; those that memory does not hold beside the others come after them.
 
         Returns:
-            In the order of the slots.
+            Each as soon as those that were measured with it have ended.
         Raises:
             HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files
                 or its workers are gone.
         """
-        ended: dict[str, Ended] = {}
         left = {slot.case.id: slot for slot in slots}
+        failed: set[str] = set()
         while left:
-            planned_repeats: dict[str, Repeat] = {}
+            ready: dict[str, Repeat] = {}
             bounded: dict[str, Equivalence | None] = {}
-            for name, slot in left.items():
+            for name, slot in list(left.items()):
                 try:
-                    planned_repeats[name], bounded[name] = self._planned(slot)
+                    ready[name], bounded[name] = self._ready(slot)
                 except CaseError as error:
-                    ended[name] = self._failed(slot, error)
-            results = self._taken_together(list(planned_repeats.values()), slots[0])
-            for name, repeat in planned_repeats.items():
+                    yield left.pop(name), self._failed(slot, error)
+            results = self._taken_together(list(ready.values()), slots[0], failed)
+            assert not left or len(results.postponed) < len(left), "a block makes progress"
+            for name in [name for name in left if name not in results.postponed]:
+                slot, wall_s = left.pop(name), results.wall_s.get(name, 0.0)
                 if name in results.errors:
-                    failure, wall_s = results.errors[name], results.wall_s.get(name)
-                    ended[name] = self._failed(left[name], failure, repeat.prepared.plan, wall_s)
-                elif name in results.runs:
-                    ran = results.runs[name]
-                    check = bounded[name] or ran.equivalence
-                    whole = replace(ran, equivalence=check)
-                    ended[name] = self._measured(left[name], repeat, whole, results.wall_s[name])
-            left = {name: slot for name, slot in left.items() if name not in ended}
-        return [ended[slot.case.id] for slot in slots]
+                    failed.add(name)
+                    yield slot, self._failed(slot, results.errors[name], ready[name].prepared.plan, wall_s)
+                    continue
+                ran = results.runs[name]
+                whole = replace(ran, equivalence=bounded[name] or ran.equivalence)
+                yield slot, self._measured(slot, ready[name], whole, wall_s)
 
-    def _planned(self, slot: Slot) -> tuple[Repeat, Equivalence | None]:
+    def _ready(self, slot: Slot) -> tuple[Repeat, Equivalence | None]:
         """What a repeat is to do, and the verdict on a compressed strategy.
 
         Raises:
             CaseError: it cannot be run.
         """
         case = slot.case
-        try:
-            with self.progress.doing(slot.title):
-                capture, plan = planned(self.captures, case)
-                with storing(self.folder.path):
-                    self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
-                    workers = range(case.shape.workers)
-                    logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
-                bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
-                return self._repeat(slot, capture, plan, logs), bounded
-        except HarnessError:
-            raise
-        except Exception as error:
-            raise unexpected(error) from error
+        with self.progress.doing(slot.title), _own_mistakes():
+            capture, plan = planned(self.captures, case)
+            with storing(self.folder.path):
+                self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
+                workers = range(case.shape.workers)
+                logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
+            bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
+            return self._repeat(slot, capture, plan, logs), bounded
 
     def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path]) -> Repeat:
         prepared = PreparedCase(
@@ -147,48 +141,56 @@ class SlotRunner:
             checkpoint=self._checkpoint(slot),
         )
 
-    def _taken_together(self, repeats: Sequence[Repeat], first: Slot) -> BlockResults:
+    def _taken_together(
+        self, repeats: Sequence[Repeat], first: Slot, failed: Collection[str]
+    ) -> BlockResults:
+        """Have cases take their windows in turn.
+
+        Args:
+            first: slot of the block, whose number orders the windows.
+            failed: cases of the block that have failed already.
+        """
         if not repeats:
             return BlockResults(runs={}, errors={}, postponed=(), wall_s={})
         cases = [repeat.prepared.case for repeat in repeats]
-        own = next((case for case in cases if case.strategy == self.spec.baseline), None)
-        limits = next((case.shape.links for case in cases if any(case.shape.links)), ())
-        self.cluster.limit_links(limits)
+        largest = max(cases, key=lambda case: case.shape.workers)
+        own = next((case.id for case in cases if case.strategy == self.spec.baseline), None)
+        # None for each worker whose link has no limit, or it would keep that of the block before.
+        self.cluster.limit_links(largest.shape.links)
         with self.progress.changing() as doing:
             block = Block(
                 cluster=self.cluster,
                 measure=self.spec.measure,
                 timeouts=self.timeouts,
-                beside=self._baseline_beside(cases, first) if own is None else None,
-                baseline=None if own is None else own.id,
+                beside=None if own is not None else self._baseline_beside(largest, first, failed),
+                baseline=own,
                 doing=doing,
                 tell=self.progress.note,
             )
             return block.run(repeats, seed=f"{self.spec.measure.seed}/{first.block}")
 
-    def _baseline_beside(self, cases: Sequence[Case], first: Slot) -> Repeat | None:
+    def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         """The baseline for a block that has none of its own, to be timed there for ratios alone."""
-        if not self.spec.measure.interleave:
-            return None
         alike = (
             case
             for case in self.cases
             if case.strategy == self.spec.baseline
-            and case.workload == cases[0].workload
-            and case.shape.site == cases[0].shape.site
-            and (case.shape.n_replicas == 1 or case.shape == cases[0].shape)
+            and case.workload == largest.workload
+            and case.shape.site == largest.shape.site
+            and (case.shape.n_replicas == 1 or case.shape == largest.shape)
         )
         baseline = next(alike, None)
-        if baseline is None:
+        if baseline is None or baseline.id in failed or not self.spec.measure.interleave:
             return None
+        beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
+        logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:
-            capture, plan = planned(self.captures, baseline)
-            beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
-            logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
-            slot = replace(first, case=baseline)
-            return replace(self._repeat(slot, capture, plan, logs), reference=None, checkpoint=None)
+            with _own_mistakes():
+                capture, plan = planned(self.captures, baseline)
+                repeat = self._repeat(replace(first, case=baseline), capture, plan, logs)
+                return replace(repeat, reference=None, checkpoint=None)
         except CaseError:
-            return None  # what its own slot tells of
+            return None  # its own slot tells why
 
     def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
         case, prepared = slot.case, repeat.prepared
@@ -267,6 +269,21 @@ def _on_cpus(plan: Plan) -> Plan:
         for node in plan.nodes
     )
     return plan.model_copy(update={"device": "cpu", "nodes": nodes})
+
+
+@contextlib.contextmanager
+def _own_mistakes() -> Iterator[None]:
+    """Make our own mistake the failure of one case: a night's run must not end by it.
+
+    Raises:
+        CaseError: for whatever is no error of the harness.
+    """
+    try:
+        yield
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise unexpected(error) from error
 
 
 @contextlib.contextmanager

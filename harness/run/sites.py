@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,14 +60,15 @@ def run_slots(
     # Whether the first site's workers can be had, their start tells at once.
     for later in groups[1:]:
         sites.require(later)
-    n_done = 0
+    left = dict.fromkeys(slots)
     for of_site in groups:
-        n_done += sites.run(of_site)
+        for slot in sites.run(of_site):
+            del left[slot]
         reason = sites.reason_to_stop()
-        if reason is not None and n_done < len(slots):
-            for slot in slots[n_done:]:
+        if reason is not None and left:
+            for slot in left:
                 folder.append(recorder.skipped(slot, *reason))
-            progress.note(f"{len(slots) - n_done} repeats skipped: {reason[1]}")
+            progress.note(f"{len(left)} repeats skipped: {reason[1]}")
             return
 
 
@@ -93,8 +94,8 @@ class _Sites:
         """
         self._provider(slots).require(_shape(slots))
 
-    def run(self, slots: Sequence[Slot]) -> int:
-        """Run the repeats of one site until there is a reason to stop; return how many were run."""
+    def run(self, slots: Sequence[Slot]) -> Iterator[Slot]:
+        """Run the repeats of one site until there is a reason to stop; give each slot that has ended."""
         with ExitStack() as stack:
             cluster = stack.enter_context(self._workers(slots))
             for note in cluster.notes:
@@ -103,18 +104,15 @@ class _Sites:
                 cluster.wait_ready(1)
             runner = self._runner(cluster)
             runner.prepare(slots, deadline_s=self.deadline_s)
-            n_done = 0
-            for _, members in itertools.groupby(slots, lambda slot: slot.block):
+            for _, block in itertools.groupby(slots, lambda slot: slot.block):
                 if self.reason_to_stop() is not None:
-                    break
-                block = list(members)
-                for slot, ended in zip(block, runner.run(block), strict=True):
+                    return
+                for slot, ended in runner.run(list(block)):
                     self.folder.append(ended.record)
                     self.observe(ended)
                     self.progress.ended(slot, ended.record)
                     self.has_failed |= ended.record.status == "failed"
-                n_done += len(block)
-        return n_done
+                    yield slot
 
     def reason_to_stop(self) -> tuple[str, str] | None:
         """Why no other repeat is begun: kind and message; None while there is no reason."""

@@ -14,11 +14,6 @@ class _Gathered:
     values: Mapping[str, Pieces]
 
 
-def settle(state: JobState, n_workers: int) -> None:
-    """Wait until what all workers have contributed is in the variables; no step may be in flight."""
-    state.get(Training).session.settle(n_workers)
-
-
 def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
     """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
 

@@ -24,7 +24,7 @@ def records(
             repeat=repeat,
             batch_size=batch_size,
             step_s=StepSeconds(n=50, p50=float(np.median(step_s))),
-            rounds=Rounds(block=f"{block}{repeat}", n_steps=5, n_lead=2, step_s=tuple(step_s)),
+            rounds=Rounds(block=f"{block}{repeat}", n_steps=5, n_lead=2, n_made=70, step_s=tuple(step_s)),
         )
         for repeat, step_s in enumerate(rounds_s)
     ]
@@ -45,8 +45,8 @@ def test_a_slow_minute_falls_on_both_cases_of_a_round() -> None:
     assert lead.value == pytest.approx(1.1, rel=0.03)
     assert lead.interval is not None
     assert lead.interval.high / lead.interval.low < 1.1
-    assert contrasts.apart("a", "b")
-    assert contrasts.apart("b", "a")
+    assert contrasts.ahead("a", "b")
+    assert not contrasts.ahead("b", "a")
     assert contrasts.p_of("a", "b") == contrasts.p_of("b", "a")
 
 
@@ -58,7 +58,7 @@ def test_repeats_without_rounds_in_common_are_compared_as_they_are() -> None:
     lead = Contrasts(usable).of("a", "b")
     assert lead is not None
     assert not lead.is_paired
-    assert not Contrasts(usable).apart("a", "b")
+    assert not Contrasts(usable).ahead("a", "b")
 
 
 def test_cases_of_different_blocks_meet_in_the_baseline_beside_them() -> None:
@@ -122,4 +122,4 @@ def test_nothing_is_said_of_a_strategy_without_figures() -> None:
     contrasts = Contrasts({"a": records("a", noisy(1.0, seed=1)), "b": []})
     assert contrasts.of("a", "b") is None
     assert contrasts.p_of("a", "b") is None
-    assert not contrasts.apart("a", "b")
+    assert not contrasts.ahead("a", "b")

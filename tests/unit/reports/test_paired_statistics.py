@@ -21,11 +21,12 @@ def test_interval_and_p_are_those_of_the_paired_t_test(logs: list[float]) -> Non
     assert found.interval is not None
     assert math.log(found.interval.low) == pytest.approx(interval.low, abs=1e-9)
     assert math.log(found.interval.high) == pytest.approx(interval.high, abs=1e-9)
-    if len(logs) < 6:
+    if len(logs) < 8:
         assert found.p_value == pytest.approx(test.pvalue, abs=1e-9)
 
 
-@given(st.lists(st.floats(-2, 2), min_size=6, max_size=10))
+# Sums that differ by rounding alone are one to us, and two to SciPy.
+@given(st.lists(st.integers(-200, 200).map(lambda n: n / 100), min_size=8, max_size=10))
 def test_p_of_signs_is_that_of_a_permutation_of_pairs(logs: list[float]) -> None:
     test = scipy.stats.permutation_test(
         (np.asarray(logs), np.zeros(len(logs))),

@@ -1,3 +1,4 @@
+import itertools
 import re
 from typing import Any
 
@@ -225,13 +226,17 @@ def test_a_schedule_has_every_repeat_of_every_case_once(repeats: int, seed: int,
 
 
 @given(_COUNTS, st.integers(0, 1000))
-def test_interleaved_rounds_follow_each_other_and_begin_with_the_controls(repeats: int, seed: int) -> None:
+def test_blocks_are_of_one_shape_and_begin_with_their_controls(repeats: int, seed: int) -> None:
     cases = _cases(cluster={"workers": [2, 3]})
     slots = schedule(cases, repeats=repeats, seed=seed, interleave=True, is_control=_is_control)
     for repeat in range(repeats):
         turns = slots[repeat * len(cases) : (repeat + 1) * len(cases)]
         assert {slot.repeat for slot in turns} == {repeat}
-        assert [_is_control(slot.case) for slot in turns] == [True, True] + [False] * (len(cases) - 2)
+        blocks = [list(block) for _, block in itertools.groupby(turns, lambda slot: slot.block)]
+        assert len(blocks) == 2
+        for block in blocks:
+            assert len({slot.case.shape for slot in block if slot.case.strategy.name != "single"}) == 1
+            assert [_is_control(slot.case) for slot in block] == [True] + [False] * (len(block) - 1)
 
 
 def test_without_interleaving_a_case_is_finished_before_the_next() -> None:

@@ -113,6 +113,26 @@ def test_a_window_tells_the_median_of_its_counted_steps() -> None:
     assert meter.window(3, n_lead=1) == pytest.approx(0.7)
 
 
+def test_where_steps_differ_a_window_tells_the_median_of_whole_periods() -> None:
+    meter = Meter(Workers([0.1, 0.1, 0.1, 0.9] * 4, [(1.0,), ()]), batch_size=1, period=4)
+    meter.warm_up(0)
+    assert meter.window(8, n_lead=4) == pytest.approx(0.3)
+
+
+def test_a_discarded_window_enters_no_figure() -> None:
+    processes = Workers([0.1] * 5 + [0.7] * 5 + [0.1] * 5, [(1.0,), ()])
+    meter = Meter(processes, batch_size=1)
+    meter.warm_up(0)
+    for _ in range(2):
+        meter.window(4, n_lead=1)
+    meter.discard(1)
+    meter.window(4, n_lead=1)
+    measured = meter.measurement()
+    assert (measured.step_s.n, measured.step_s.p99, measured.n_steps) == (8, pytest.approx(0.1), 15)
+    assert set(measured.steps.window) == {-1, 0, 1}
+    assert measured.steps.warmup[5:10].all()
+
+
 def test_steps_of_all_may_be_told_by_one_worker() -> None:
     processes = Workers([0.1], [(1.0,), ()])
     measured = measured_by(processes, n_steps=20, warmup=1, batch_size=32)
