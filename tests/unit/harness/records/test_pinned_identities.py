@@ -30,7 +30,7 @@ from harness.records.record import Link, Machine, Method
         ),
         (
             "link-sweep",
-            "1dfd3912da923366d329b2a1f582bf9d36a3d7685571d9c5169e889f1de2fec8",
+            "7834c522e22103d994de51b86eb54a6d52872a0e9559c80fa36c65e80a0d2e58",
             16,
             "wide-mlp-single-1x1-6506dc4e",
             "wide-mlp-all-reduce-2x1-9c4413da",
