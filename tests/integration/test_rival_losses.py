@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.run.case import check
 from rival_processes import SERVERS, make_ready, started
 
 from harness.cluster.shape import ClusterShape
@@ -14,6 +13,7 @@ from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.local.child_process import child_process
 from harness.provision.protocols import ProcessSet
 from harness.run.captures import Captures, planned, topology_of_case
+from harness.run.check import check
 from harness.study.target import SEED
 
 pytestmark = pytest.mark.tensorflow

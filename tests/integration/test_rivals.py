@@ -9,7 +9,6 @@ from typing import Any
 
 import probe_jobs
 import pytest
-from harness.run.case import check
 from rival_processes import SERVERS, make_ready, started
 from watched_run import records, watched
 
@@ -17,6 +16,7 @@ from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
+from harness.run.check import check
 from harness.study.target import TargetStudy, study
 from harness.worker.process.job import Job
 
@@ -99,7 +99,7 @@ workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=ada
             "mine.py:Seeded", "mine.py:Whole", "mine.py:Accumulates"]
 strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-multi-worker-mirrored, "{PACKED}", tf-parameter-server]
 cluster: {{workers: [1, 2], replicas_per_worker: [1, 2]}}
-measure: {{warmup_steps: 1, steps: 6, repeats: 1}}
+measure: {{warmup_steps: 1, steps: 6, rounds: 2, window_s: 0, repeats: 1}}
 matrix:
   include:
     - {{workload: digits-cnn, strategy: tf-one-device}}
