@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class ProcessSet(Protocol):
-    """One fresh process on each of the first workers of a cluster. After a failure it is of no more use."""
+    """One fresh process on each of some workers of a cluster. After a failure it is of no more use."""
 
     @property
     def pids(self) -> Sequence[int]:
@@ -60,10 +60,13 @@ class ProcessSet(Protocol):
 class Forks(Protocol):
     """Whatever can offer fresh processes."""
 
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> AbstractContextManager[ProcessSet]:
-        """Fork a fresh process on each of the first `n_workers`; all of them are dead when the context ends.
+    def open_session(
+        self, workers: Sequence[int], log_paths: Sequence[Path]
+    ) -> AbstractContextManager[ProcessSet]:
+        """Fork a fresh process on each of some workers; all of them are dead when the context ends.
 
         Args:
+            workers: numbers in the cluster, rising; the processes count theirs from 0.
             log_paths: one for each process, for its output.
         Raises:
             WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
@@ -72,6 +75,10 @@ class Forks(Protocol):
 
 class Cluster(Forks, Protocol):
     """Workers that are kept for every case of a run."""
+
+    @property
+    def n_workers(self) -> int:
+        """How many there are."""
 
     @property
     def pinned(self) -> bool:

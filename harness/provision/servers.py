@@ -20,8 +20,9 @@ def serving_processes(
     attempts: int = 3,
     server: Job[int, Sequence[str], int, None] = rendezvous.start_server,
     n_ports: int = 1,
+    first: int = 0,
 ) -> Iterator[ProcessSet]:
-    """Fork processes on the first workers and start a server in each; all are dead when the context ends.
+    """Fork processes on workers and start a server in each; all are dead when the context ends.
 
     Args:
         log_paths: one for each process; their number is the number of workers.
@@ -30,13 +31,14 @@ def serving_processes(
             reservation and its use.
         server: the job that starts one, called with task, addresses and devices.
         n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.
+        first: worker of the cluster that the first process runs on; the others follow.
     Raises:
         CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
     """
     n_workers = len(log_paths)
     with ExitStack() as stack:
         for attempt in range(attempts):
-            processes = stack.enter_context(cluster.open_session(n_workers, log_paths))
+            processes = stack.enter_context(cluster.open_session(range(first, first + n_workers), log_paths))
             wanted = [(n_ports, host) for host in processes.hosts]
             reserved = processes.call(rendezvous.reserve_ports, wanted, timeout_s=timeout_s)
             addresses = _port_by_port(reserved)

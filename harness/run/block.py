@@ -204,6 +204,7 @@ class Block:
                 n_steps=n_steps,
                 n_lead=n_lead,
                 n_made=run.measurement.n_steps,
+                first_worker=case.repeat.prepared.first,
                 step_s=tuple(self._step_s[name]),
                 baseline=None if baseline_s is None or name == self.baseline else self.baseline,
                 baseline_step_s=None if baseline_s is None or name == self.baseline else tuple(baseline_s),

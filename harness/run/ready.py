@@ -29,6 +29,7 @@ class PreparedCase:
         seed: that the capture was made with, for strategies that build the workload anew.
         batches: folder of global batches; used in turn.
         logs: one for each worker.
+        first: worker of the cluster that the case's first runs on.
     """
 
     case: Case
@@ -37,6 +38,7 @@ class PreparedCase:
     plan: Plan
     batches: Path
     logs: Sequence[Path]
+    first: int = 0
 
 
 def n_waiting(plan: Plan) -> int:
@@ -91,6 +93,7 @@ def ready_processes(
         server=runner.server,
         n_ports=runner.n_ports,
         timeout_s=timeouts.server_s,
+        first=prepared.first,
     ) as processes:
         if n_waiting(plan):
             join_ring(processes, timeout_s=timeouts.setup_s)

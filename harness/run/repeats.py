@@ -133,6 +133,7 @@ class SlotRunner:
             plan=plan,
             batches=self.captures.batches(slot.case, capture),
             logs=logs,
+            first=_first_worker(slot, self.cluster.n_workers),
         )
         return Repeat(
             prepared=prepared,
@@ -260,6 +261,15 @@ class SlotRunner:
                 path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
                 path.write_text(f"{error}\n\n{notes}\n")
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
+
+
+def _first_worker(slot: Slot, n_workers: int) -> int:
+    """Which worker of the cluster is the first of a case; one alone is on all of them in turn.
+
+    Args:
+        n_workers: of the cluster.
+    """
+    return slot.repeat % n_workers if slot.case.shape.workers == 1 else 0
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -162,7 +162,7 @@ class _Sites:
 
         def call(job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
             log = self.folder.path / "logs" / f"{job_name(job)}.log"
-            with cluster.open_session(1, [log]) as processes:
+            with cluster.open_session([0], [log]) as processes:
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call

@@ -107,14 +107,14 @@ class Losses:
         try:
             with provider.start(shape, RUN, self.folder / "logs", reads=[self.folder]) as cluster:
                 try:
-                    with cluster.open_session(n_workers, logs) as processes:
+                    with cluster.open_session(range(n_workers), logs) as processes:
                         thread.start()
                         # Where nobody notices, the case fails as unresponsive when its time is up.
                         processes.call(node_jobs.wait, [(seen,)] * n_workers, timeout_s=NOTICED_S)
                 except CaseError as error:
                     failed = error
                 thread.join()
-                with cluster.open_session(n_workers, logs):
+                with cluster.open_session(range(n_workers), logs):
                     raise AssertionError("a run goes on without what it has lost")
         except ProvisionError as ended:
             return failed, ended

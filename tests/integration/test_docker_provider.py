@@ -79,7 +79,7 @@ def logs(place: Path, tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def processes(cluster: Cluster, logs: list[Path]) -> Iterator[ProcessSet]:
-    with cluster.open_session(2, logs) as opened:
+    with cluster.open_session(range(2), logs) as opened:
         yield opened
 
 
@@ -289,7 +289,7 @@ class TestFailures:
         job: Job[None] = probe_jobs.wait_for_ever,
     ) -> CaseError:
         """Do harm to a cluster while a job runs on both workers; return how the case failed."""
-        with cluster.open_session(2, logs) as opened:
+        with cluster.open_session(range(2), logs) as opened:
 
             def when_it_runs() -> None:
                 for log in logs:
@@ -301,7 +301,7 @@ class TestFailures:
             with pytest.raises(CaseError) as caught:
                 opened.call(job, [(), ()], timeout_s=300)
             thread.join()
-        with cluster.open_session(2, logs) as opened:
+        with cluster.open_session(range(2), logs) as opened:
             assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
         return caught.value
 
@@ -325,7 +325,7 @@ class TestFailures:
 
     def test_a_child_that_takes_too_much_memory(self, cluster: Cluster, logs: list[Path]) -> None:
         with (
-            cluster.open_session(2, logs) as opened,
+            cluster.open_session(range(2), logs) as opened,
             pytest.raises(
                 CaseError, match=r"worker 1: its process must stay within cluster\.memory_per"
             ) as caught,
@@ -356,11 +356,11 @@ class TestFailures:
     ) -> None:
         control = client.networks.get(f"stratbench-{RUN}-control")
         control.disconnect(container(client, "worker-0"))
-        with cluster.open_session(2, logs) as opened:
+        with cluster.open_session(range(2), logs) as opened:
             assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=120) == [3, 7]
 
     def test_a_full_disk(self, cluster: Cluster, logs: list[Path]) -> None:
-        with cluster.open_session(2, logs) as opened, pytest.raises(CaseError) as caught:
+        with cluster.open_session(range(2), logs) as opened, pytest.raises(CaseError) as caught:
             opened.call(probe_jobs.fill_disk, [(), ()], timeout_s=120)
         assert caught.value.kind == "disk-full"
 
@@ -384,7 +384,7 @@ DRIVER = """
     provider = DockerProvider(imports=("json",))
     folders = {"reads": [Path.cwd()], "writes": [place / "cases"]}
     with provider.start(ClusterShape(workers=1), sys.argv[3], place / "logs", **folders) as cluster:
-        with cluster.open_session(1, [place / "cases" / "a" / "worker-0.log"]) as processes:
+        with cluster.open_session(range(1), [place / "cases" / "a" / "worker-0.log"]) as processes:
             processes.call(probe_jobs.wait_for_ever, [()], timeout_s=600)
 """
 

@@ -37,7 +37,7 @@ def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
     shape = ClusterShape(workers=1, device="gpu")
     with (
         LocalProvider().start(shape, "test-gpu", tmp_path / "logs") as cluster,
-        cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes,
+        cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes,
     ):
         seen = processes.call_one(0, gpu_jobs.multiply, (), timeout_s=120)
         taken_mib = used_mib(first) - before_mib

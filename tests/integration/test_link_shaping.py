@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def session(cluster: Cluster, limits: Limits) -> Iterator[ProcessSet]:
     cluster.limit_links(limits)
     logs = [cluster.scratch / "logs" / f"worker-{worker}.log" for worker in range(2)]
-    with cluster.open_session(2, logs) as processes:
+    with cluster.open_session(range(2), logs) as processes:
         yield processes
 
 

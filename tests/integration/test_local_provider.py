@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def processes(cluster: Cluster, tmp_path: Path) -> Iterator[ProcessSet]:
-    with cluster.open_session(2, [tmp_path / f"worker-{k}.log" for k in range(2)]) as opened:
+    with cluster.open_session(range(2), [tmp_path / f"worker-{k}.log" for k in range(2)]) as opened:
         yield opened
 
 
@@ -81,7 +81,7 @@ class TestJobs:
         self, cluster: Cluster, tmp_path: Path
     ) -> None:
         for _ in range(2):
-            with cluster.open_session(1, [tmp_path / "worker-0.log"]) as opened:
+            with cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as opened:
                 assert opened.call(probe_jobs.remember, [(1,)], timeout_s=LONG_S) == [None]
                 assert opened.call(probe_jobs.remember, [(2,)], timeout_s=LONG_S) == [1]
 
@@ -99,6 +99,17 @@ class TestJobs:
         assert isinstance(second, set)
         assert len(first) == len(second) == 1
         assert not first & second
+
+    def test_one_alone_can_be_on_any_worker(
+        self, cluster: Cluster, processes: ProcessSet, tmp_path: Path
+    ) -> None:
+        with cluster.open_session([1], [tmp_path / "alone.log"]) as alone:
+            assert alone.pids != processes.pids[1:]
+            both = processes.call_one(1, probe_jobs.affinity, (), timeout_s=LONG_S)
+            assert alone.call(probe_jobs.affinity, [()], timeout_s=LONG_S) == [both]
+            with pytest.raises(JobFailed, match="worker 0: fail raised"):
+                alone.call_one(0, probe_jobs.fail, (), timeout_s=LONG_S)
+        assert is_dead(alone.pids[0])
 
     def test_output_goes_to_the_log_only(
         self, processes: ProcessSet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -179,7 +190,7 @@ class TestFailures:
     ) -> None:
         logs = [tmp_path / f"worker-{k}.log" for k in range(2)]
         facts = cluster.wait_ready(2)[1]
-        with cluster.open_session(2, logs) as opened:
+        with cluster.open_session(range(2), logs) as opened:
             pid = facts.zygote_pid if victim == "zygote" else facts.pid
             thread = kill_when_waiting(pid, logs[1])
             with pytest.raises(WorkerDied, match=f"worker 1: its {victim}"):
@@ -187,7 +198,7 @@ class TestFailures:
             thread.join()
             for left in (facts.zygote_pid, *opened.pids):
                 eventually(functools.partial(is_dead, left), LONG_S, f"{left} ends")
-        with cluster.open_session(2, logs) as opened:
+        with cluster.open_session(range(2), logs) as opened:
             assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]
         assert capfd.readouterr() == ("", ""), "Ray must not write to the terminal"
 
@@ -202,7 +213,7 @@ DRIVER = """
 
     logs = Path(sys.argv[1])
     with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
-        with cluster.open_session(2, [logs / f"worker-{k}.log" for k in range(2)]) as processes:
+        with cluster.open_session(range(2), [logs / f"worker-{k}.log" for k in range(2)]) as processes:
             processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=600)
 """
 

@@ -313,6 +313,12 @@ def test_cases_of_a_workload_take_their_windows_in_the_same_rounds(finished: Fin
     assert len({r["rounds"]["block"] for r in finished.records(workload=GOOD)}) == N_REPEATS
 
 
+def test_one_worker_alone_is_on_every_workers_cores_in_turn(finished: Finished) -> None:
+    single = {r["repeat"]: r["rounds"]["first_worker"] for r in finished.of("single")}
+    assert single == {repeat: repeat % 2 for repeat in range(N_REPEATS)}
+    assert {r["rounds"]["first_worker"] for r in finished.of("all-reduce")} == {0}
+
+
 def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None:
     for name in ("experiment.yaml", "environment.json", "results.jsonl", "report.html"):
         assert (finished.out / name).stat().st_size > 0

@@ -128,7 +128,7 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
 
         head = Head(str(connection.address))
         logs = [tmp_path / "logs" / f"worker-{k}.log" for k in range(2)]
-        with cluster.open_session(2, logs) as processes:
+        with cluster.open_session(range(2), logs) as processes:
             seen = processes.call(node_jobs.slice_and_chips, [(), ()], timeout_s=120)
             assert seen == [("whole", "0", N_CHIPS), ("whole", "1", N_CHIPS)]
             assert len(set(processes.hosts)) == 2

@@ -58,7 +58,7 @@ class Capture:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.folder = folder
-        with cluster.open_session(1, [folder.parent / "capture.log"]) as processes:
+        with cluster.open_session(range(1), [folder.parent / "capture.log"]) as processes:
             self.batch_size, self.batches = processes.call_one(
                 0, probe_jobs.capture_workload, ("wide-mlp", str(folder), 2), timeout_s=120
             )
@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
-    with cluster.open_session(1, [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
+    with cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
         processes.call_one(0, rendezvous.reserve_ports, (1, "127.0.0.1"), timeout_s=120)
         taken.bind(("0.0.0.0", 0))
         taken.listen()

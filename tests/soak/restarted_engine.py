@@ -74,7 +74,7 @@ def main(folder: Path, place: Path) -> None:
         cluster = stack.enter_context(
             provider.start(ClusterShape(workers=2), "restarted", place / "logs", reads=[JOBS], writes=[cases])
         )
-        with cluster.open_session(2, logs) as processes:
+        with cluster.open_session(range(2), logs) as processes:
 
             def restart() -> None:
                 for log in logs:
@@ -89,7 +89,7 @@ def main(folder: Path, place: Path) -> None:
             except CaseError as error:
                 sys.stdout.write(f"{error.kind}\n")
             thread.join()
-        with cluster.open_session(2, logs) as processes:
+        with cluster.open_session(range(2), logs) as processes:
             sums = processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=30)
             sys.stdout.write(f"{sums}\n")
 

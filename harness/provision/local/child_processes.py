@@ -19,9 +19,9 @@ class SoloWorkers:
     folder: Path
 
     @contextmanager
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator["ChildProcessSet"]:
+    def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator["ChildProcessSet"]:
         """Start processes; all of them are dead when the context ends."""
-        assert len(log_paths) == n_workers
+        assert len(log_paths) == len(workers)
         with ExitStack() as stack:
             processes = [stack.enter_context(child_process(self.folder, log)) for log in log_paths]
             yield ChildProcessSet(processes)

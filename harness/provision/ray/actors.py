@@ -1,6 +1,6 @@
 """The actors of workers: how one is started, and how its answers are waited for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -120,7 +120,7 @@ def failures_of_hosts(
     return {worker: failure for worker, failure in by_worker.items() if failure is not None}
 
 
-def kill_processes(actors: Sequence[ActorHandle], pids: dict[int, int], hosts: Hosts) -> None:
+def kill_processes(actors: Mapping[int, ActorHandle], pids: Mapping[int, int], hosts: Hosts) -> None:
     """Kill processes by worker, wherever somebody is left to do it."""
     # A host that has failed answers no more and takes its processes with it when it is replaced.
     reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]

@@ -86,9 +86,15 @@ class RayCluster:
         self._provision_s: float | None = None
         self._doors: dict[int, int] = {}
         self._links: Limits = ()
-        self._actors = [
-            start_actor(seat, preload, hosts.options(worker)) for worker, seat in enumerate(self._seats)
-        ]
+        self._actors = {
+            worker: start_actor(seat, preload, hosts.options(worker))
+            for worker, seat in enumerate(self._seats)
+        }
+
+    @property
+    def n_workers(self) -> int:
+        """How many there are."""
+        return len(self._seats)
 
     @property
     def machine(self) -> Machine | None:
@@ -129,12 +135,12 @@ class RayCluster:
             ProvisionError: Ray itself has ended, or a host cannot be replaced.
         """
         self._renew(n_workers)
-        replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+        replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
             self._files.take(n_workers)
             self._renew(n_workers, lost)
-            replies = self._ask(n_workers, lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+            replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), self._preload.wait_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         self._n_threads.update({worker: each.n_zygote_threads for worker, each in enumerate(facts)})
         self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
@@ -147,10 +153,15 @@ class RayCluster:
         self._links = tuple(limits)
 
     @contextlib.contextmanager
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator[RayProcessSet]:
-        """Fork a fresh process on each of the first `n_workers`; all are dead when the context ends."""
-        if not 1 <= n_workers <= len(self._actors) or len(log_paths) != n_workers:
-            raise ValueError(f"{n_workers} workers of {len(self._actors)} with {len(log_paths)} logs")
+    def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator[RayProcessSet]:
+        """Fork a fresh process on each of some workers; all are dead when the context ends."""
+        if (
+            not workers
+            or len(log_paths) != len(workers)
+            or [k for k in self._actors if k in workers] != [*workers]
+        ):
+            raise ValueError(f"workers {[*workers]} of {self.n_workers} with {len(log_paths)} logs")
+        n_workers = workers[-1] + 1
         self.wait_ready(n_workers)
         self._hosts.limit_links(self._links[:n_workers])
         for path in log_paths:
@@ -161,27 +172,27 @@ class RayCluster:
             self._files.bring(n_workers, [path.parent for path in log_paths])
             stack.callback(self._files.take, n_workers)
             stack.callback(kill_processes, self._actors, pids, self._hosts)
-            logs = [str(self._files.seen(path)) for path in log_paths]
+            logs = {w: str(self._files.seen(path)) for w, path in zip(workers, log_paths, strict=True)}
             asked_s = time.monotonic()
             replies = self._ask(
-                n_workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload.wait_s
+                workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload.wait_s
             )
-            pids.update({worker: reply for worker, reply in enumerate(replies) if isinstance(reply, int)})
-            for worker, reply in enumerate(replies):
+            pids.update(
+                {w: reply for w, reply in zip(workers, replies, strict=True) if isinstance(reply, int)}
+            )
+            for worker, reply in zip(workers, replies, strict=True):
                 if not isinstance(reply, int):
                     waited_s = time.monotonic() - asked_s
                     awaited = Awaited(worker=worker, what="a fork", waited_s=waited_s, log=None, stage="run")
                     raise failure_of(reply, awaited)
-            doors = tuple(
-                (address, self._doors[worker])
-                for worker, address in enumerate(self._hosts.addresses[:n_workers])
-                if worker in self._doors
-            )
-            yield RayProcessSet(self._actors[:n_workers], pids, log_paths, self._hosts, doors, self._files)
+            addresses = self._hosts.addresses
+            doors = {w: (addresses[w], self._doors[w]) for w in workers if w in self._doors}
+            actors = {worker: self._actors[worker] for worker in workers}
+            yield RayProcessSet(actors, pids, log_paths, self._hosts, doors, self._files)
 
     def stop(self) -> None:
         """Kill the actors, and with them their zygotes and processes."""
-        for actor in self._actors:
+        for actor in self._actors.values():
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(actor, no_restart=True)
 
@@ -209,9 +220,9 @@ class RayCluster:
         )
 
     def _ask(
-        self, n_workers: int, ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
+        self, workers: Sequence[int], ask: Callable[[ActorHandle, int], ray.ObjectRef], timeout_s: float
     ) -> list[object]:
-        pending = {ask(self._actors[worker], worker): worker for worker in range(n_workers)}
+        pending = {ask(self._actors[worker], worker): worker for worker in workers}
         replies: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
         while pending and time.monotonic() < limit_s and self._hosts.is_up():
@@ -220,4 +231,4 @@ class RayCluster:
             failed = failures_of_hosts(self._hosts, pending.values())
             replies.update(failed)
             pending = {reference: worker for reference, worker in pending.items() if worker not in failed}
-        return [replies.get(worker, Silent(waited_s=timeout_s)) for worker in range(n_workers)]
+        return [replies.get(worker, Silent(waited_s=timeout_s)) for worker in workers]

@@ -1,7 +1,7 @@
 """Fresh processes on workers that are Ray actors, and the jobs that they run together."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -30,33 +30,40 @@ _KNOCK_WAIT_S = 4.0  # so long that a busy machine answers
 
 
 class RayProcessSet:
-    """Fresh processes, one on each worker; made by `RayCluster.open_session`."""
+    """Fresh processes, one on each of some workers; made by `RayCluster.open_session`.
+
+    Args:
+        actors: by the worker's number in the cluster, rising; from outside, workers are counted from 0.
+        pids: by the same. doors: by the same, of those that have one.
+    """
 
     def __init__(
         self,
-        actors: Sequence[ActorHandle],
-        pids: dict[int, int],
+        actors: Mapping[int, ActorHandle],
+        pids: Mapping[int, int],
         log_paths: Sequence[Path],
         hosts: Hosts,
-        doors: Sequence[Door],
+        doors: Mapping[int, Door],
         files: Files,
     ) -> None:
         self._files = files
-        self._actors = list(actors)
+        self._workers = tuple(actors)
+        self._actors = dict(actors)
         self._pids = pids
         self._log_paths = tuple(log_paths)
         self._hosts = hosts
-        self._doors = tuple(doors)
+        self._doors = dict(doors)
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids in worker order, as the worker's host counts them."""
-        return tuple(self._pids[worker] for worker in range(len(self._actors)))
+        return tuple(self._pids[worker] for worker in self._workers)
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Addresses in worker order at which the processes reach each other."""
-        return tuple(self._hosts.addresses[: len(self._actors)])
+        addresses = self._hosts.addresses
+        return tuple(addresses[worker] for worker in self._workers)
 
     def call(
         self,
@@ -69,7 +76,7 @@ class RayProcessSet:
         """Run `job(state, *args)` in all processes at once; see `ProcessSet.call`."""
         if len(per_worker_args) != len(self._actors):
             raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
-        return self._run(job, dict(enumerate(per_worker_args)), timeout_s, stage)
+        return self._run(job, dict(zip(self._workers, per_worker_args, strict=True)), timeout_s, stage)
 
     def call_one(
         self,
@@ -81,7 +88,7 @@ class RayProcessSet:
         stage: str = "run",
     ) -> Result:
         """Run a job in one process; see `ProcessSet.call_one`."""
-        return self._run(job, {worker: args}, timeout_s, stage)[0]
+        return self._run(job, {self._workers[worker]: args}, timeout_s, stage)[0]
 
     def _run(
         self, job: Job[*Args, Result], args: dict[int, tuple[*Args]], timeout_s: float, stage: str
@@ -104,21 +111,20 @@ class RayProcessSet:
         if not failed:
             return [cast("Result", results[worker]) for worker in args]
         kill_processes(self._actors, self._pids, self._hosts)
-        self._files.take(len(self._actors))
+        self._files.take(self._workers[-1] + 1)
         # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
-        failed.update(
-            failures_of_hosts(self._hosts, set(range(len(self._actors))) - failed.keys(), stopped_s=0)
-        )
+        failed.update(failures_of_hosts(self._hosts, set(self._workers) - failed.keys(), stopped_s=0))
         worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
         if isinstance(value, CutOff) and value.peer is not None:
             # Which of the two has lost its network does not show.
             self._hosts.condemn(worker)
             self._hosts.condemn(value.peer)
+        rank = self._workers.index(worker)
         awaited = Awaited(
-            worker=worker,
+            worker=rank,
             what=job_name(job),
             waited_s=time.monotonic() - started_s,
-            log=self._log_paths[worker],
+            log=self._log_paths[rank],
             stage=stage,
         )
         raise failure_of(value, awaited)
@@ -156,15 +162,16 @@ class RayProcessSet:
         """Let workers knock at each other's doors; return those from which another is not reached."""
         if len(self._doors) < 2:
             return {}
+        with_doors = list(self._doors)
         asked = {
-            actor.unanswered.remote(self._doors, _KNOCK_WAIT_S): worker
-            for worker, actor in enumerate(self._actors)
+            actor.unanswered.remote(tuple(self._doors.values()), _KNOCK_WAIT_S): worker
+            for worker, actor in self._actors.items()
         }
         cut_off: dict[int, CutOff] = {}
         for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + CHECK_S, self._hosts):
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
-                cut_off[asked[reference]] = CutOff(peer=missed[0], waited_s=_KNOCK_WAIT_S)
+                cut_off[asked[reference]] = CutOff(peer=with_doors[missed[0]], waited_s=_KNOCK_WAIT_S)
         return cut_off
 
 

@@ -51,7 +51,7 @@ def test_an_actor_that_ends_with_ray_is_not_taken_for_the_cause(
     monkeypatch.setattr(process_set, "kill_processes", lambda *_: None)
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object()))
     hosts = cast("Any", _Hosts(n_looks))
-    processes = RayProcessSet([cast("Any", actor)], {0: 7}, [Path("log")], hosts, (), SharedFiles())
+    processes = RayProcessSet({0: cast("Any", actor)}, {0: 7}, [Path("log")], hosts, {}, SharedFiles())
     with pytest.raises(WorkerDied, match=f"worker 0: its {what} ended"):
         processes.call(wait, [()], timeout_s=60)
 
@@ -81,9 +81,9 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
     monkeypatch.setattr(process_set, "kill_processes", lambda *_: None)
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object()))
     hosts = _Hosts(1000, frozenset(halted))
-    actors = [cast("Any", actor)] * 2
+    actors = dict.fromkeys(range(2), cast("Any", actor))
     logs = [Path("log")] * 2
-    processes = RayProcessSet(actors, {0: 7, 1: 8}, logs, cast("Any", hosts), (), SharedFiles())
+    processes = RayProcessSet(actors, {0: 7, 1: 8}, logs, cast("Any", hosts), {}, SharedFiles())
     with pytest.raises(CaseError, match=told) as caught:
         processes.call(wait, [(), ()], timeout_s=60)
     assert caught.value.kind == kind

@@ -32,7 +32,7 @@ class FakeCluster:
         raise AssertionError
 
     @contextmanager
-    def open_session(self, n_workers: int, log_paths: Sequence[Path]) -> Iterator[ProcessSet]:
+    def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator[ProcessSet]:
         self.n_opened += 1
         self.n_open += 1
         try:

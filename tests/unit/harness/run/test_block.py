@@ -82,7 +82,7 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> Cases:
 
 def repeat_of(name: str) -> Any:
     case = SimpleNamespace(id=name, workload_name="w", strategy=name, shape=SimpleNamespace(size="2x1"))
-    return SimpleNamespace(prepared=SimpleNamespace(case=case))
+    return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0))
 
 
 def run(
