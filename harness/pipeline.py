@@ -24,6 +24,7 @@ from harness.requests import (
     Written,
 )
 from harness.run.checkpoints import require
+from harness.run.enough_repeats import further_slots
 from harness.run.progress import Progress
 from harness.run.repeats import Ended, storing
 from harness.run.sites import run_slots
@@ -49,7 +50,13 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
-        return RunOutcome(run_dir=None, cases=cases, n_repeats=spec.measure.repeats)
+        until = spec.measure.until
+        return RunOutcome(
+            run_dir=None,
+            cases=cases,
+            n_repeats=spec.measure.repeats,
+            until_ci=None if until is None else until.ratio_ci,
+        )
     with open_run(
         options.out,
         experiment=spec_document(spec),
@@ -64,6 +71,10 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             is_control=lambda case: case.chosen.strategy.strategy_class == "control",
         )
         left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
+        begun = {slot.case.shape.site for slot in left}
+        ended = [case for case in cases if case.shape.site not in begun]
+        # A run that was interrupted among further repeats goes on with them.
+        left += further_slots(spec, ended, folder.records)
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)
         try:
             if left:

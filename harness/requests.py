@@ -65,7 +65,7 @@ class RunOutcome:
         run_dir: None for a dry run, which makes no folder.
         report: None where nothing has been recorded.
         cases: those that a dry run would have run, in matrix order; else empty.
-        n_repeats: of each of these cases.
+        n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
         notes: one line each, for the person.
     """
 
@@ -78,6 +78,7 @@ class RunOutcome:
     exit_status: int = EXIT_OK
     cases: tuple[Case, ...] = ()
     n_repeats: int = 0
+    until_ci: float | None = None
     notes: tuple[str, ...] = ()
 
     def to_document(self) -> dict[str, JsonValue]:

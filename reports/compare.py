@@ -18,6 +18,7 @@ from reports.notes import (
     row_notes,
     separability_notes,
     small_payload_notes,
+    until_notes,
     warning_notes,
 )
 from reports.origins import origin_of
@@ -80,6 +81,7 @@ def _comparison(
     notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
+    notes.extend(until_notes(rows, cases))
     notes.extend(note for row in rows for note in row_notes(row))
     notes.extend(small_payload_notes(rows))
     notes.extend(record_notes(cases))

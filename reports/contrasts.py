@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from harness.records.common_rounds import log_ratios
+from harness.records.common_rounds import paired_log_ratios
 from harness.records.record import Record
-from reports.paired_statistics import adjusted, paired_ratio, trimmed_mean
+from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
+from reports.paired_statistics import adjusted, paired_ratio
 from reports.statistics import Ratio, ratio
 
 SIGNIFICANCE = 0.05
@@ -60,24 +61,16 @@ class Contrasts:
 
 
 def _ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
-    by_repeat = {record.repeat: record for record in others}
-    logs = [
-        log
-        for record in records
-        if record.repeat in by_repeat and (log := _log_ratio(record, by_repeat[record.repeat])) is not None
-    ]
+    logs = paired_log_ratios(records, others)
     if logs:
-        return paired_ratio(logs)
+        return paired_ratio(logs, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE)
     rates, other_rates = _rates(records), _rates(others)
     return ratio(rates, other_rates) if rates and other_rates else None
 
 
-def _log_ratio(record: Record, other: Record) -> float | None:
-    """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
-    rounds = log_ratios(record, other)
-    if not rounds or not record.batch_size or not other.batch_size:
-        return None
-    return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
+def _is_sequential(records: Sequence[Record]) -> bool:
+    """Whether repeats went on until intervals were narrow enough."""
+    return any(record.method is not None and record.method.until_ci is not None for record in records)
 
 
 def _rates(records: Sequence[Record]) -> list[float]:

@@ -11,6 +11,7 @@ from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
 
 ALARM_APART = 0.10
+_ROUNDING = 1.0 + 1e-9
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
 ALARM_FLOOR_BYTES = 20_000
 # What begins in another way begins with a name (`sync_batch_norm: …`) or with code.
@@ -46,6 +47,25 @@ def link_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 def _limit(worker: int, mbit: float | None) -> str:
     return f"worker {worker} has {'no limit' if mbit is None else f'{digits(mbit)} Mbit/s'}"
+
+
+def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
+    """Whether ratios are known as closely as was asked for, where repeats went on until they are."""
+    methods = (r.method for records in cases.values() for r in records)
+    wanted = next((method.until_ci for method in methods if method and method.until_ci), None)
+    widths = {
+        row.strategy: row.ratio.interval.high / row.ratio.value - 1.0
+        for row in rows
+        if row.ratio is not None and row.ratio.interval is not None
+    }
+    if wanted is None or not widths:
+        return []
+    wide = {name: width for name, width in widths.items() if width > wanted * _ROUNDING}
+    within = f"±{100 * wanted:.3g} %"
+    if not wide:
+        return [f"Repeats went on until each ratio was known within {within}."]
+    told = ", ".join(f"{name} ±{100 * width:.2g} %" for name, width in wide.items())
+    return [f"Ratios were to be known within {within}, and time was over before all were: {told}."]
 
 
 def row_notes(row: Row) -> list[str]:

@@ -22,39 +22,27 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from reports.statistics import CONFIDENCE, MIN_REPEATS_INTERVAL, Interval, Ratio
+from harness.records.student_interval import CONFIDENCE, half_width, standard_error
+from reports.statistics import Interval, Ratio
 
-TRIMMED_SHARE = 0.2
 MIN_REPEATS_SIGN_FLIP = 8
 _POWER = 0.8
 _MAX_EXACT_REPEATS = 14
 _DRAWN_SIGNS = 20_000
 
 
-def trimmed_mean(values: Sequence[float]) -> float:
-    """Mean without the highest and the lowest fifth.
-
-    Args:
-        values: at least one.
-    Source:
-        Tukey and McLaughlin 1963, "Less vulnerable confidence and significance procedures for location based
-        on a single sample", Sankhyā A 25.
-    """
-    n_cut = int(TRIMMED_SHARE * len(values))
-    kept = sorted(values)[n_cut : len(values) - n_cut]
-    return math.fsum(kept) / len(kept)
-
-
-def paired_ratio(log_ratios: Sequence[float], *, seed: int = 0) -> Ratio:
+def paired_ratio(log_ratios: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Ratio:
     """Ratio of two cases from the ratios of their repeats.
 
     Args:
         log_ratios: one for each repeat in which they took windows in turn; at least one, finite.
+        confidence: of the interval.
         seed: of signs that are drawn, where they are too many to count.
     """
     logs = np.asarray(log_ratios, dtype=np.float64)
     n, mean = len(logs), float(np.mean(logs))
-    if n < MIN_REPEATS_INTERVAL:
+    half = half_width(log_ratios, confidence=confidence)
+    if half is None:
         return Ratio(
             value=math.exp(mean),
             n=n,
@@ -65,8 +53,7 @@ def paired_ratio(log_ratios: Sequence[float], *, seed: int = 0) -> Ratio:
             why_no_p=f"n={n}: no test",
             is_paired=True,
         )
-    error = float(np.std(logs, ddof=1)) / math.sqrt(n)
-    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
+    error = standard_error(log_ratios)
     return Ratio(
         value=math.exp(mean),
         n=n,

@@ -28,8 +28,8 @@ from itertools import combinations
 import numpy as np
 from scipy.special import stdtrit
 
-CONFIDENCE = 0.95
-MIN_REPEATS_INTERVAL = 3
+from harness.records.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL
+
 MIN_REPEATS_TEST = 5
 MAX_EXACT_SPLITS = 20_000
 MONTE_CARLO_SPLITS = 20_000

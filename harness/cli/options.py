@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.durations import parse_duration_s
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload, split_list
 from harness.requests import Target
@@ -45,8 +45,6 @@ TimeoutFactor = Annotated[
         "--timeout-factor", metavar="X", help="Wait X times as long for workers before they count as hung."
     ),
 ]
-
-_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
 def target(workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int) -> Target:
@@ -103,15 +101,7 @@ def duration_s(text: str, *, field: str) -> float:
     Raises:
         UsageError: none of these, or nothing.
     """
-    text = text.strip().lower()
-    match = _DURATION.fullmatch(text)
-    if re.fullmatch(r"\d{1,9}", text):
-        seconds = int(text)
-    elif text and match:
-        hours, minutes, rest = (int(part or 0) for part in match.groups())
-        seconds = hours * 3600 + minutes * 60 + rest
-    else:
-        seconds = 0
-    if seconds <= 0:
+    seconds = parse_duration_s(text)
+    if not seconds:
         raise UsageError(f"must be a time such as 90s, 30m or 1h30m, got {text[:80]!r}", field=field)
-    return float(seconds)
+    return seconds

@@ -17,6 +17,7 @@ from harness.experiment.spec import (
     Checkpoints,
     ClusterSpec,
     ExperimentSpec,
+    Until,
 )
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
@@ -48,6 +49,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({} if measure.trace else {"trace": False}),
             **({} if measure.rounds == USUAL_ROUNDS else {"rounds": measure.rounds}),
             **({} if measure.window_s == USUAL_WINDOW_S else {"window_s": measure.window_s}),
+            **({} if measure.until is None else {"until": _until_document(measure.until)}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],
@@ -78,6 +80,10 @@ def _connection_document(connection: Connection) -> dict[str, JsonValue]:
         for key in CONNECTION_KEYS
         if (value := getattr(connection, key)) != getattr(NO_CLUSTER, key)
     }
+
+
+def _until_document(until: Until) -> JsonValue:
+    return {"ratio_ci": f"{100 * until.ratio_ci:.12g}%", "at_most": until.at_most_s}
 
 
 def _checkpoint_document(checkpoint: Checkpoints) -> JsonValue:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from harness.cluster.connection import is_address, is_network
 from harness.cluster.link_limits import MOST_MBIT
 from harness.cluster.providers import PROVIDERS, Device
+from harness.durations import parse_duration_s
 
 _UNITS = {
     "": 1,
@@ -29,6 +30,8 @@ _UNITS = {
 }
 _MIN_MEMORY_BYTES = 64 * 2**20
 _MAX_MEMORY_BYTES = 2**50
+_LEAST_SHARE = 0.001
+_MOST_DURATION_S = 10.0**7
 T = TypeVar("T")
 
 
@@ -101,6 +104,23 @@ def _topology(value: object) -> object:
     return value
 
 
+def _percent(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    share = float(match[1]) / 100 if match else value
+    if isinstance(share, bool) or not isinstance(share, int | float) or not _LEAST_SHARE <= share <= 1:
+        raise PydanticCustomError("percent", "must be a share such as 3%, from 0.1% to 100%")
+    return share
+
+
+def _duration(value: object) -> float:
+    seconds = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, str):
+        seconds = parse_duration_s(value)
+    if seconds is None or not 0 < seconds <= _MOST_DURATION_S:
+        raise PydanticCustomError("duration", "must be a time such as 90s, 30m or 1h30m")
+    return float(seconds)
+
+
 Sweep: TypeAlias = Annotated[
     list[T], BeforeValidator(as_list), Field(min_length=1), AfterValidator(_each_once)
 ]
@@ -115,4 +135,6 @@ Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Address: TypeAlias = Annotated[str, BeforeValidator(_address)]
 Network: TypeAlias = Annotated[str, BeforeValidator(_network)]
+Percent: TypeAlias = Annotated[float, BeforeValidator(_percent)]
+Duration: TypeAlias = Annotated[float, BeforeValidator(_duration)]
 ChipTopology: TypeAlias = Annotated[str, BeforeValidator(_topology)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.errors import UsageError
 from harness.experiment.cluster_section import cluster_from, connection_around, connection_from
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
-from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure
+from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure, Until
 
 if TYPE_CHECKING:
     from harness.experiment.schema import CheckpointSection, ExperimentModel, FilterSection, MeasureSection
@@ -98,6 +98,12 @@ def _workloads(items: Sequence[object]) -> Iterator[WorkloadRef]:
 
 
 def _measure(section: MeasureSection) -> Measure:
+    until = section.until
+    if until is not None and not section.interleave:
+        raise UsageError(
+            "must be used with measure.interleave, since ratios are formed within rounds; drop one of them",
+            field="measure.until",
+        )
     return Measure(
         warmup_steps=None if section.warmup_steps == "auto" else section.warmup_steps,
         steps=section.steps,
@@ -108,6 +114,7 @@ def _measure(section: MeasureSection) -> Measure:
         trace=section.trace,
         rounds=section.rounds,
         window_s=section.window_s,
+        until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 
 

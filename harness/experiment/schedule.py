@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +55,7 @@ def schedule(
     blocks: list[tuple[int, list[Case]]] = []
     if interleave:
         for repeat in range(repeats):
-            blocks += [(repeat, block) for block in _blocks(_shuffled(cases, seed=seed, repeat=repeat))]
+            blocks += [(repeat, block) for block in blocks_of(_shuffled(cases, seed=seed, repeat=repeat))]
     else:
         order = sorted(_shuffled(cases, seed=seed, repeat=0), key=lambda case: not is_control(case))
         blocks = [(repeat, [case]) for case in order for repeat in range(repeats)]
@@ -71,7 +72,20 @@ def schedule(
     )
 
 
-def _blocks(cases: Sequence[Case]) -> list[list[Case]]:
+def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Case | None:
+    """What a case is compared with, on the same shape or on one device; None where there is nothing."""
+    alike = (
+        each
+        for each in cases
+        if each.strategy == baseline
+        and each.workload == case.workload
+        and each.shape.site == case.shape.site
+        and (each.shape.n_replicas == 1 or each.shape == case.shape)
+    )
+    return next(alike, None)
+
+
+def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
     """Cases that are measured together; one worker alone has no links, and goes with whoever is first."""
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):

@@ -23,9 +23,11 @@ from harness.experiment.field_types import (
     ChipTopology,
     Count,
     DeviceName,
+    Duration,
     Index,
     Memory,
     Network,
+    Percent,
     Provider,
     Rate,
     Sweep,
@@ -84,6 +86,13 @@ class ClusterSection(_Section):
     link: LinkSection = LinkSection()
 
 
+class UntilSection(_Section):
+    """`measure.until`: how closely ratios are to be known, and after how long to stop at any rate."""
+
+    ratio_ci: Percent
+    at_most: Duration = 20 * 60.0
+
+
 class MeasureSection(_Section):
     """`measure`: how each case is timed."""
 
@@ -96,6 +105,7 @@ class MeasureSection(_Section):
     trace: bool = True
     rounds: Annotated[int, Field(ge=1, le=1000)] = USUAL_ROUNDS
     window_s: Annotated[float, Field(ge=0, le=3600)] = USUAL_WINDOW_S
+    until: UntilSection | None = None
 
 
 class FilterSection(_Section):
@@ -154,6 +164,7 @@ _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
     ("cluster", "slice"): SliceSection,
     ("cluster", "link", "workers"): WorkerLinkSection,
     ("measure",): MeasureSection,
+    ("measure", "until"): UntilSection,
     ("matrix",): MatrixSection,
     ("matrix", "include"): FilterSection,
     ("matrix", "exclude"): FilterSection,

@@ -52,6 +52,19 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Until:
+    """When there are repeats enough.
+
+    Args:
+        ratio_ci: how far each limit of a ratio's interval may be from the ratio, as a share of it.
+        at_most_s: nothing is begun that would end later than so many seconds after the run's start.
+    """
+
+    ratio_ci: float
+    at_most_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
     """How each case is timed.
 
@@ -62,6 +75,7 @@ class Measure:
         window_s: how long a window shall be; 0 for no longer than its share of `steps`.
         interleave: whether cases take their windows in turn; else each is timed by itself.
         trace: whether a traced step is made after the last window.
+        until: more repeats are made until that; None makes `repeats`.
     """
 
     warmup_steps: int | None
@@ -73,6 +87,7 @@ class Measure:
     trace: bool = True
     rounds: int = USUAL_ROUNDS
     window_s: float = USUAL_WINDOW_S
+    until: Until | None = None
 
     @property
     def n_rounds(self) -> int:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from harness.records.record import Record
 
+TRIMMED_SHARE = 0.2
+
 
 def differences_s(record: Record, other: Record) -> tuple[float, ...]:
     """Median step of one record less that of another, in seconds, in each round that both have."""
@@ -33,6 +35,52 @@ def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
     if own and others and own_baseline == others_baseline:
         return _logs(own), _logs([(b, a) for a, b in others])
     return ()
+
+
+def paired_log_ratios(records: Sequence[Record], others: Sequence[Record]) -> tuple[float, ...]:
+    """Logarithms of the ratio of two cases' rates, one for each repeat in which they took windows in turn.
+
+    Args:
+        records: of one case. others: of the other, which also counts where it was only timed beside the one.
+    """
+    own, of_others = {each.repeat: each for each in records}, {each.repeat: each for each in others}
+    logs: list[float] = []
+    for repeat in sorted({*own, *of_others}):
+        first, second = own.get(repeat), of_others.get(repeat)
+        if first is None:
+            first = next((each for each in records if _was_beside(each, second)), None)
+        elif second is None:
+            second = next((each for each in others if _was_beside(each, first)), None)
+        if first is not None and second is not None:
+            log = _log_ratio(first, second)
+            logs += [] if log is None else [log]
+    return tuple(logs)
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Mean without the highest and the lowest fifth.
+
+    Args:
+        values: at least one.
+    Source:
+        Tukey and McLaughlin 1963, "Less vulnerable confidence and significance procedures for location based
+        on a single sample", Sankhyā A 25.
+    """
+    n_cut = int(TRIMMED_SHARE * len(values))
+    kept = sorted(values)[n_cut : len(values) - n_cut]
+    return math.fsum(kept) / len(kept)
+
+
+def _log_ratio(record: Record, other: Record) -> float | None:
+    """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
+    rounds = log_ratios(record, other)
+    if not rounds or not record.batch_size or not other.batch_size:
+        return None
+    return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
+
+
+def _was_beside(baseline: Record, record: Record | None) -> bool:
+    return record is not None and record.rounds is not None and record.rounds.baseline == baseline.case
 
 
 def _together(record: Record, other: Record) -> list[tuple[float, float]]:

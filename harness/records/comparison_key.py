@@ -7,6 +7,7 @@ from harness.records.record import Record
 from harness.records.record_json import plain
 
 _LATER = ("rounds", "window_s")
+_NOT_MEASURED = ("seed", "until_ci")
 
 
 def comparison_key(record: Record) -> str:
@@ -21,7 +22,8 @@ def comparison_key(record: Record) -> str:
         machine.pop("kernel", None)
     method = plain(record.method)
     if isinstance(method, dict):
-        method.pop("seed", None)
+        for name in _NOT_MEASURED:
+            method.pop(name, None)
         # Records from before there were rounds keep their key.
         method = {key: value for key, value in method.items() if key not in _LATER or value is not None}
     return canonical_hash(

@@ -168,7 +168,11 @@ class Rounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """How the case was measured: what must be equal for two records to be comparable."""
+    """How the case was measured: what must be equal for two records to be comparable.
+
+    `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
+    number was fixed. What is measured does not depend on it.
+    """
 
     seed: int
     steps: int
@@ -181,6 +185,7 @@ class Method:
     sparse_duplicates: str = "merged"
     rounds: int | None = None
     window_s: float | None = None
+    until_ci: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,10 @@ class Progress:
         """Let the context say what is going on as that changes."""
         return self._status.changing()
 
+    def expect(self, n_more: int) -> None:
+        """More repeats are to come."""
+        self._n_slots += n_more
+
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""
         if self._quiet:

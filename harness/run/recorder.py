@@ -211,6 +211,7 @@ class RunRecorder:
                 pinned=site.pinned,
                 rounds=measure.n_rounds,
                 window_s=measure.window_s,
+                until_ci=None if measure.until is None else measure.until.ratio_ci,
             ),
             machine=site.machine or self._machine,
             provenance=replace(self._provenance, image_digest=site.image_digest, files=_files(case)),

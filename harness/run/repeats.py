@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
 from harness.experiment.cases import Case
-from harness.experiment.schedule import Slot
+from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import WorkerDied, WorkerUnresponsive
@@ -172,15 +172,7 @@ class SlotRunner:
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         """The baseline for a block that has none of its own, to be timed there for ratios alone."""
-        alike = (
-            case
-            for case in self.cases
-            if case.strategy == self.spec.baseline
-            and case.workload == largest.workload
-            and case.shape.site == largest.shape.site
-            and (case.shape.n_replicas == 1 or case.shape == largest.shape)
-        )
-        baseline = next(alike, None)
+        baseline = baseline_of(largest, self.cases, self.spec.baseline)
         if baseline is None or baseline.id in failed or not self.spec.measure.interleave:
             return None
         beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"

@@ -19,6 +19,7 @@ from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.captures import Captures
 from harness.run.check import CHECK_STEPS
+from harness.run.enough_repeats import expected_s, further_slots
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import Ended, SlotRunner
@@ -55,26 +56,33 @@ def run_slots(
         observe=observe,
         recorder=recorder,
         deadline_s=deadline_s,
+        started_s=time.monotonic(),
     )
     groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.shape.site)]
     # Whether the first site's workers can be had, their start tells at once.
     for later in groups[1:]:
         sites.require(later)
     left = dict.fromkeys(slots)
-    for of_site in groups:
+    for number, of_site in enumerate(groups, start=1):
+        sites.share = number / len(groups)
         for slot in sites.run(of_site):
-            del left[slot]
+            left.pop(slot, None)
         reason = sites.reason_to_stop()
         if reason is not None and left:
-            for slot in left:
+            skipped = [slot for slot in left if slot.repeat < spec.measure.repeats]
+            for slot in skipped:
                 folder.append(recorder.skipped(slot, *reason))
-            progress.note(f"{len(left)} repeats skipped: {reason[1]}")
+            progress.note(f"{len(skipped)} repeats skipped: {reason[1]}")
             return
 
 
 @dataclass(slots=True, kw_only=True)
 class _Sites:
-    """Runs the repeats of one site after the other, with what all of them share."""
+    """Runs the repeats of one site after the other, with what all of them share.
+
+    Attributes:
+        share: of the time for further repeats, by the end of which those of this site have ended.
+    """
 
     spec: ExperimentSpec
     cases: Sequence[Case]
@@ -84,6 +92,8 @@ class _Sites:
     observe: Callable[[Ended], None]
     recorder: RunRecorder
     deadline_s: float
+    started_s: float
+    share: float = 1.0
     has_failed: bool = False
 
     def require(self, slots: Sequence[Slot]) -> None:
@@ -104,15 +114,39 @@ class _Sites:
                 cluster.wait_ready(1)
             runner = self._runner(cluster)
             runner.prepare(slots, deadline_s=self.deadline_s)
-            for _, block in itertools.groupby(slots, lambda slot: slot.block):
-                if self.reason_to_stop() is not None:
-                    return
-                for slot, ended in runner.run(list(block)):
-                    self.folder.append(ended.record)
-                    self.observe(ended)
-                    self.progress.ended(slot, ended.record)
-                    self.has_failed |= ended.record.status == "failed"
-                    yield slot
+            yield from self._run_blocks(runner, slots)
+            yield from self._narrow(runner, slots[0].case.shape.site)
+
+    def _run_blocks(self, runner: SlotRunner, slots: Sequence[Slot]) -> Iterator[Slot]:
+        for _, group in itertools.groupby(slots, lambda slot: slot.block):
+            block = list(group)
+            if self.reason_to_stop() is not None or self._is_late(block):
+                return
+            for slot, ended in runner.run(block):
+                self.folder.append(ended.record)
+                self.observe(ended)
+                self.progress.ended(slot, ended.record)
+                self.has_failed |= ended.record.status == "failed"
+                yield slot
+
+    def _narrow(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
+        """Make more repeats of cases whose ratios are not known as closely as asked for."""
+        cases = [case for case in self.cases if case.shape.site == site]
+        has_begun = True
+        while has_begun and (more := further_slots(self.spec, cases, self.folder.records)):
+            self.progress.expect(len(more))
+            has_begun = False
+            for slot in self._run_blocks(runner, more):
+                has_begun = True
+                yield slot
+
+    def _is_late(self, block: Sequence[Slot]) -> bool:
+        """Whether further repeats would end later than they may, by what earlier ones took."""
+        measure = self.spec.measure
+        if measure.until is None or block[0].repeat < measure.repeats:
+            return False
+        ends_s = time.monotonic() + expected_s(block, self.folder.records)
+        return ends_s > self.started_s + self.share * measure.until.at_most_s
 
     def reason_to_stop(self) -> tuple[str, str] | None:
         """Why no other repeat is begun: kind and message; None while there is no reason."""

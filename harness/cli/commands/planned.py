@@ -19,19 +19,21 @@ class PlannedTable:
     total: str
 
 
-def planned_table(cases: Sequence[Case], *, n_repeats: int) -> PlannedTable:
+def planned_table(cases: Sequence[Case], *, n_repeats: int, until_ci: float | None = None) -> PlannedTable:
     """Say what each case runs; of its site and links only what is not the same for all cases.
 
     Args:
         cases: in matrix order, at least one.
         n_repeats: of each.
+        until_ci: how closely ratios are to be known before there are repeats enough; None where these are.
     """
+    more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
     columns = [*_ALWAYS, *(item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1)]
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
         rows=tuple((*(show(case) for _, show in columns), str(n_repeats)) for case in cases),
         total=f"{_counted(len(cases), 'case')}, {_counted(n_repeats, 'repeat')} of each: "
-        f"{len(cases) * n_repeats} to run",
+        f"{len(cases) * n_repeats} to run{more}",
     )
 
 

@@ -58,6 +58,12 @@ def run(
     repeats: Annotated[
         int | None, typer.Option("--repeats", metavar="N", help="Fresh process sets for each case.")
     ] = None,
+    until_ci: Annotated[
+        str | None,
+        typer.Option(
+            "--until-ci", metavar="3%", help="Repeat until the interval of each ratio is within this."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
@@ -109,9 +115,13 @@ def run(
         "measure.steps": steps,
         "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
         "measure.repeats": repeats,
+        "measure.until.ratio_ci": until_ci,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),
     }
+    asked = {path: value for path, value in overrides.items() if value is not None}
+    if repeats is not None and until_ci is None:
+        asked["measure.until"] = None  # so many, and no more
     from harness.experiment.resolve import load_experiment
     from harness.host_facts import allowed
     from harness.measure.metrics_port import listen
@@ -120,7 +130,7 @@ def run(
     spec = load_experiment(
         experiment,
         settings=settings or (),
-        overrides={path: value for path, value in overrides.items() if value is not None},
+        overrides=asked,
         plan=None if plan is None else plan_reference(plan),
         surroundings=os.environ,
     )
@@ -165,7 +175,7 @@ def _show(outcome: RunOutcome) -> None:
     for note in outcome.notes:
         output.say(note)
     if outcome.cases:
-        planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats)
+        planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats, until_ci=outcome.until_ci)
         output.table(planned.columns, planned.rows, n_keys=2)
         output.say()
         output.say(planned.total)

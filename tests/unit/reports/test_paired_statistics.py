@@ -8,7 +8,8 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p, trimmed_mean
+from harness.records.common_rounds import trimmed_mean
+from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p
 
 LOGS = st.lists(st.floats(-2, 2), min_size=3, max_size=12)
 

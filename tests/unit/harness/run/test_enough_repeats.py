@@ -1,0 +1,130 @@
+"""When repeats are enough, which are made where they are not, and how often their intervals miss."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from open_folders import made_record
+
+from harness.experiment.cases import Case, expand
+from harness.experiment.resolve import resolve
+from harness.experiment.spec import ExperimentSpec, Until
+from harness.records.record import Record, Rounds
+from harness.records.student_interval import MIN_REPEATS_INTERVAL
+from harness.run.enough_repeats import MOST_REPEATS, further_slots, is_narrow, next_look
+
+N_ROUNDS = 10
+UNTIL = {"ratio_ci": "5%", "at_most": "10m"}
+
+
+def experiment(**measure: Any) -> ExperimentSpec:
+    strategies = ["none", "ps", "all-reduce"]
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies}
+    return resolve({**document, "measure": {"until": UNTIL, **measure}, "compare": {"baseline": "ps"}})
+
+
+def repeats_of(case: Case, *, sd: float, n: int, seed: int = 0) -> list[Record]:
+    logs = np.random.default_rng(seed).normal(0, sd, size=n)
+    return [
+        replace(
+            made_record(),
+            case=case.id,
+            strategy=case.strategy.name,
+            repeat=repeat,
+            batch_size=64,
+            wall_s=3.0,
+            rounds=Rounds(
+                block=f"b{repeat}", n_steps=5, n_lead=2, n_made=70, step_s=(float(np.exp(log)),) * N_ROUNDS
+            ),
+        )
+        for repeat, log in enumerate(logs)
+    ]
+
+
+def records_of(spec: ExperimentSpec, *, sd: dict[str, float], n: int = 4) -> list[Record]:
+    return [
+        record
+        for seed, case in enumerate(expand(spec))
+        for record in repeats_of(case, sd=sd[case.strategy.name], n=n, seed=seed)
+    ]
+
+
+def repeats(slots: Sequence[Any]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for slot in slots:
+        found.setdefault(slot.case.strategy.name, []).append(slot.repeat)
+    return found
+
+
+def test_a_ratio_known_well_has_no_more_repeats_and_a_wide_one_those_up_to_the_next_look() -> None:
+    spec = experiment()
+    cases = expand(spec)
+    records = records_of(spec, sd={"none": 0.001, "ps": 0.001, "all-reduce": 0.2})
+    slots = further_slots(spec, cases, records)
+    more = [4, 5, 6]
+    assert next_look(4) == 7
+    assert repeats(slots) == {"none": more, "ps": more, "all-reduce": more}, "control and baseline go along"
+    assert [slot.order for slot in slots] == list(range(12, 21))
+    assert len({slot.block for slot in slots}) == 3
+    quiet = records_of(spec, sd={"none": 0.001, "ps": 0.001, "all-reduce": 0.001})
+    assert further_slots(spec, cases, quiet) == ()
+
+
+def test_a_case_that_is_decided_has_no_more_repeats_than_that() -> None:
+    spec = resolve(
+        {
+            "name": "x",
+            "workloads": ["digits-mlp"],
+            "strategies": ["ps", "all-reduce", "ps-load-balancing"],
+            "measure": {"until": UNTIL},
+        }
+    )
+    cases = expand(spec)
+    records = records_of(spec, sd={"ps": 0.0, "all-reduce": 0.2, "ps-load-balancing": 0.0})
+    assert set(repeats(further_slots(spec, cases, records))) == {"ps", "all-reduce"}
+
+
+def test_what_failed_is_not_repeated_for_ever() -> None:
+    spec = experiment()
+    cases = expand(spec)
+    records = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": 0.5})
+    failed = [replace(r, rounds=None) if r.strategy == "all-reduce" else r for r in records]
+    assert further_slots(spec, cases, failed) == ()
+    many = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": 0.5}, n=MOST_REPEATS)
+    assert further_slots(spec, cases, many) == ()
+
+
+def test_without_until_there_are_no_further_repeats() -> None:
+    spec = experiment(until=None)
+    records = records_of(spec, sd={"none": 0.5, "ps": 0.5, "all-reduce": 0.5})
+    assert further_slots(spec, expand(spec), records) == ()
+
+
+def test_from_one_repeat_the_looks_come_to_those_that_give_an_interval() -> None:
+    assert next_look(1) == MIN_REPEATS_INTERVAL
+    looks = [1]
+    while looks[-1] < MOST_REPEATS:
+        looks.append(next_look(looks[-1]))
+    assert looks == sorted(set(looks))
+    assert looks[-1] == MOST_REPEATS
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 1.5, 2.0])
+def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float) -> None:
+    until = Until(ratio_ci=0.03, at_most_s=1.0)
+    from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
+
+    draw = np.random.default_rng(int(10 * spread))
+    missed, n_draws = 0, 4000
+    for _ in range(n_draws):
+        logs = draw.normal(0.0, spread * 0.03, size=MOST_REPEATS).tolist()
+        n = 4
+        while n < 32 and not is_narrow(logs[:n], until):
+            n = min(next_look(n), 32)
+        half = half_width(logs[:n], confidence=SEQUENTIAL_CONFIDENCE)
+        assert half is not None
+        missed += abs(float(np.mean(logs[:n]))) > half
+    # The bound of the decision, and three standard deviations of this estimate of it.
+    assert missed / n_draws <= 0.053 + 3 * (0.053 * 0.947 / n_draws) ** 0.5
