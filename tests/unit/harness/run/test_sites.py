@@ -1,0 +1,118 @@
+"""Which repeats a site's workers are given, and when there are no more."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from open_folders import made_record
+
+from harness.experiment.cases import expand
+from harness.experiment.resolve import resolve
+from harness.experiment.schedule import Slot, schedule
+from harness.records.record import Record, Rounds
+from harness.requests import RunOptions
+from harness.run import sites
+from harness.run.progress import Progress
+from harness.run.repeats import Ended
+from harness.run.sites import run_slots
+
+REPEAT_S = 10.0
+
+
+@dataclass
+class Folder:
+    """Stands in for a run's folder: keeps what is appended."""
+
+    path: Path = Path("run")
+    run: str = "r"
+    cases: Path = Path("run/cases")
+    records: tuple[Record, ...] = ()
+
+    def append(self, record: Record) -> None:
+        self.records = (*self.records, record)
+
+
+@dataclass
+class Site:
+    """Workers and runner of a site whose repeats differ by so much each time, and take `REPEAT_S` together."""
+
+    factor: float
+    clock_s: float = 0.0
+    given: list[int] = field(default_factory=list)
+
+    def start(self, *_: object, **__: object) -> contextlib.AbstractContextManager[Any]:
+        cluster = SimpleNamespace(
+            notes=(), wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
+        )
+        return contextlib.nullcontext(cluster)
+
+    def require(self, shape: object) -> None:
+        del shape
+
+    def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
+        del slots, deadline_s
+
+    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
+        self.clock_s += REPEAT_S
+        self.given.append(slots[0].repeat)
+        for slot in slots:
+            is_slow = slot.case.strategy.name == "ps" and slot.repeat % 2
+            step_s = (self.factor if is_slow else 1.0,) * 10
+            record = replace(
+                made_record(),
+                case=slot.case.id,
+                repeat=slot.repeat,
+                batch_size=64,
+                wall_s=REPEAT_S / len(slots),
+                rounds=Rounds(block=f"{slot.block}", n_steps=5, n_lead=2, n_made=70, step_s=step_s),
+            )
+            yield slot, Ended(record=record)
+
+
+def run(
+    site: Site, monkeypatch: pytest.MonkeyPatch, *, at_most: str, budget_s: float | None = None
+) -> Folder:
+    monkeypatch.setattr(sites, "MAKERS", {"local": lambda _: site})
+    monkeypatch.setattr(sites, "SlotRunner", lambda **_: site)
+    monkeypatch.setattr(sites, "Captures", lambda *_, **__: None)
+    monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: site.clock_s))
+    until = {"ratio_ci": "5%", "at_most": at_most}
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
+    spec = resolve({**document, "measure": {"repeats": 3, "until": until}})
+    cases = expand(spec)
+    slots = schedule(cases, repeats=3, seed=0, interleave=True, is_control=lambda _: False)
+    folder = Folder()
+    progress = Progress(len(slots), live=False, quiet=True)
+    options = RunOptions(time_budget_s=budget_s)
+    run_slots(slots, cases, spec, options, cast("Any", folder), progress, lambda _: None)
+    return folder
+
+
+def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = Site(factor=1.0)
+    run(quiet, monkeypatch, at_most="10m")
+    assert quiet.given == [0, 1, 2]
+    noisy = Site(factor=1.06)
+    folder = run(noisy, monkeypatch, at_most="10m")
+    assert noisy.given == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sorted(record.repeat for record in folder.records) == sorted([*range(8), *range(8)])
+
+
+def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(factor=3.0)
+    run(site, monkeypatch, at_most="65s")
+    assert site.given == [0, 1, 2, 3, 4, 5]
+    assert site.clock_s <= 65.0
+
+
+def test_a_time_budget_skips_the_repeats_that_were_asked_for_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(factor=3.0)
+    folder = run(site, monkeypatch, at_most="10m", budget_s=40.0)
+    assert site.given == [0, 1, 2, 3]
+    assert {record.status for record in folder.records} == {"ok"}
