@@ -38,7 +38,7 @@ class Folder:
 
 @dataclass
 class Site:
-    """Workers and runner of a site whose repeats differ by so much each time, and take `REPEAT_S` together."""
+    """Workers and runner of a site whose repeats differ by so much, and take `REPEAT_S` together."""
 
     factor: float
     clock_s: float = 0.0
@@ -96,7 +96,7 @@ def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -
     quiet = Site(factor=1.0)
     run(quiet, monkeypatch, at_most="10m")
     assert quiet.given == [0, 1, 2]
-    noisy = Site(factor=1.06)
+    noisy = Site(factor=1.08)
     folder = run(noisy, monkeypatch, at_most="10m")
     assert noisy.given == [0, 1, 2, 3, 4, 5, 6, 7]
     assert sorted(record.repeat for record in folder.records) == sorted([*range(8), *range(8)])
