@@ -33,6 +33,7 @@ ALLOWED_VARIABLES = (
 _DISTRIBUTIONS = ("stratbench", "tensorflow", "tensorflow-cpu", "keras", "numpy", "ray", "grpcio", "protobuf")
 _GIT_TIMEOUT_S = 5.0
 _FALLBACK_HZ = 6e9
+_CPUS = Path("/sys/devices/system/cpu")
 
 
 def allowed(environ: Mapping[str, str]) -> dict[str, str]:
@@ -48,6 +49,9 @@ def machine() -> Machine:
         memory_bytes=_memory_bytes(),
         kernel=platform.release() or None,
         architecture=platform.machine() or None,
+        governor=_governor(),
+        turbo=_turbo(),
+        hyper_threads=_flag(_CPUS / "smt/active"),
     )
 
 
@@ -109,6 +113,27 @@ def _cpu_model() -> str | None:
         return platform.processor() or None
     models = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name")]
     return models[0] if models else None
+
+
+def _governor() -> str | None:
+    """What sets the clock of all cores; None where nothing does, or not of all the same."""
+    try:
+        found = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    except OSError:
+        return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _turbo() -> bool | None:
+    forbidden = _flag(_CPUS / "intel_pstate/no_turbo")
+    return _flag(_CPUS / "cpufreq/boost") if forbidden is None else not forbidden
+
+
+def _flag(path: Path) -> bool | None:
+    try:
+        return {"0": False, "1": True}.get(path.read_text().strip())
+    except OSError:
+        return None
 
 
 def _memory_bytes() -> int | None:

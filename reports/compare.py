@@ -17,7 +17,9 @@ from reports.notes import (
     record_notes,
     row_notes,
     separability_notes,
+    setting_notes,
     small_payload_notes,
+    stability_notes,
     until_notes,
     warning_notes,
 )
@@ -82,6 +84,8 @@ def _comparison(
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(until_notes(rows, cases))
+    notes.extend(stability_notes(cases))
+    notes.extend(setting_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))
     notes.extend(small_payload_notes(rows))
     notes.extend(record_notes(cases))

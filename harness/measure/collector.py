@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from harness.measure.core_use import CoreUse, core_use, stability
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
 from harness.records.record import StepSeconds
+from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.counters.interface import sent_bytes
 from harness.worker.counters.read import Counters, read_counters
@@ -46,6 +48,7 @@ class Measurement:
     peak_rss_bytes: tuple[int | None, ...]
     loss: tuple[float, ...]
     steps: Steps
+    stability: Stability
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +58,7 @@ class _Window:
     number: int
     n_lead: int
     rows: tuple[TimedSteps, ...]
+    use: CoreUse | None = None
 
 
 class Meter:
@@ -124,8 +128,7 @@ class Meter:
         self._wait_for_updates()
         if before is not None:
             self._add_interface_bytes(before, self._counters())
-        counted_s = _slowest_s(self._windows[-1:])[n_lead:]
-        return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
+        return self._median_s(self._windows[-1])
 
     def discard(self, n_windows: int | None = None) -> None:
         """Count the latest windows no more, or all of them."""
@@ -157,12 +160,18 @@ class Meter:
             peak_rss_bytes=tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers)),
             loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
             steps=_steps(start_s, end_s, _worker_losses(losses, weights), self._windows),
+            stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
         )
 
     @property
     def median_s(self) -> float | None:
         """Median of the latest steps on their slowest worker, in seconds; None before the first."""
         return float(np.median(_slowest_s(self._windows)[-CHUNK_STEPS:])) if self._windows else None
+
+    def _median_s(self, window: _Window) -> float:
+        """Median of a window's counted steps, in seconds; of whole periods' means where steps differ."""
+        counted_s = _slowest_s([window])[window.n_lead :]
+        return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
         """Let all workers make steps; returns when the last one has."""
@@ -173,7 +182,9 @@ class Meter:
             timeout_s=self._timeouts.steps_s(n_steps, known_s),
         )
         rows = tuple(steps for steps in timed if steps.weights)
-        self._windows.append(_Window(number=number, n_lead=n_lead, rows=rows))
+        # Where one worker tells of all steps, the others were not looked at meanwhile.
+        use = core_use([steps.cores for steps in timed]) if len(rows) == len(timed) else None
+        self._windows.append(_Window(number=number, n_lead=n_lead, rows=rows, use=use))
         self._n_done += n_steps
 
     def _first_steps(self, n_steps: int) -> None:

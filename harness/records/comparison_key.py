@@ -7,6 +7,7 @@ from harness.records.record import Record
 from harness.records.record_json import plain
 
 _LATER = ("rounds", "window_s")
+_SETTINGS = ("governor", "turbo", "hyper_threads")
 _NOT_MEASURED = ("seed", "until_ci")
 
 
@@ -20,6 +21,8 @@ def comparison_key(record: Record) -> str:
     if isinstance(machine, dict):
         # A patched kernel is the same machine; a run before and after it should still be lined up.
         machine.pop("kernel", None)
+        # Records from before these were looked at keep their key.
+        machine = {key: value for key, value in machine.items() if key not in _SETTINGS or value is not None}
     method = plain(record.method)
     if isinstance(method, dict):
         for name in _NOT_MEASURED:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.records.stability import Stability
+
 SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
@@ -190,13 +192,20 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Facts about the host that do not change between runs."""
+    """Facts about the host that do not change between runs, unless somebody changes its settings.
+
+    `governor` sets the clock of its cores, `powersave` for example, where all have the same; `turbo`: whether
+    they may run above their rated clock; `hyper_threads`: whether two of them share one core.
+    """
 
     cpu_model: str | None = None
     n_cores: int | None = None
     memory_bytes: int | None = None
     kernel: str | None = None
     architecture: str | None = None
+    governor: str | None = None
+    turbo: bool | None = None
+    hyper_threads: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +261,7 @@ class Record:
     step_s: StepSeconds | None = None
     warmup_steps: int | None = None
     rounds: Rounds | None = None
+    stability: Stability | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None
     tcp_bytes_per_step: float | None = None

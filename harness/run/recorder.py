@@ -121,6 +121,7 @@ class RunRecorder:
             step_s=measured.step_s,
             warmup_steps=measured.warmup_steps,
             rounds=run.rounds,
+            stability=measured.stability,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,

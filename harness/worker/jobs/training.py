@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import CaseError
+from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes
@@ -84,10 +85,12 @@ class TimedSteps:
     Attributes:
         weights: what each column of `times.losses` counts in the global loss; none where another worker tells
             of this one's steps.
+        cores: this process's cores before the steps and after them; None where the kernel shows nothing.
     """
 
     times: StepTimes
     weights: tuple[float, ...]
+    cores: tuple[CoreReading, CoreReading] | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -174,6 +177,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         CaseError: `non-finite-loss`, after the last step.
     """
     training = state.get(Training)
+    before = read_cores()
     if training.loop is None:
         times = timed_steps(
             training.session.step,
@@ -184,6 +188,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         )
     else:
         times = training.loop(training.feeds, n_steps, first)
+    after = read_cores()
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))
@@ -193,7 +198,8 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
             f"{times.losses[index, column]}; lower the learning rate or check the data",
             stage="run",
         )
-    return TimedSteps(times=times, weights=training.weights)
+    cores = None if before is None or after is None else (before, after)
+    return TimedSteps(times=times, weights=training.weights, cores=cores)
 
 
 def settle(state: JobState, n_workers: int) -> None:

@@ -2,6 +2,9 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from harness import host_facts
 from harness.host_facts import allowed, environment, machine, provenance
 
 
@@ -17,6 +20,29 @@ def test_the_machine_is_described() -> None:
     assert facts.n_cores >= 1
     assert facts.memory_bytes is not None
     assert facts.memory_bytes > 2**28
+
+
+def test_settings_that_change_the_clock_are_read_where_all_cores_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+
+    monkeypatch.setattr(host_facts, "_CPUS", tmp_path)
+    facts = machine()
+    assert (facts.governor, facts.turbo, facts.hyper_threads) == (None, None, None)
+    put("cpu0/cpufreq/scaling_governor", "powersave")
+    put("cpu1/cpufreq/scaling_governor", "powersave")
+    put("intel_pstate/no_turbo", "1")
+    put("cpufreq/boost", "1")
+    put("smt/active", "1")
+    facts = machine()
+    assert (facts.governor, facts.turbo, facts.hyper_threads) == ("powersave", False, True)
+    put("cpu1/cpufreq/scaling_governor", "performance")
+    (tmp_path / "intel_pstate/no_turbo").unlink()
+    facts = machine()
+    assert (facts.governor, facts.turbo) == (None, True)
 
 
 def test_a_checkout_tells_its_commit_and_whether_it_is_changed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from harness.measure.collector import Measurement
 from harness.measure.trace_file import trace_document
 from harness.measure.traced_repeat import traced
 from harness.records.record import StepSeconds
+from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.jobs.profile_step import trace_step
 from harness.worker.session.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
@@ -150,6 +151,7 @@ def measured(n_steps):
             warmup=steps < 0,
             window=steps,
         ),
+        stability=Stability(),
     )
 
 

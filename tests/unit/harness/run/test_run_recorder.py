@@ -14,6 +14,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
 from harness.records.record import Equivalence, Machine, MeasuredLink, Record, SavedCheckpoint, StepSeconds
 from harness.records.record_json import from_json, to_json
+from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
 from harness.run.checkpoints import Restored
@@ -95,6 +96,7 @@ def measurement(
             warmup=nothing,
             window=nothing,
         ),
+        stability=Stability(),
     )
 
 

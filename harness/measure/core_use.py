@@ -1,0 +1,102 @@
+"""How much of the workers' cores others took while a window went on, from readings on both sides of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.records.stability import Stability, drift, grade_of
+from harness.worker.counters.cores import CoreReading
+
+Readings = tuple[CoreReading, CoreReading]
+"""Of one worker, before a window and after it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreUse:
+    """What became of the cores' time in one window.
+
+    Attributes:
+        core_s: seconds of all cores together. throttled_s, n_hot: None where it is not known.
+    """
+
+    core_s: float
+    foreign_s: float
+    stolen_s: float
+    throttled_s: float | None
+    n_hot: int | None
+
+
+def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
+    """Put the readings of all workers together; None where one lacks.
+
+    Args:
+        readings: of each worker; those that share cores see the same use of them, and each its own share.
+    """
+    known = [each for each in readings if each is not None]
+    if not known or len(known) < len(readings):
+        return None
+    groups: dict[tuple[str, tuple[int, ...]], list[Readings]] = {}
+    for each in known:
+        groups.setdefault((each[0].kernel, each[0].cores), []).append(each)
+    parts = [_of_group(group) for group in groups.values()]
+    throttled = [part.throttled_s for part in parts if part.throttled_s is not None]
+    hot = [part.n_hot for part in parts if part.n_hot is not None]
+    return CoreUse(
+        core_s=sum(part.core_s for part in parts),
+        foreign_s=sum(part.foreign_s for part in parts),
+        stolen_s=sum(part.stolen_s for part in parts),
+        throttled_s=sum(throttled) if throttled else None,
+        n_hot=sum(hot) if hot else None,
+    )
+
+
+def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stability:
+    """What disturbed the windows of a repeat.
+
+    Args:
+        uses: of each counted window.
+        step_s: median step of each, in their order.
+    """
+    found = replace(_shares(uses), drift=drift(step_s))
+    return replace(found, grade=grade_of(found))
+
+
+def _shares(uses: Sequence[CoreUse | None]) -> Stability:
+    known = [each for each in uses if each is not None and each.core_s > 0]
+    if not known or len(known) < len(uses):
+        return Stability()
+    core_s = sum(each.core_s for each in known)
+    throttled = [each.throttled_s for each in known if each.throttled_s is not None]
+    hot = [each.n_hot for each in known if each.n_hot is not None]
+    return Stability(
+        foreign_cpu=sum(each.foreign_s for each in known) / core_s,
+        foreign_cpu_most=max(each.foreign_s / each.core_s for each in known),
+        stolen_cpu=sum(each.stolen_s for each in known) / core_s,
+        throttled_cpu=sum(throttled) / core_s if throttled else None,
+        n_hot=sum(hot) if hot else None,
+    )
+
+
+def _of_group(group: Sequence[Readings]) -> CoreUse:
+    """Of workers that share cores."""
+    wall_s = max(after.at_s - before.at_s for before, after in group)
+    busy_s = max(after.busy_s - before.busy_s for before, after in group)
+    own_s = sum(after.own_s - before.own_s for before, after in group)
+    throttled = [
+        after.throttled_s - before.throttled_s
+        for before, after in group
+        if before.throttled_s is not None and after.throttled_s is not None
+    ]
+    hot = [
+        after.n_hot - before.n_hot
+        for before, after in group
+        if before.n_hot is not None and after.n_hot is not None
+    ]
+    core_s = wall_s * len(group[0][0].cores)
+    return CoreUse(
+        core_s=core_s,
+        # The kernel counts in ticks, which may fall before a window that they belong to.
+        foreign_s=min(max(0.0, busy_s - own_s), core_s),
+        stolen_s=max(after.stolen_s - before.stolen_s for before, after in group),
+        throttled_s=max(throttled) if throttled else None,
+        n_hot=max(hot) if hot else None,
+    )

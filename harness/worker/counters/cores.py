@@ -1,0 +1,88 @@
+"""What the cores of a worker did, and how much of that was its own."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.worker.process.os_process import boot_id
+
+_STAT = Path("/proc/stat")
+_THERMAL = "/sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count"
+# Statistics of this control group, a name in them and its unit in seconds: second version, then first.
+_THROTTLED = (
+    (Path("/sys/fs/cgroup/cpu.stat"), "throttled_usec", 1e-6),
+    (Path("/sys/fs/cgroup/cpu/cpu.stat"), "throttled_time", 1e-9),
+)
+# Fields of a core's line: user, nice, system, idle, iowait, irq, softirq, steal.
+_BUSY, _STOLEN = (0, 1, 2), 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreReading:
+    """Counters of the cores that this process may run on, at one moment.
+
+    Attributes:
+        kernel: id of the boot of the kernel that they belong to. cores: their numbers.
+        at_s: on the monotonic clock.
+        busy_s: seconds that programs and kernel have run on them, interrupts left out.
+        stolen_s: seconds in which they were given to other virtual machines.
+        own_s: processor time of this process, all of its threads.
+        throttled_s: withheld from its control group; None where that is not to be seen.
+        n_hot: how often they were slowed down for their heat; None where the kernel does not tell.
+    """
+
+    kernel: str
+    cores: tuple[int, ...]
+    at_s: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+    throttled_s: float | None
+    n_hot: int | None
+
+
+def read_cores() -> CoreReading | None:
+    """Read the counters; None where the kernel shows none."""
+    try:
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        ticks = _ticks(_STAT.read_text(), cores)
+        per_s = os.sysconf("SC_CLK_TCK")
+        kernel = boot_id()
+    except (AttributeError, OSError, ValueError, IndexError):
+        return None
+    if len(ticks) != len(cores):
+        return None
+    return CoreReading(
+        kernel=kernel,
+        cores=cores,
+        at_s=time.monotonic(),
+        busy_s=sum(each[place] for each in ticks for place in _BUSY) / per_s,
+        stolen_s=sum(each[_STOLEN] for each in ticks) / per_s,
+        own_s=time.process_time(),
+        throttled_s=_throttled_s(),
+        n_hot=_n_hot(cores),
+    )
+
+
+def _ticks(stat: str, cores: tuple[int, ...]) -> list[list[int]]:
+    wanted = {f"cpu{core}" for core in cores}
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
+    return [[int(value) for value in values] for name, *values in lines if name in wanted]
+
+
+def _throttled_s() -> float | None:
+    for path, name, unit_s in _THROTTLED:
+        try:
+            values = dict(line.split() for line in path.read_text().splitlines())
+            return int(values[name]) * unit_s
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
+
+
+def _n_hot(cores: tuple[int, ...]) -> int | None:
+    try:
+        return sum(int(Path(_THERMAL.format(core=core)).read_text()) for core in cores)
+    except (OSError, ValueError):
+        return None

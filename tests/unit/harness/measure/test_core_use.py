@@ -1,0 +1,115 @@
+"""How much of the workers' cores others took, from counters that are known."""
+
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from harness.measure.core_use import CoreUse, Readings, core_use, stability
+from harness.records.stability import Stability, drift, grade_of
+from harness.worker.counters.cores import CoreReading, read_cores
+
+START = CoreReading(
+    kernel="k", cores=(0,), at_s=10.0, busy_s=100.0, stolen_s=1.0, own_s=50.0, throttled_s=0.0, n_hot=3
+)
+
+
+def window(start: CoreReading = START, **grown: float) -> Readings:
+    return start, replace(start, **{name: getattr(start, name) + value for name, value in grown.items()})
+
+
+def test_what_others_used_is_what_the_cores_did_less_what_the_worker_did() -> None:
+    first = window(at_s=2.0, busy_s=1.5, own_s=1.0, stolen_s=0.2, throttled_s=0.1, n_hot=1)
+    second = window(replace(START, cores=(1,)), at_s=2.0, busy_s=2.0, own_s=2.0)
+    use = core_use([first, second])
+    assert use == CoreUse(
+        core_s=4.0, foreign_s=0.5, stolen_s=pytest.approx(0.2), throttled_s=pytest.approx(0.1), n_hot=1
+    )
+
+
+def test_workers_on_the_same_cores_are_no_strangers_to_each_other() -> None:
+    shared = replace(START, cores=(0, 1))
+    use = core_use([window(shared, at_s=2.0, busy_s=3.0, own_s=each) for each in (1.0, 1.5)])
+    assert use is not None
+    assert use.foreign_s == pytest.approx(0.5)
+    assert use.core_s == pytest.approx(4.0)
+
+
+def test_ticks_that_fall_before_their_window_make_no_negative_use() -> None:
+    use = core_use([window(at_s=1.0, busy_s=0.9, own_s=1.0)])
+    assert use is not None
+    assert use.foreign_s == 0.0
+
+
+def test_without_a_reading_nothing_is_said() -> None:
+    assert core_use([window(at_s=1.0), None]) is None
+    assert core_use([]) is None
+    assert stability([None], [1.0]) == Stability(grade="steady")
+
+
+def test_shares_are_of_all_windows_and_the_worst_one_is_kept() -> None:
+    uses = [
+        CoreUse(core_s=2.0, foreign_s=foreign_s, stolen_s=0.0, throttled_s=None, n_hot=None)
+        for foreign_s in (0.0, 0.0, 1.0)
+    ]
+    found = stability(uses, [1.0, 1.0, 1.0])
+    assert found.foreign_cpu == pytest.approx(1 / 6)
+    assert found.foreign_cpu_most == pytest.approx(0.5)
+    assert (found.throttled_cpu, found.n_hot, found.drift) == (None, None, None)
+    assert found.grade == "unsteady"
+
+
+@pytest.mark.parametrize(
+    ("found", "grade"),
+    [
+        (Stability(foreign_cpu=0.01, drift=-0.05), "steady"),
+        (Stability(foreign_cpu=0.06), "unsteady"),
+        (Stability(drift=-0.2), "unsteady"),
+        (Stability(stolen_cpu=0.3), "disturbed"),
+        (Stability(throttled_cpu=0.3), "disturbed"),
+        (Stability(drift=0.5), "disturbed"),
+        (Stability(n_hot=1), "disturbed"),
+    ],
+)
+def test_the_worst_of_all_decides_the_grade(found: Stability, grade: str) -> None:
+    assert grade_of(found) == grade
+
+
+def test_drift_compares_the_last_rounds_with_the_first() -> None:
+    assert drift([1.0, 1.0, 9.0, 2.0, 2.0, 2.0]) == pytest.approx(1.0)
+    assert drift([1.0, 2.0]) is None
+
+
+def test_another_program_on_the_core_is_seen_and_this_process_is_not() -> None:
+    allowed = os.sched_getaffinity(0)
+    core = min(allowed)
+    pid = os.fork()
+    if pid == 0:
+        os.sched_setaffinity(0, {core})
+        while True:
+            pass
+    try:
+        os.sched_setaffinity(0, {core})
+        before = read_cores()
+        _spin(1.0)
+        after = read_cores()
+    finally:
+        os.sched_setaffinity(0, allowed)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    assert before is not None
+    assert after is not None
+    use = core_use([(before, after)])
+    assert use is not None
+    assert before.cores == (core,)
+    assert use.foreign_s / use.core_s > 0.2
+    assert after.own_s - before.own_s > 0.1
+
+
+def _spin(seconds: float) -> None:
+    ends_s = time.monotonic() + seconds
+    thread = threading.Thread(target=lambda: [None for _ in iter(lambda: time.monotonic() < ends_s, False)])
+    thread.start()
+    thread.join()
