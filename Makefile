@@ -42,6 +42,7 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file .ci/mypy-tests.ini tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 

@@ -20,6 +20,7 @@ from reports.notes import (
     setting_notes,
     small_payload_notes,
     stability_notes,
+    twin_notes,
     until_notes,
     warning_notes,
 )
@@ -83,6 +84,7 @@ def _comparison(
     notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
+    notes.extend(twin_notes(rows, cases))
     notes.extend(until_notes(rows, cases))
     notes.extend(stability_notes(cases))
     notes.extend(setting_notes(cases))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from harness.records.record import Record
 from harness.records.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
 from reports.figures.shapes import ComparedShape
-from reports.quantities import byte_count, digits, times
+from reports.quantities import byte_count, digits, limits, times
 from reports.rows import Mean, Row
 
 _TAKEN = {
@@ -73,6 +73,21 @@ def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
         return [f"Repeats went on until each ratio was known within {within}."]
     told = ", ".join(f"{name} ±{100 * width:.2g} %" for name, width in wide.items())
     return [f"Ratios were to be known within {within}, and time was over before all were: {told}."]
+
+
+def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
+    """How far two names of the baseline come out apart."""
+    twins = {name for name, records in cases.items() if records[0].is_twin}
+    notes = []
+    for row in rows:
+        if row.strategy not in twins or row.ratio is None:
+            continue
+        inside = limits(row.ratio.interval)
+        found = f"{row.strategy} is the baseline once more and came out at {times(row.ratio.value)}"
+        notes.append(f"{found} of it{f' ({inside})' if inside else ''}.")
+        if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
+            notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
+    return notes
 
 
 def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:

@@ -33,7 +33,8 @@ def _left_with_the_engine(run: str) -> list[str]:
     client = docker.from_env()
     try:
         containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
-        return [str(each.name) for each in (*containers, *client.networks.list(filters=filters))]
+        networks = client.networks.list(filters=filters)
+        return [*(str(each.name) for each in containers), *(str(each.name) for each in networks)]
     finally:
         client.close()
 

@@ -18,6 +18,8 @@ from harness.experiment.size import require_few_combinations, require_few_repeat
 from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, ExperimentSpec
 
 _BATCH_SIZE = "batch_size"
+TWIN = "aa"
+"""In place of a parameter, in the name of a case that is the baseline once more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +30,7 @@ class Case:
         id: `<slug>-<8 hex>`, equal for equal cases in any experiment.
         batch_rule: whether the batch asked for is the global one or that of each replica.
         batch_size: examples asked for under that rule; None for the workload's own default.
+        is_twin: the baseline once more, under a name of its own.
     """
 
     id: str
@@ -36,6 +39,7 @@ class Case:
     shape: ClusterShape
     batch_rule: BatchRule = "global"
     batch_size: int | None = None
+    is_twin: bool = False
 
     @property
     def chosen(self) -> Chosen:
@@ -44,7 +48,8 @@ class Case:
         Raises:
             UsageError: as `choose`, which `preflight` has asked before.
         """
-        return choose(self.strategy)
+        params = {name: value for name, value in self.strategy.params.items() if name != TWIN}
+        return choose(dataclasses.replace(self.strategy, params=params) if self.is_twin else self.strategy)
 
     @property
     def workload_name(self) -> str:
@@ -76,6 +81,8 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         if (not spec.include or any(matches(item, case) for item in spec.include))
         and not any(matches(item, case) for item in spec.exclude)
     )
+    if spec.measure.aa:
+        kept += tuple(_twin(case) for case in kept if case.strategy == spec.baseline)
     if not kept:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"
@@ -137,6 +144,12 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterShape, bat
         batch_size=batch_size if isinstance(batch_size, int) else None,
     )
     return dataclasses.replace(case, id=_case_id(case))
+
+
+def _twin(case: Case) -> Case:
+    strategy = dataclasses.replace(case.strategy, params={**case.strategy.params, TWIN: True})
+    twin = dataclasses.replace(case, strategy=strategy, is_twin=True)
+    return dataclasses.replace(twin, id=_case_id(twin))
 
 
 def _case_id(case: Case) -> str:

@@ -50,6 +50,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({} if measure.rounds == USUAL_ROUNDS else {"rounds": measure.rounds}),
             **({} if measure.window_s == USUAL_WINDOW_S else {"window_s": measure.window_s}),
             **({} if measure.until is None else {"until": _until_document(measure.until)}),
+            **({"aa": True} if measure.aa else {}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

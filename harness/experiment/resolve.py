@@ -99,11 +99,12 @@ def _workloads(items: Sequence[object]) -> Iterator[WorkloadRef]:
 
 def _measure(section: MeasureSection) -> Measure:
     until = section.until
-    if until is not None and not section.interleave:
-        raise UsageError(
-            "must be used with measure.interleave, since ratios are formed within rounds; drop one of them",
-            field="measure.until",
-        )
+    for name, is_given in (("until", until is not None), ("aa", section.aa)):
+        if is_given and not section.interleave:
+            raise UsageError(
+                "must be used with measure.interleave: ratios are formed within rounds; drop one of them",
+                field=f"measure.{name}",
+            )
     return Measure(
         warmup_steps=None if section.warmup_steps == "auto" else section.warmup_steps,
         steps=section.steps,
@@ -114,6 +115,7 @@ def _measure(section: MeasureSection) -> Measure:
         trace=section.trace,
         rounds=section.rounds,
         window_s=section.window_s,
+        aa=section.aa,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

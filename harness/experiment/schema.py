@@ -106,6 +106,7 @@ class MeasureSection(_Section):
     rounds: Annotated[int, Field(ge=1, le=1000)] = USUAL_ROUNDS
     window_s: Annotated[float, Field(ge=0, le=3600)] = USUAL_WINDOW_S
     until: UntilSection | None = None
+    aa: bool = False
 
 
 class FilterSection(_Section):

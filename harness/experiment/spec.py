@@ -76,6 +76,7 @@ class Measure:
         interleave: whether cases take their windows in turn; else each is timed by itself.
         trace: whether a traced step is made after the last window.
         until: more repeats are made until that; None makes `repeats`.
+        aa: whether the baseline is timed once more, under a name of its own.
     """
 
     warmup_steps: int | None
@@ -88,6 +89,7 @@ class Measure:
     rounds: int = USUAL_ROUNDS
     window_s: float = USUAL_WINDOW_S
     until: Until | None = None
+    aa: bool = False
 
     @property
     def n_rounds(self) -> int:

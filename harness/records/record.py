@@ -293,6 +293,11 @@ class Record:
     file_checksums: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def is_twin(self) -> bool:
+        """Whether this is the baseline, timed once more under a name of its own."""
+        return self.control and self.strategy_class != "control"
+
+    @property
     def median_examples_per_s(self) -> float | None:
         """Examples per second of the median step, which is what a person is shown as the rate.
 

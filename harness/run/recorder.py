@@ -190,7 +190,7 @@ class RunRecorder:
             strategy=strategy.name,
             strategy_params=dict(case.strategy.params),
             strategy_class=strategy_class,
-            control=strategy_class == "control",
+            control=strategy_class == "control" or case.is_twin,
             provider=case.shape.provider,
             device=case.shape.device,
             workers=case.shape.workers,

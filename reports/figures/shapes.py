@@ -118,6 +118,8 @@ def strategy_label(record: Record) -> str:
 
 def strategy_names(record: Record) -> set[str]:
     """What an experiment may call the strategy: with parameters or without, a user's own by its file."""
+    if record.is_twin:
+        return {strategy_label(record)}
     files = record.provenance.files if record.provenance else {}
     written = {_label(reference, record.strategy_params) for reference in files}
     return {record.strategy, strategy_label(record), *written}

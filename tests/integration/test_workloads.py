@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def fresh_step(workload: Workload) -> TrainStep:
     return step
 
 
-def gradients(step: TrainStep, batch: Sequence[object]) -> tuple[float, list[object]]:
+def gradients(step: TrainStep, batch: Sequence[object]) -> tuple[float, list[Any]]:
     import tensorflow as tf
 
     with tf.GradientTape() as tape:

@@ -64,6 +64,9 @@ def run(
             "--until-ci", metavar="3%", help="Repeat until the interval of each ratio is within this."
         ),
     ] = None,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Time the baseline twice, under two names, to see what chance does.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
@@ -116,6 +119,7 @@ def run(
         "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
         "measure.repeats": repeats,
         "measure.until.ratio_ci": until_ci,
+        "measure.aa": aa or None,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),
     }

@@ -54,6 +54,7 @@ class Case:
     stall_s: float = 0.0
     interface: bool = True
     traced: bool = True
+    control: bool = False
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
@@ -205,6 +206,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         strategy=case.strategy,
         strategy_params=case.params,
         strategy_class=case.class_,
+        control=case.control,
         provider="local",
         device="cpu",
         workers=case.workers,

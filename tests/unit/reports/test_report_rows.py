@@ -54,6 +54,24 @@ def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare)
     assert ratio.interval.contains(2.0)
 
 
+def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare) -> None:
+    twin = change(ALONE, control=True, params={"aa": True}, p50_s=0.001)
+    found = compare([twin, ALONE, REDUCE])
+    assert found.baseline == "single"
+    assert found.verdict.leaders == ("all-reduce",)
+    assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "control")
+    told = " ".join(found.notes)
+    assert "single:aa=true is the baseline once more and came out at" in told
+    assert "tell it from itself" in told
+
+
+def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
+    found = compare([change(ALONE, control=True, params={"aa": True}), ALONE, REDUCE])
+    told = " ".join(found.notes)
+    assert "once more" in told
+    assert "tell it from itself" not in told
+
+
 def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
     found = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
     assert found.rate is not None

@@ -99,8 +99,8 @@ def test_a_file_keeps_its_spelling() -> None:
     ref = parse_workload("My_Models/a_b.py:Make_It", field="x")
     assert ref == WorkloadRef(reference="My_Models/a_b.py:Make_It")
     assert ref.is_path
-    ref = parse_strategy("My_Models/a_b.py:Make_It", field="x")
-    assert (ref.name, ref.is_builder, ref.is_plan) == ("My_Models/a_b.py:Make_It", True, False)
+    made = parse_strategy("My_Models/a_b.py:Make_It", field="x")
+    assert (made.name, made.is_builder, made.is_plan) == ("My_Models/a_b.py:Make_It", True, False)
 
 
 def test_what_a_file_makes_takes_parameters_after_another_colon() -> None:

@@ -94,6 +94,7 @@ def test_what_was_sent_and_what_is_kept_are_the_sum_of_gradients(compression, dt
 def test_the_law_notices_feedback_that_forgets(compression):
     codec = codec_of(compression, n_terms=1)
     steps = list(np.random.default_rng(0).normal(size=(4, 6, 9)) * 100)
+    assert isinstance(codec, Feedback)
     assert missing(codec, "double", steps) <= 8
     assert missing(Forgetful(codec=codec.codec), "double", steps) > 1e6
 

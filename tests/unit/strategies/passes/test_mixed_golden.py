@@ -13,7 +13,7 @@ from strategies.errors import StrategyError
 from strategies.ir.boundary import Boundary
 from strategies.ir.replicas.replica_updates import own_updates
 from strategies.ir.text.parser import from_text
-from strategies.ir.train_graph import UpdateRegion
+from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.copy_scope import Owners
@@ -48,7 +48,7 @@ v_update = AssignSubVariableOp(v, v_scaled, ^second) {dtype=float}
 """
 
 
-def two() -> object:
+def two() -> TrainGraph:
     """The tiny step with a second variable v; each update takes its gradient times the sum of both norms."""
     step = tiny()
     w = step.variables[0]
