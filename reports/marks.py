@@ -16,6 +16,7 @@ WORDS: dict[MarkKind, str] = {
     "beyond-bound": "BEYOND its bound",
     "undecidable": "undecidable",
     "control": "control",
+    "twin": "once more",
     "not-checked": "not checked",
     "statistical": "not held to it",
     "reference": "one device",
@@ -33,7 +34,7 @@ def mark_of(records: Sequence[Record]) -> Mark:
     checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
     first = records[0]
     if first.is_twin:
-        return _mark("control", "The baseline once more; never a candidate.", next(iter(checks), None))
+        return _mark("twin", "The baseline once more; never a candidate.", next(iter(checks), None))
     if first.strategy_class == "control":
         return _of_control(checks, distributed=first.workers * first.replicas > 1)
     if any(check.equivalent is False for check in checks):

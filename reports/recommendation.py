@@ -209,7 +209,7 @@ def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:
     ahead = [
         f"{row.strategy} ({reasons[row.mark.kind]})"
         for row in rows
-        if row.status == "ok" and row.rate is not None and not row.mark.proven and row.rate.value > floor
+        if row.status == "ok" and row.rate is not None and row.mark.kind in reasons and row.rate.value > floor
     ]
     lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
     what = "Faster, but cannot win" if leader is not None else "Measured, but cannot win"

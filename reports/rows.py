@@ -15,6 +15,7 @@ MarkKind = Literal[
     "beyond-bound",
     "undecidable",
     "control",
+    "twin",
     "not-checked",
     "statistical",
     "reference",

@@ -24,6 +24,7 @@ _SYMBOLS = {
     "within-bound": "≈",
     "beyond-bound": "✗",
     "control": "○",
+    "twin": "○",
     "undecidable": "?",
     "not-checked": "?",
     "statistical": "~",

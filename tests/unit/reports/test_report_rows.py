@@ -59,10 +59,11 @@ def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare)
     found = compare([twin, ALONE, REDUCE])
     assert found.baseline == "single"
     assert found.verdict.leaders == ("all-reduce",)
-    assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "control")
+    assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "twin")
     told = " ".join(found.notes)
     assert "single:aa=true is the baseline once more and came out at" in told
     assert "tell it from itself" in told
+    assert not any("cannot win" in detail for detail in found.verdict.details)
 
 
 def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
