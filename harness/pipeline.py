@@ -1,7 +1,7 @@
 """Stages of each command, put together: none knows of those after it or calls back to those before."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from socket import socket
 
 from harness.equivalence.verification import Verification
@@ -11,6 +11,7 @@ from harness.experiment.document import spec_document
 from harness.experiment.schedule import schedule
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
+from harness.measure.live import Nobody, Onlooker
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
@@ -26,7 +27,7 @@ from harness.requests import (
 from harness.run.checkpoints import require
 from harness.run.enough_repeats import further_slots
 from harness.run.progress import Progress
-from harness.run.repeats import Ended, storing
+from harness.run.repeats import storing
 from harness.run.sites import run_slots
 from harness.run.status_line import StatusLine
 from harness.study.answers import Verified
@@ -78,8 +79,8 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         progress = Progress(len(slots), live=options.live, quiet=options.quiet)
         try:
             if left:
-                with _observer(options.metrics) as observe:
-                    run_slots(left, cases, spec, options, folder, progress, observe)
+                with _onlooker(options.metrics) as onlooker:
+                    run_slots(left, cases, spec, options, folder, progress, onlooker)
         except BaseException as error:
             # A run that was cut short has a report too, of what it got; why it was cut short matters more.
             with contextlib.suppress(Exception):
@@ -169,15 +170,15 @@ def transform(request: TransformRequest) -> Transformation:
 
 
 @contextlib.contextmanager
-def _observer(metrics: socket | None) -> Iterator[Callable[[Ended], None]]:
-    """Who is told of ended repeats: Prometheus, if asked for."""
+def _onlooker(metrics: socket | None) -> Iterator[Onlooker]:
+    """Who is told how a run goes on: Prometheus, if asked for."""
     if metrics is None:
-        yield lambda _: None
+        yield Nobody()
         return
     from harness.measure.exporter import serve_metrics
 
     with serve_metrics(metrics) as exporter:
-        yield lambda ended: exporter.observe(ended.record, ended.steps)
+        yield exporter
 
 
 def _write_report(folder: RunFolder) -> Written | None:

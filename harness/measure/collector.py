@@ -69,6 +69,9 @@ class Meter:
         period: steps after which what a step does begins anew; windows are whole periods.
         isolated: see `Cluster`; interfaces that others use are not read.
         settles: whether updates go on beside the steps, which must end before others have the cores.
+
+    Attributes:
+        resident_bytes: memory of the worker that has most, after the latest steps; None if not known.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Meter:
         self._n_warmup = 0
         self._settled = True
         self._before: list[Counters] = []
+        self.resident_bytes: int | None = None
         self._interface_bytes: float | None = 0.0 if isolated else None
 
     def warm_up(self, warmup: WarmUp) -> None:
@@ -182,6 +186,8 @@ class Meter:
             timeout_s=self._timeouts.steps_s(n_steps, known_s),
         )
         rows = tuple(steps for steps in timed if steps.weights)
+        known = [steps.resident_bytes for steps in timed if steps.resident_bytes is not None]
+        self.resident_bytes = max(known, default=None)
         # Where one worker tells of all steps, the others were not looked at meanwhile.
         use = core_use([steps.cores for steps in timed]) if len(rows) == len(timed) else None
         self._windows.append(_Window(number=number, n_lead=n_lead, rows=rows, use=use))

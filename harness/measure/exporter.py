@@ -1,39 +1,72 @@
 """Serves `/metrics` for Prometheus on this machine while a run goes on."""
 
+import math
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 
-from harness.records.metrics import METRICS, Metric
+from harness.measure.live import Left, Moment
+from harness.measure.metrics import LABELS, METRICS, Metric
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 
+_BETWEEN_S = 1.0
+
 
 class Exporter:
-    """The metrics of `harness.records.metrics`, in a registry of their own.
+    """The metrics of `harness.measure.metrics`, in a registry of their own.
+
+    The page that scrapers are given is written between windows, at most once a second and at the end of each
+    repeat: a scrape in a window costs the time to send it.
 
     Attributes:
-        registry: what `/metrics` shows.
+        registry: what the page shows.
+        page: in Prometheus' text format.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.page = b""
+        self._written_s = -math.inf
         self._gauges: dict[str, Gauge] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in METRICS:
             self._add(metric)
+        self._write()
 
-    def observe(self, record: Record, steps: Steps | None = None) -> None:
-        """Take in one ended repeat.
+    def window(self, moment: Moment) -> None:
+        """Take in one window; see `Onlooker`."""
+        labels = {name: getattr(moment, name) for name in LABELS}
+        values = {
+            "stratbench_under_way": 1.0,
+            "stratbench_rounds_done": moment.n_rounds,
+            "stratbench_rounds_expected": moment.n_all_rounds,
+            "stratbench_window_examples_per_second": moment.examples_per_s,
+            "stratbench_resident_bytes": moment.resident_bytes,
+            "stratbench_last_sign_timestamp_seconds": moment.at_s,
+        }
+        self._set(values, labels)
+        self._counters["stratbench_steps_total"].labels(**labels).inc(moment.n_steps)
+        self._counters["stratbench_sent_bytes_total"].labels(**labels).inc(moment.payload_bytes)
+        if time.monotonic() - self._written_s >= _BETWEEN_S:
+            self._write()
 
-        Args:
-            steps: its steps; those of timed windows are counted.
-        """
+    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+        """Take in one ended repeat; see `Onlooker`. Of its steps, those of timed windows are counted."""
         labels = {
             "experiment": record.experiment or "",
             "workload": record.workload,
@@ -41,13 +74,23 @@ class Exporter:
             "provider": record.provider,
         }
         self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
-        for name, value in _gauge_values(record).items():
-            if value is not None:
-                self._gauges[name].labels(**labels).set(value)
+        self._set({**_gauge_values(record), "stratbench_under_way": 0.0}, labels)
+        whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
+        self._set(whole, {"experiment": labels["experiment"]})
         if steps is not None:
             histogram = self._histograms["stratbench_step_seconds"].labels(**labels)
             for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
                 histogram.observe(float(seconds))
+        self._write()
+
+    def _set(self, values: Mapping[str, float | None], labels: Mapping[str, str]) -> None:
+        for name, value in values.items():
+            if value is not None:
+                self._gauges[name].labels(**labels).set(value)
+
+    def _write(self) -> None:
+        self.page = generate_latest(self.registry)
+        self._written_s = time.monotonic()
 
     def _add(self, metric: Metric) -> None:
         if metric.type == "gauge":
@@ -66,8 +109,21 @@ class Exporter:
 def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
     """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
     exporter = Exporter()
-    handler = MetricsHandler.factory(exporter.registry)
-    with ThreadingHTTPServer(listener.getsockname(), handler, bind_and_activate=False) as server:
+
+    class Page(BaseHTTPRequestHandler):
+        """Answers each request with the page as it was last written."""
+
+        def do_GET(self) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+            self.send_header("Content-Length", str(len(page := exporter.page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the library
+            """Say nothing."""
+
+    with ThreadingHTTPServer(listener.getsockname(), Page, bind_and_activate=False) as server:
         server.socket.close()
         server.socket = listener
         thread = threading.Thread(target=server.serve_forever, daemon=True)

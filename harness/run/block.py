@@ -50,6 +50,7 @@ class Block:
         beside: the baseline where none of the cases is it: timed for ratios, and not recorded.
         doing: hears what goes on now.
         tell: hears what a person should know.
+        see: hears of each window of a case that has a record: the case, its median step, the round.
     """
 
     cluster: Cluster
@@ -59,6 +60,7 @@ class Block:
     beside: Repeat | None
     doing: Callable[[str], None]
     tell: Callable[[str], None]
+    see: Callable[[OpenCase, float, int], None]
     _open: dict[str, OpenCase] = field(default_factory=dict)
     _errors: dict[str, CaseError] = field(default_factory=dict)
     _notes: dict[str, str] = field(default_factory=dict)
@@ -163,6 +165,8 @@ class Block:
                 self._renew(name, case)
                 return
             taken[name] = step_s
+            if self.beside is None or name != _id(self.beside):
+                self.see(case, step_s, len(self._step_s[name]) + 1)
         for name, step_s in taken.items():
             self._step_s[name].append(step_s)
 

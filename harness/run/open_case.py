@@ -8,6 +8,7 @@ from harness.equivalence.reference_outcome import Reference
 from harness.experiment.spec import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
+from harness.measure.live import Moment
 from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
@@ -124,6 +125,28 @@ class OpenCase:
             self._n_steps = self._window_steps()
         self._n_windows += 1
         return self._meter.window(self._n_steps, n_lead=self._n_lead)
+
+    def moment(self, step_s: float, *, number: int, experiment: str) -> Moment:
+        """The latest window, for those who look on.
+
+        Args:
+            step_s: its median step.
+            number: of its round, from 1.
+        """
+        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
+        n_steps = self._n_steps + self._n_lead
+        return Moment(
+            experiment=experiment,
+            workload=case.workload_name,
+            strategy=case.chosen.strategy.name,
+            provider=case.shape.provider,
+            n_rounds=number,
+            n_all_rounds=self._measure.n_rounds,
+            examples_per_s=plan.batch_size / step_s,
+            n_steps=n_steps,
+            payload_bytes=plan.payload_bytes_per_step * n_steps,
+            resident_bytes=self._meter.resident_bytes,
+        )
 
     def memory_left_bytes(self) -> int | None:
         """Memory that the worker with the least of it can still give; None where none tells.

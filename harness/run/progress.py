@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.experiment.schedule import Slot
+from harness.measure.live import Left, Moment
 from harness.records.record import Record
 from harness.run.status_line import StatusLine
 from harness.terminal_text import plain, shortened
@@ -29,6 +30,7 @@ class Progress:
         self._console = Console(file=sys.stderr, highlight=False)
         self._quiet = quiet
         self._started_s = time.monotonic()
+        self._n_ended = 0
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Say what is going on until the context ends."""
@@ -44,10 +46,24 @@ class Progress:
 
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""
+        self._n_ended += 1
         if self._quiet:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
         self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}")
+
+    def left(self) -> Left:
+        """How many repeats are to come, and how long they take if they are like those before."""
+        n_left = self._n_slots - self._n_ended
+        passed_s = time.monotonic() - self._started_s
+        return Left(n_repeats=n_left, seconds=passed_s / self._n_ended * n_left if self._n_ended else None)
+
+    def live(self, moment: Moment) -> str:
+        """What goes on, as the line says it that is redrawn in place."""
+        text = f"round {moment.n_rounds} of {moment.n_all_rounds}: {moment.workload} {moment.strategy} "
+        text += f"{_digits(moment.examples_per_s)} examples/s"
+        left_s = self.left().seconds
+        return text if left_s is None else f"{text}, about {_span(left_s)} left"
 
     def note(self, text: str) -> None:
         """Say one line about the run, whether it is watched or not."""
@@ -61,8 +77,12 @@ class Progress:
                 print(plain(text), file=sys.stderr)  # noqa: T201 - what a run says meanwhile
 
     def _clock(self) -> str:
-        seconds = int(time.monotonic() - self._started_s)
-        return f"{seconds // 60}:{seconds % 60:02d}"
+        return _span(time.monotonic() - self._started_s)
+
+
+def _span(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _outcome(record: Record) -> str:

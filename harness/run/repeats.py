@@ -2,8 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
@@ -11,6 +12,7 @@ from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, fir
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec
+from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
@@ -20,7 +22,7 @@ from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults, unexpected
 from harness.run.captures import Capture, Captures, planned, topology_of_case
 from harness.run.check import CHECK_STEPS
-from harness.run.open_case import CaseRun, Repeat
+from harness.run.open_case import CaseRun, OpenCase, Repeat
 from harness.run.progress import Progress
 from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder, SiteFacts
@@ -54,6 +56,7 @@ class SlotRunner:
     recorder: RunRecorder
     captures: Captures
     progress: Progress
+    onlooker: Onlooker
     timeouts: Timeouts
 
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
@@ -167,8 +170,14 @@ class SlotRunner:
                 baseline=own,
                 doing=doing,
                 tell=self.progress.note,
+                see=partial(self._see, doing),
             )
             return block.run(repeats, seed=f"{self.spec.measure.seed}/{first.block}")
+
+    def _see(self, doing: Callable[[str], None], case: OpenCase, step_s: float, number: int) -> None:
+        moment = case.moment(step_s, number=number, experiment=self.spec.name)
+        doing(self.progress.live(moment))
+        self.onlooker.window(moment)
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         """The baseline for a block that has none of its own, to be timed there for ratios alone."""

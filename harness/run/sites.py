@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from harness.cluster.shape import ClusterShape, largest
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
+from harness.measure.live import Onlooker
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
@@ -22,7 +23,7 @@ from harness.run.check import CHECK_STEPS
 from harness.run.enough_repeats import expected_s, further_slots
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
-from harness.run.repeats import Ended, SlotRunner
+from harness.run.repeats import SlotRunner
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 
 
@@ -33,14 +34,14 @@ def run_slots(
     options: RunOptions,
     folder: RunFolder,
     progress: Progress,
-    observe: Callable[[Ended], None],
+    onlooker: Onlooker,
 ) -> None:
     """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
 
     Args:
         slots: those of one site in a row, and in it those of one block.
         cases: all of the run.
-        observe: told of each that has ended.
+        onlooker: told of each that has ended, and of what goes on meanwhile.
     Raises:
         HarnessError: the run cannot go on.
     """
@@ -53,7 +54,7 @@ def run_slots(
         options=options,
         folder=folder,
         progress=progress,
-        observe=observe,
+        onlooker=onlooker,
         recorder=recorder,
         deadline_s=deadline_s,
         started_s=time.monotonic(),
@@ -89,7 +90,7 @@ class _Sites:
     options: RunOptions
     folder: RunFolder
     progress: Progress
-    observe: Callable[[Ended], None]
+    onlooker: Onlooker
     recorder: RunRecorder
     deadline_s: float
     started_s: float
@@ -124,8 +125,8 @@ class _Sites:
                 return
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
-                self.observe(ended)
                 self.progress.ended(slot, ended.record)
+                self.onlooker.ended(ended.record, ended.steps, self.progress.left())
                 self.has_failed |= ended.record.status == "failed"
                 yield slot
 
@@ -188,6 +189,7 @@ class _Sites:
             recorder=self.recorder,
             captures=captures,
             progress=self.progress,
+            onlooker=self.onlooker,
             timeouts=self.options.timeouts,
         )
 

@@ -4,6 +4,7 @@
 the jobs that need it.
 """
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -86,11 +87,13 @@ class TimedSteps:
         weights: what each column of `times.losses` counts in the global loss; none where another worker tells
             of this one's steps.
         cores: this process's cores before the steps and after them; None where the kernel shows nothing.
+        resident_bytes: memory of this process after them.
     """
 
     times: StepTimes
     weights: tuple[float, ...]
     cores: tuple[CoreReading, CoreReading] | None = None
+    resident_bytes: int | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -199,7 +202,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
             stage="run",
         )
     cores = None if before is None or after is None else (before, after)
-    return TimedSteps(times=times, weights=training.weights, cores=cores)
+    return TimedSteps(times=times, weights=training.weights, cores=cores, resident_bytes=_resident_bytes())
 
 
 def settle(state: JobState, n_workers: int) -> None:
@@ -220,6 +223,14 @@ def held_bytes(state: JobState) -> "Holdings":
 def update_notes(state: JobState) -> tuple[str, ...]:
     """What this worker's updates took and dropped so far, one sentence each, for the record."""
     return state.get(Training).session.update_notes()
+
+
+def _resident_bytes() -> int | None:
+    try:
+        n_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return n_pages * resource.getpagesize()
 
 
 def peak_rss_bytes(state: JobState) -> int | None:

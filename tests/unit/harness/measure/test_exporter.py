@@ -1,13 +1,16 @@
 import dataclasses
 import socket
 import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ports import kept_port
 
 from harness.errors import UsageError
-from harness.measure.exporter import serve_metrics
+from harness.measure import exporter as exporters
+from harness.measure.exporter import Exporter, serve_metrics
+from harness.measure.live import Left, Moment
 from harness.measure.metrics_port import listen
 from harness.records.record import Record
 from harness.records.steps_file import Steps
@@ -44,8 +47,9 @@ def test_serves_what_was_observed_without_run_ids() -> None:
     with kept_port() as port:
         page = f"http://127.0.0.1:{port}/metrics"
         with serve_metrics(listen(port)) as exporter:
-            exporter.observe(RECORD, STEPS)
-            exporter.observe(dataclasses.replace(RECORD, status="failed", examples_per_s=None))
+            exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
+            failed = dataclasses.replace(RECORD, status="failed", examples_per_s=None)
+            exporter.ended(failed, None, Left(n_repeats=2, seconds=9.5))
             with urllib.request.urlopen(page, timeout=60) as response:
                 text = response.read().decode()
         with pytest.raises(OSError, match="refused"):
@@ -58,6 +62,8 @@ def test_serves_what_was_observed_without_run_ids() -> None:
     assert 'status="ok"' in text
     assert "stratbench_payload_bytes_per_step{" not in text
     assert "r-1" not in text
+    assert 'stratbench_repeats_left{experiment="quickstart"} 2.0' in text
+    assert 'stratbench_left_seconds{experiment="quickstart"} 9.5' in text
 
 
 def test_a_taken_port_is_one_line() -> None:
@@ -66,3 +72,44 @@ def test_a_taken_port_is_one_line() -> None:
         taken.listen()
         with pytest.raises(UsageError, match="must be a free port"):
             listen(taken.getsockname()[1])
+
+
+def moment(number: int) -> Moment:
+    return Moment(
+        experiment="quickstart",
+        workload="wide-mlp",
+        strategy="ps",
+        provider="local",
+        n_rounds=number,
+        n_all_rounds=10,
+        examples_per_s=100.0 * number,
+        n_steps=7,
+        payload_bytes=700.0,
+        resident_bytes=2**20,
+        at_s=1e9 + number,
+    )
+
+
+def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 50.0
+    monkeypatch.setattr(exporters, "time", SimpleNamespace(monotonic=lambda: now_s))
+    exporter = Exporter()
+    labels = 'experiment="quickstart",provider="local",strategy="ps",workload="wide-mlp"'
+    exporter.window(moment(1))
+    assert labels not in exporter.page.decode()
+    now_s += 1.0
+    exporter.window(moment(2))
+    page = exporter.page.decode()
+    for name, value in {
+        "under_way": "1.0",
+        "rounds_done": "2.0",
+        "rounds_expected": "10.0",
+        "window_examples_per_second": "200.0",
+        "steps_total": "14.0",
+        "sent_bytes_total": "1400.0",
+        "resident_bytes": "1.048576e+06",
+        "last_sign_timestamp_seconds": "1.000000002e+09",
+    }.items():
+        assert f"stratbench_{name}{{{labels}}} {value}" in page
+    exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
+    assert f"stratbench_under_way{{{labels}}} 0.0" in exporter.page.decode()

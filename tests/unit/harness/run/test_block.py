@@ -90,7 +90,9 @@ def run(
     baseline: str | None = None,
     beside: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    seen: list[tuple[str, float, int]] | None = None,
 ) -> BlockResults:
+    told = [] if seen is None else seen
     taken = Block(
         cluster=cast("Any", None),
         measure=MEASURE,
@@ -99,6 +101,7 @@ def run(
         beside=None if beside is None else repeat_of(beside),
         doing=lambda _: None,
         tell=tell,
+        see=lambda case, step_s, number: told.append((case.repeat.prepared.case.id, step_s, number)),
     )
     return taken.run([repeat_of(name) for name in names], seed="0")
 
@@ -206,7 +209,9 @@ def test_what_memory_does_not_hold_is_left_for_later(cases: Cases) -> None:
 
 def test_a_baseline_beside_a_block_is_timed_and_has_no_result_there(cases: Cases) -> None:
     cases.windows["s"] = [5.0] * 4
-    results = run("a", "b", beside="s")
+    seen: list[tuple[str, float, int]] = []
+    results = run("a", "b", beside="s", seen=seen)
+    assert sorted(seen) == [(name, 1.0, number) for name in "ab" for number in (1, 2, 3, 4)]
     assert set(results.runs) == {"a", "b"}
     assert results.errors == {}
     assert (rounds_of(results, "a").baseline, rounds_of(results, "a").baseline_step_s) == ("s", (5.0,) * 4)

@@ -13,6 +13,7 @@ from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
+from harness.measure.live import Moment, Nobody
 from harness.records.record import Equivalence, Record, StepSeconds
 from harness.run import progress, repeats
 from harness.run.progress import Progress
@@ -50,6 +51,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         recorder=cast("Any", None),
         captures=cast("Any", nothing),
         progress=Progress(4, live=False, quiet=False),
+        onlooker=Nobody(),
         timeouts=cast("Any", None),
     )
     runner.prepare(cast("Any", slots), deadline_s=math.inf)
@@ -124,3 +126,27 @@ def test_a_run_goes_on_though_nobody_can_read_its_progress(monkeypatch: pytest.M
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
+
+
+def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
+    shown = Progress(3, live=False, quiet=True)
+    moment = Moment(
+        experiment="x",
+        workload="wide-mlp",
+        strategy="ps",
+        provider="local",
+        n_rounds=2,
+        n_all_rounds=10,
+        examples_per_s=1234.5,
+        n_steps=1,
+        payload_bytes=0.0,
+        resident_bytes=None,
+    )
+    assert shown.live(moment) == "round 2 of 10: wide-mlp ps 1,234 examples/s"
+    now_s += 65.0
+    shown.ended(cast("Any", None), record(0.01))
+    assert shown.live(moment).endswith("1,234 examples/s, about 2:10 left")
+    shown.expect(2)
+    assert shown.left().n_repeats == 4

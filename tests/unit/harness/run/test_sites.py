@@ -13,6 +13,7 @@ from open_folders import made_record
 from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot, schedule
+from harness.measure.live import Nobody
 from harness.records.record import Record, Rounds
 from harness.requests import RunOptions
 from harness.run import sites
@@ -88,7 +89,7 @@ def run(
     folder = Folder()
     progress = Progress(len(slots), live=False, quiet=True)
     options = RunOptions(time_budget_s=budget_s)
-    run_slots(slots, cases, spec, options, cast("Any", folder), progress, lambda _: None)
+    run_slots(slots, cases, spec, options, cast("Any", folder), progress, Nobody())
     return folder
 
 

@@ -72,6 +72,58 @@ METRICS: tuple[Metric, ...] = (
         help="Repeats ended, by how they ended (ok, failed, skipped, implausible).",
         labels=(*LABELS, "status"),
     ),
+    Metric(
+        name="stratbench_under_way",
+        type="gauge",
+        help="1 while a repeat of the strategy takes its windows, 0 after it has ended.",
+    ),
+    Metric(
+        name="stratbench_rounds_done",
+        type="gauge",
+        help="Rounds that the repeat under way has done.",
+    ),
+    Metric(
+        name="stratbench_rounds_expected",
+        type="gauge",
+        help="Rounds of a repeat.",
+    ),
+    Metric(
+        name="stratbench_window_examples_per_second",
+        type="gauge",
+        help="Global examples per second of the newest window, by the median step of the slowest worker.",
+    ),
+    Metric(
+        name="stratbench_steps_total",
+        type="counter",
+        help="Steps made in windows, those that lead into them included.",
+    ),
+    Metric(
+        name="stratbench_sent_bytes_total",
+        type="counter",
+        help="Bytes that the plan says all workers have sent in these steps.",
+    ),
+    Metric(
+        name="stratbench_resident_bytes",
+        type="gauge",
+        help="Resident memory of the worker that has most, after the newest window.",
+    ),
+    Metric(
+        name="stratbench_last_sign_timestamp_seconds",
+        type="gauge",
+        help="When the newest window ended, in seconds since 1970: a run that hangs gives no newer one.",
+    ),
+    Metric(
+        name="stratbench_repeats_left",
+        type="gauge",
+        help="Repeats that are to come, as far as is known.",
+        labels=("experiment",),
+    ),
+    Metric(
+        name="stratbench_left_seconds",
+        type="gauge",
+        help="How long these will take if they are like those before.",
+        labels=("experiment",),
+    ),
 )
 
 

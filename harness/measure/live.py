@@ -1,0 +1,61 @@
+"""What a run does now, for those who look on; told between windows, when no step is in flight."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from harness.records.record import Record
+from harness.records.steps_file import Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A window that has just ended.
+
+    Attributes:
+        n_rounds: done of the repeat, this window's included; of `n_all_rounds`.
+        examples_per_s: of its median step.
+        n_steps: all that were made in it. payload_bytes: that the plan says were sent in them.
+        resident_bytes: memory of the worker that has most; None where it is not known.
+        at_s: seconds since 1970.
+    """
+
+    experiment: str
+    workload: str
+    strategy: str
+    provider: str
+    n_rounds: int
+    n_all_rounds: int
+    examples_per_s: float
+    n_steps: int
+    payload_bytes: float
+    resident_bytes: int | None
+    at_s: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a run has before it; `seconds` is None while nothing tells how long repeats take."""
+
+    n_repeats: int
+    seconds: float | None
+
+
+class Onlooker(Protocol):
+    """Whoever is told how a run goes on; what it does counts as time between windows."""
+
+    def window(self, moment: Moment) -> None:
+        """A window has ended."""
+
+    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+        """A repeat has ended; `steps` is None unless it was measured."""
+
+
+class Nobody:
+    """Looks at nothing."""
+
+    def window(self, moment: Moment) -> None:
+        """Nothing."""
+
+    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+        """Nothing."""
