@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.measure.core_use import CoreUse, core_use, stability
-from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
 from harness.records.record import StepSeconds
@@ -170,7 +170,16 @@ class Meter:
     @property
     def median_s(self) -> float | None:
         """Median of the latest steps on their slowest worker, in seconds; None before the first."""
-        return float(np.median(_slowest_s(self._windows)[-CHUNK_STEPS:])) if self._windows else None
+        return float(np.median(self._latest_s(CHUNK_STEPS))) if self._windows else None
+
+    def _latest_s(self, n_steps: int) -> Floats:
+        """Times of the latest steps on their slowest worker, at most so many; a run may have a million."""
+        latest: list[Floats] = []
+        for window in reversed(self._windows):
+            latest.insert(0, _slowest_s([window]))
+            if sum(map(len, latest)) >= n_steps:
+                break
+        return np.concatenate([np.empty(0), *latest])[-n_steps:]
 
     def _median_s(self, window: _Window) -> float:
         """Median of a window's counted steps, in seconds; of whole periods' means where steps differ."""
@@ -179,7 +188,7 @@ class Meter:
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
         """Let all workers make steps; returns when the last one has."""
-        known_s = _slowest_s(self._windows).tolist() if self._windows else ()
+        known_s = self._latest_s(RECENT_STEPS).tolist()
         timed = self._processes.call(
             run_steps,
             [(n_steps, self._n_done)] * self._n_workers,

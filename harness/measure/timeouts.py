@@ -20,7 +20,7 @@ SAVE_S = 600.0
 _UNKNOWN_STEP_S = 10.0
 _CONSTANT_S = 30.0
 _FACTOR = 5.0
-_RECENT = 10
+RECENT_STEPS = 10
 # A busy core takes less for a node's way from a capture to a session, and for a byte's into a variable.
 _NODE_S = 5e-3
 _BYTE_S = 1e-7
@@ -81,7 +81,7 @@ class Timeouts:
         """
         if not known_s:
             return self.factor * (FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1))
-        return self.factor * (_CONSTANT_S + _FACTOR * n_steps * statistics.median(known_s[-_RECENT:]))
+        return self.factor * (_CONSTANT_S + _FACTOR * n_steps * statistics.median(known_s[-RECENT_STEPS:]))
 
 
 USUAL = Timeouts()
