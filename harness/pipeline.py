@@ -75,8 +75,14 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         begun = {slot.case.shape.site for slot in left}
         ended = [case for case in cases if case.shape.site not in begun]
         # A run that was interrupted among further repeats goes on with them.
-        left += further_slots(spec, ended, folder.records)
-        progress = Progress(len(slots), live=options.live, quiet=options.quiet)
+        more = further_slots(spec, ended, folder.records)
+        left += more
+        progress = Progress(
+            max(len(slots), len(folder.records)) + len(more),
+            n_left=len(left),
+            live=options.live,
+            quiet=options.quiet,
+        )
         try:
             if left:
                 with _onlooker(options.metrics) as onlooker:

@@ -19,17 +19,19 @@ class Progress:
     """Prints to standard error, so that standard output holds results only.
 
     Args:
-        n_slots: repeats of all cases.
+        n_slots: repeats of all cases, those included that ended before.
+        n_left: those that are to come; None for all.
         live: redraw a status line in place; False prints whole lines only.
         quiet: print notes alone.
     """
 
-    def __init__(self, n_slots: int, *, live: bool, quiet: bool) -> None:
+    def __init__(self, n_slots: int, *, n_left: int | None = None, live: bool, quiet: bool) -> None:
         self._n_slots = n_slots
         self._status = StatusLine(live=live and not quiet)
         self._console = Console(file=sys.stderr, highlight=False)
         self._quiet = quiet
         self._started_s = time.monotonic()
+        self._n_left = n_slots if n_left is None else n_left
         self._n_ended = 0
 
     def doing(self, what: str) -> AbstractContextManager[None]:
@@ -43,10 +45,12 @@ class Progress:
     def expect(self, n_more: int) -> None:
         """More repeats are to come."""
         self._n_slots += n_more
+        self._n_left += n_more
 
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""
         self._n_ended += 1
+        self._n_left -= 1
         if self._quiet:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
@@ -54,9 +58,9 @@ class Progress:
 
     def left(self) -> Left:
         """How many repeats are to come, and how long they take if they are like those before."""
-        n_left = self._n_slots - self._n_ended
         passed_s = time.monotonic() - self._started_s
-        return Left(n_repeats=n_left, seconds=passed_s / self._n_ended * n_left if self._n_ended else None)
+        seconds = passed_s / self._n_ended * self._n_left if self._n_ended else None
+        return Left(n_repeats=self._n_left, seconds=seconds)
 
     def live(self, moment: Moment) -> str:
         """What goes on, as the line says it that is redrawn in place."""
