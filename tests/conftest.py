@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -29,9 +30,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A process keeps thousands of graphs, which a collection by the usual limits would look through all the time.
+gc.set_threshold(50_000, 20, 100)
+
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HEAD_IMAGE = "stratbench-head:dev"
 _PROBE_TIMEOUT_S = 60.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collects_what_stays_once() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
