@@ -25,7 +25,6 @@ from harness.requests import (
     Written,
 )
 from harness.run.checkpoints import require
-from harness.run.enough_repeats import further_slots
 from harness.run.progress import Progress
 from harness.run.repeats import storing
 from harness.run.sites import run_slots
@@ -72,19 +71,15 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             is_control=lambda case: case.chosen.strategy.strategy_class == "control",
         )
         left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
-        begun = {slot.case.shape.site for slot in left}
-        ended = [case for case in cases if case.shape.site not in begun]
-        # A run that was interrupted among further repeats goes on with them.
-        more = further_slots(spec, ended, folder.records)
-        left += more
         progress = Progress(
-            max(len(slots), len(folder.records)) + len(more),
+            max(len(slots), len(folder.records)),
             n_left=len(left),
             live=options.live,
             quiet=options.quiet,
         )
         try:
-            if left:
+            # A run that was interrupted among further repeats goes on with them.
+            if left or spec.measure.until is not None:
                 with _onlooker(options.metrics) as onlooker:
                     run_slots(left, cases, spec, options, folder, progress, onlooker)
         except BaseException as error:

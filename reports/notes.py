@@ -60,19 +60,25 @@ def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
     """Whether ratios are known as closely as was asked for, where repeats went on until they are."""
     methods = (r.method for records in cases.values() for r in records)
     wanted = next((method.until_ci for method in methods if method and method.until_ci), None)
-    widths = {
-        row.strategy: row.ratio.interval.high / row.ratio.value - 1.0
-        for row in rows
-        if row.ratio is not None and row.ratio.interval is not None
-    }
-    if wanted is None or not widths:
+    if wanted is None:
         return []
-    wide = {name: width for name, width in widths.items() if width > wanted * _ROUNDING}
     within = f"±{100 * wanted:.3g} %"
+    widths = {row.strategy: _width(row) for row in rows if not row.is_baseline}
+    wide = {name: width for name, width in widths.items() if width is None or width > wanted * _ROUNDING}
     if not wide:
         return [f"Repeats went on until each ratio was known within {within}."]
-    told = ", ".join(f"{name} ±{100 * width:.2g} %" for name, width in wide.items())
-    return [f"Ratios were to be known within {within}, and time was over before all were: {told}."]
+    told = (
+        f"{name} {'has no interval' if width is None else f'±{100 * width:.2g} %'}"
+        for name, width in wide.items()
+    )
+    return [f"Ratios were to be known within {within}; these are not: {', '.join(told)}."]
+
+
+def _width(row: Row) -> float | None:
+    """How far the upper limit of a ratio is from it, as a share; None without an interval."""
+    if row.ratio is None or row.ratio.interval is None:
+        return None
+    return row.ratio.interval.high / row.ratio.value - 1.0
 
 
 def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:

@@ -106,8 +106,9 @@ def _topology(value: object) -> object:
 
 def _percent(value: object) -> object:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
-    share = float(match[1]) / 100 if match else value
-    if isinstance(share, bool) or not isinstance(share, int | float) or not _LEAST_SHARE <= share <= 1:
+    # 1 as a number may mean a hundredth as well as all.
+    share = float(match[1]) / 100 if match else value if isinstance(value, float) and value < 1 else None
+    if share is None or not _LEAST_SHARE <= share <= 1:
         raise PydanticCustomError("percent", "must be a share such as 3%, from 0.1% to 100%")
     return share
 

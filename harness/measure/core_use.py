@@ -16,6 +16,7 @@ class CoreUse:
 
     Attributes:
         core_s: seconds of all cores together. throttled_s, n_hot: None where it is not known.
+        foreign_s: may be below 0: the kernel counts in ticks, which fall before their window or after it.
     """
 
     core_s: float
@@ -38,13 +39,17 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
     for each in known:
         groups.setdefault((each[0].kernel, each[0].cores), []).append(each)
     parts = [_of_group(group) for group in groups.values()]
-    throttled = [part.throttled_s for part in parts if part.throttled_s is not None]
+    withheld_s: dict[tuple[str, str], float] = {}
+    for before, after in known:
+        if before.throttled_s is not None and after.throttled_s is not None:
+            place, more_s = (before.kernel, before.control_group), after.throttled_s - before.throttled_s
+            withheld_s[place] = max(withheld_s.get(place, 0.0), more_s)
     hot = [part.n_hot for part in parts if part.n_hot is not None]
     return CoreUse(
         core_s=sum(part.core_s for part in parts),
         foreign_s=sum(part.foreign_s for part in parts),
         stolen_s=sum(part.stolen_s for part in parts),
-        throttled_s=sum(throttled) if throttled else None,
+        throttled_s=sum(withheld_s.values()) if withheld_s else None,
         n_hot=sum(hot) if hot else None,
     )
 
@@ -68,8 +73,8 @@ def _shares(uses: Sequence[CoreUse | None]) -> Stability:
     throttled = [each.throttled_s for each in known if each.throttled_s is not None]
     hot = [each.n_hot for each in known if each.n_hot is not None]
     return Stability(
-        foreign_cpu=sum(each.foreign_s for each in known) / core_s,
-        foreign_cpu_most=max(each.foreign_s / each.core_s for each in known),
+        foreign_cpu=max(0.0, sum(each.foreign_s for each in known)) / core_s,
+        foreign_cpu_most=max(0.0, *(each.foreign_s / each.core_s for each in known)),
         stolen_cpu=sum(each.stolen_s for each in known) / core_s,
         throttled_cpu=sum(throttled) / core_s if throttled else None,
         n_hot=sum(hot) if hot else None,
@@ -81,11 +86,6 @@ def _of_group(group: Sequence[Readings]) -> CoreUse:
     wall_s = max(after.at_s - before.at_s for before, after in group)
     busy_s = max(after.busy_s - before.busy_s for before, after in group)
     own_s = sum(after.own_s - before.own_s for before, after in group)
-    throttled = [
-        after.throttled_s - before.throttled_s
-        for before, after in group
-        if before.throttled_s is not None and after.throttled_s is not None
-    ]
     hot = [
         after.n_hot - before.n_hot
         for before, after in group
@@ -94,9 +94,8 @@ def _of_group(group: Sequence[Readings]) -> CoreUse:
     core_s = wall_s * len(group[0][0].cores)
     return CoreUse(
         core_s=core_s,
-        # The kernel counts in ticks, which may fall before a window that they belong to.
-        foreign_s=min(max(0.0, busy_s - own_s), core_s),
+        foreign_s=min(busy_s - own_s, core_s),
         stolen_s=max(after.stolen_s - before.stolen_s for before, after in group),
-        throttled_s=max(throttled) if throttled else None,
+        throttled_s=None,
         n_hot=max(hot) if hot else None,
     )

@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from harness.experiment.references import StrategyRef
 from harness.measure.live import Left, Moment
 from harness.measure.metrics import LABELS, METRICS, Metric
 from harness.records.record import Record
@@ -70,7 +71,7 @@ class Exporter:
         labels = {
             "experiment": record.experiment or "",
             "workload": record.workload,
-            "strategy": record.strategy,
+            "strategy": str(StrategyRef(name=record.strategy, params=record.strategy_params)),
             "provider": record.provider,
         }
         self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()

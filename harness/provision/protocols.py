@@ -77,10 +77,6 @@ class Cluster(Forks, Protocol):
     """Workers that are kept for every case of a run."""
 
     @property
-    def n_workers(self) -> int:
-        """How many there are."""
-
-    @property
     def pinned(self) -> bool:
         """Whether each worker has cores of its own."""
 

@@ -229,6 +229,7 @@ class Record:
 
     Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
     task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
+    `is_twin`: the baseline, timed once more under a name of its own, which is never a candidate.
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
@@ -252,6 +253,7 @@ class Record:
     experiment: str | None = None
     spec_hash: str | None = None
     control: bool = False
+    is_twin: bool = False
     workload_params: Mapping[str, Scalar] = field(default_factory=dict)
     strategy_params: Mapping[str, Scalar] = field(default_factory=dict)
     batch_size: int | None = None
@@ -291,11 +293,6 @@ class Record:
     provenance: Provenance | None = None
     comparison_key: str | None = None
     file_checksums: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether this is the baseline, timed once more under a name of its own."""
-        return self.control and self.strategy_class != "control"
 
     @property
     def median_examples_per_s(self) -> float | None:

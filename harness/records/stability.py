@@ -34,9 +34,11 @@ class Stability:
     grade: Grade | None = None
 
 
-def grade_of(found: Stability) -> Grade:
-    """How far levels of a repeat are to be trusted; ratios within rounds suffer less."""
+def grade_of(found: Stability) -> Grade | None:
+    """How far levels of a repeat are to be trusted; None where nothing tells of it."""
     shares = (found.foreign_cpu, found.stolen_cpu, found.throttled_cpu)
+    if all(each is None for each in (*shares, found.drift, found.n_hot)):
+        return None
     worst = max((share for share in shares if share is not None), default=0.0)
     drift = abs(found.drift or 0.0)
     if worst >= DISTURBED_SHARE or drift >= DISTURBED_DRIFT or found.n_hot:

@@ -1,8 +1,8 @@
 """Whether repeats tell ratios as closely as was asked for, and which ones are made where they do not.
 
-After `measure.repeats` repeats, and then each time that their number has grown by three fifths, the interval
-of each case's ratio to the baseline is looked at. A case whose interval is wide yet has repeats up to the
-next look, with the baseline and the control beside it; the widest come first.
+After `measure.repeats` repeats, at least four, and then each time that their number has grown by three
+fifths, the interval of each case's ratio to the baseline is looked at. A case whose interval is wide yet has
+repeats up to the next look, with the baseline and the control beside it; the widest come first.
 """
 
 import math
@@ -14,24 +14,34 @@ from harness.experiment.schedule import Slot, baseline_of, blocks_of
 from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.common_rounds import paired_log_ratios
 from harness.records.record import Record
-from harness.records.student_interval import MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, half_width
+from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
 
+FIRST_LOOK = 4
 GROWTH = 1.6
 MOST_REPEATS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wide:
-    """A case whose interval is not narrow enough after so many repeats, and how wide it is."""
+class _Due:
+    """A case that is to have more repeats after so many, up to a look, and how wide its interval is."""
 
     case: Case
     n_repeats: int
+    look: int
     half: float
 
 
-def next_look(n_repeats: int) -> int:
-    """After how many repeats the intervals are looked at again."""
-    return min(max(math.ceil(GROWTH * n_repeats), MIN_REPEATS_INTERVAL), MOST_REPEATS)
+def looks(n_asked: int) -> Iterator[int]:
+    """After how many repeats intervals are looked at.
+
+    Args:
+        n_asked: repeats that were asked for.
+    """
+    look = max(FIRST_LOOK, n_asked)
+    while look < MOST_REPEATS:
+        yield look
+        look = math.ceil(GROWTH * look)
+    yield max(MOST_REPEATS, n_asked)
 
 
 def is_narrow(log_ratios: Sequence[float], until: Until) -> bool:
@@ -40,62 +50,71 @@ def is_narrow(log_ratios: Sequence[float], until: Until) -> bool:
     return half is not None and half <= math.log1p(until.ratio_ci)
 
 
-def further_slots(spec: ExperimentSpec, cases: Sequence[Case], records: Sequence[Record]) -> tuple[Slot, ...]:
+def further_slots(
+    spec: ExperimentSpec, cases: Sequence[Case], records: Sequence[Record], *, first: int
+) -> tuple[Slot, ...]:
     """Repeats up to the next look, block by block; none where all is known as closely as asked for.
 
     Args:
-        cases: those that may have more repeats, and their baselines.
-        records: of the repeats so far.
+        cases: of one site.
+        records: of the run so far.
+        first: number of the first of these repeats, and of its block, in the whole run.
     """
-    until = spec.measure.until
-    if until is None:
+    if spec.measure.until is None:
         return ()
-    by_case: dict[str, dict[int, Record]] = {case.id: {} for case in cases}
+    by_case: dict[str, list[Record]] = {case.id: [] for case in cases}
     for record in records:
         if record.case in by_case:
-            by_case[record.case][record.repeat] = record
-    wide = {
-        each.case.id: each
+            by_case[record.case].append(record)
+    found = {
+        case.id: due
         for case in cases
         if (baseline := baseline_of(case, cases, spec.baseline)) is not None and baseline.id != case.id
-        if (each := _looked_at(case, by_case[case.id], by_case[baseline.id], until)) is not None
+        if (due := _due(case, by_case[case.id], by_case[baseline.id], spec)) is not None
     }
-    turns = [turn for block in blocks_of(cases) for turn in _turns(block, wide, spec)]
+    turns = [turn for block in blocks_of(cases) for turn in _turns(block, found, spec)]
     turns.sort(key=lambda turn: turn[0])
     slots: list[Slot] = []
     for _, repeat, together in turns:
-        first = len(records) + len(slots)
+        order = first + len(slots)
         slots += [
-            Slot(order=first + place, block=first, repeat=repeat, case=case)
+            Slot(order=order + place, block=order, repeat=repeat, case=case)
             for place, case in enumerate(together)
         ]
     return tuple(slots)
 
 
-def _looked_at(
-    case: Case, own: Mapping[int, Record], others: Mapping[int, Record], until: Until
-) -> _Wide | None:
+def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: ExperimentSpec) -> _Due | None:
     """A case that needs more repeats; None where it does not, or where they would tell no more."""
-    n_repeats = max(own, default=-1) + 1
-    logs = paired_log_ratios(list(own.values()), list(others.values()))
-    # What failed would fail again.
-    if not logs or n_repeats >= MOST_REPEATS or is_narrow(logs, until):
+    until = spec.measure.until
+    assert until is not None
+    latest = max(own, key=lambda record: record.repeat, default=None)
+    # What failed would fail again; of what cannot be believed more is not believed either.
+    if latest is None or latest.status != "ok" or any(record.status == "implausible" for record in own):
         return None
-    return _Wide(case=case, n_repeats=n_repeats, half=half_width(logs) or math.inf)
+    logs = paired_log_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))
+    n_repeats = latest.repeat + 1
+    known = list(looks(spec.measure.repeats))
+    if not logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(logs, until)):
+        return None
+    # Between two looks nothing is decided, whatever cut the run short there.
+    look = next(each for each in known if each > n_repeats)
+    return _Due(case=case, n_repeats=n_repeats, look=look, half=half_width(logs) or math.inf)
 
 
 def _turns(
-    block: Sequence[Case], wide: Mapping[str, _Wide], spec: ExperimentSpec
+    block: Sequence[Case], found: Mapping[str, _Due], spec: ExperimentSpec
 ) -> Iterator[tuple[tuple[int, float], int, list[Case]]]:
     """Repeats of a block: what they are ordered by, their number, and the cases that have them."""
-    found = [wide[case.id] for case in block if case.id in wide]
-    if not found:
+    due = [found[case.id] for case in block if case.id in found]
+    if not due:
         return
-    n_repeats = min(each.n_repeats for each in found)
-    for repeat in range(n_repeats, next_look(n_repeats)):
-        due = {each.case.id for each in found if each.n_repeats <= repeat}
-        together = [case for case in block if case.id in due or _goes_along(case, spec)]
-        yield (repeat - n_repeats, -max(each.half for each in found)), repeat, together
+    first = min(each.n_repeats for each in due)
+    for repeat in range(first, max(each.look for each in due)):
+        having = {each.case.id: each for each in due if each.n_repeats <= repeat < each.look}
+        if having:
+            together = [case for case in block if case.id in having or _goes_along(case, spec)]
+            yield (repeat - first, -max(each.half for each in having.values())), repeat, together
 
 
 def _goes_along(case: Case, spec: ExperimentSpec) -> bool:

@@ -1,7 +1,7 @@
 """One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
@@ -138,7 +138,7 @@ class OpenCase:
         return Moment(
             experiment=experiment,
             workload=case.workload_name,
-            strategy=case.chosen.strategy.name,
+            strategy=str(replace(case.strategy, name=case.chosen.strategy.name)),
             provider=case.shape.provider,
             n_rounds=number,
             n_all_rounds=self._measure.n_rounds,

@@ -33,6 +33,7 @@ class Progress:
         self._started_s = time.monotonic()
         self._n_left = n_slots if n_left is None else n_left
         self._n_ended = 0
+        self._latest_end_s = self._started_s
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Say what is going on until the context ends."""
@@ -50,6 +51,7 @@ class Progress:
     def ended(self, slot: Slot, record: Record) -> None:
         """Say how a repeat ended."""
         self._n_ended += 1
+        self._latest_end_s = time.monotonic()
         self._n_left -= 1
         if self._quiet:
             return
@@ -58,9 +60,12 @@ class Progress:
 
     def left(self) -> Left:
         """How many repeats are to come, and how long they take if they are like those before."""
-        passed_s = time.monotonic() - self._started_s
-        seconds = passed_s / self._n_ended * self._n_left if self._n_ended else None
-        return Left(n_repeats=self._n_left, seconds=seconds)
+        if not self._n_ended:
+            return Left(n_repeats=self._n_left, seconds=None)
+        # Those of a block end together: what has passed since is of those to come.
+        each_s = (self._latest_end_s - self._started_s) / self._n_ended
+        since_s = time.monotonic() - self._latest_end_s
+        return Left(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
 
     def live(self, moment: Moment) -> str:
         """What goes on, as the line says it that is redrawn in place."""

@@ -190,7 +190,8 @@ class RunRecorder:
             strategy=strategy.name,
             strategy_params=dict(case.strategy.params),
             strategy_class=strategy_class,
-            control=strategy_class == "control" or case.is_twin,
+            control=strategy_class == "control",
+            is_twin=case.is_twin,
             provider=case.shape.provider,
             device=case.shape.device,
             workers=case.shape.workers,
@@ -219,7 +220,12 @@ class RunRecorder:
         )
 
     def _remember_control(self, record: Record) -> None:
-        if record.strategy == CONTROL and record.step_s is not None and record.step_s.p50 is not None:
+        if (
+            record.strategy == CONTROL
+            and not record.is_twin
+            and record.step_s is not None
+            and record.step_s.p50 is not None
+        ):
             self._controls[_alike(record)] = record
 
     def _exposed_s(self, record: Record) -> float | None:

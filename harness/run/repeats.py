@@ -92,12 +92,13 @@ class SlotRunner:
         """
         left = {slot.case.id: slot for slot in slots}
         failed: set[str] = set()
+        n_seats = max(slot.case.shape.workers for slot in slots)
         while left:
             ready: dict[str, Repeat] = {}
             bounded: dict[str, Equivalence | None] = {}
             for name, slot in list(left.items()):
                 try:
-                    ready[name], bounded[name] = self._ready(slot)
+                    ready[name], bounded[name] = self._ready(slot, n_seats)
                 except CaseError as error:
                     yield left.pop(name), self._failed(slot, error)
             results = self._taken_together(list(ready.values()), slots[0], failed)
@@ -112,9 +113,11 @@ class SlotRunner:
                 whole = replace(ran, equivalence=bounded[name] or ran.equivalence)
                 yield slot, self._measured(slot, ready[name], whole, wall_s)
 
-    def _ready(self, slot: Slot) -> tuple[Repeat, Equivalence | None]:
+    def _ready(self, slot: Slot, n_seats: int) -> tuple[Repeat, Equivalence | None]:
         """What a repeat is to do, and the verdict on a compressed strategy.
 
+        Args:
+            n_seats: workers that cases of its block are on.
         Raises:
             CaseError: it cannot be run.
         """
@@ -126,9 +129,9 @@ class SlotRunner:
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
             bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
-            return self._repeat(slot, capture, plan, logs), bounded
+            return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
-    def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path]) -> Repeat:
+    def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int) -> Repeat:
         prepared = PreparedCase(
             case=slot.case,
             seed=self.spec.measure.seed,
@@ -136,7 +139,7 @@ class SlotRunner:
             plan=plan,
             batches=self.captures.batches(slot.case, capture),
             logs=logs,
-            first=_first_worker(slot, self.cluster.n_workers),
+            first=first_worker(slot, n_seats),
         )
         return Repeat(
             prepared=prepared,
@@ -177,7 +180,10 @@ class SlotRunner:
     def _see(self, doing: Callable[[str], None], case: OpenCase, step_s: float, number: int) -> None:
         moment = case.moment(step_s, number=number, experiment=self.spec.name)
         doing(self.progress.live(moment))
-        self.onlooker.window(moment)
+        try:
+            self.onlooker.window(moment)
+        except Exception as error:  # noqa: BLE001 - who only looks on must not end a night's run
+            self.progress.note(f"metrics: {type(error).__name__}: {first_line(str(error))}")
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         """The baseline for a block that has none of its own, to be timed there for ratios alone."""
@@ -189,7 +195,9 @@ class SlotRunner:
         try:
             with _own_mistakes():
                 capture, plan = planned(self.captures, baseline)
-                repeat = self._repeat(replace(first, case=baseline), capture, plan, logs)
+                repeat = self._repeat(
+                    replace(first, case=baseline), capture, plan, logs, largest.shape.workers
+                )
                 return replace(repeat, reference=None, checkpoint=None)
         except CaseError:
             return None  # its own slot tells why
@@ -264,13 +272,13 @@ class SlotRunner:
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
 
 
-def _first_worker(slot: Slot, n_workers: int) -> int:
-    """Which worker of the cluster is the first of a case; one alone is on all of them in turn.
+def first_worker(slot: Slot, n_seats: int) -> int:
+    """Which worker is the first of a case; one alone is on all that its block has, in turn.
 
     Args:
-        n_workers: of the cluster.
+        n_seats: workers that cases of its block are on.
     """
-    return slot.repeat % n_workers if slot.case.shape.workers == 1 else 0
+    return slot.repeat % n_seats if slot.case.shape.workers == 1 else 0
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -39,7 +39,7 @@ def run_slots(
     """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
 
     Args:
-        slots: those of one site in a row, and in it those of one block.
+        slots: that are left; those of one site in a row, and in it those of one block.
         cases: all of the run.
         onlooker: told of each that has ended, and of what goes on meanwhile.
     Raises:
@@ -59,7 +59,16 @@ def run_slots(
         deadline_s=deadline_s,
         started_s=time.monotonic(),
     )
-    groups = [list(group) for _, group in itertools.groupby(slots, lambda slot: slot.case.shape.site)]
+    by_site: dict[object, list[Slot]] = {}
+    for slot in slots:
+        by_site.setdefault(slot.case.shape.site, []).append(slot)
+    for case in cases:
+        if case.shape.site not in by_site and sites.further(case.shape.site):
+            by_site[case.shape.site] = []
+    groups = [
+        _SiteWork(site=site, slots=slots, cases=sites.cases_of(site, slots))
+        for site, slots in by_site.items()
+    ]
     # Whether the first site's workers can be had, their start tells at once.
     for later in groups[1:]:
         sites.require(later)
@@ -70,11 +79,19 @@ def run_slots(
             left.pop(slot, None)
         reason = sites.reason_to_stop()
         if reason is not None and left:
-            skipped = [slot for slot in left if slot.repeat < spec.measure.repeats]
-            for slot in skipped:
+            for slot in left:
                 folder.append(recorder.skipped(slot, *reason))
-            progress.note(f"{len(skipped)} repeats skipped: {reason[1]}")
+            progress.note(f"{len(left)} repeats skipped: {reason[1]}")
             return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SiteWork:
+    """What the workers of a site are for: repeats that are left, and all cases that may have any there."""
+
+    site: object
+    slots: Sequence[Slot]
+    cases: Sequence[Case]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,32 +114,47 @@ class _Sites:
     share: float = 1.0
     has_failed: bool = False
 
-    def require(self, slots: Sequence[Slot]) -> None:
-        """Look whether workers for these repeats, of one site, can be had, as far as that shows beforehand.
+    def cases_of(self, site: object, slots: Sequence[Slot]) -> Sequence[Case]:
+        """Those of a site that are due, or, where more repeats may follow, all of its cases."""
+        if self.spec.measure.until is None:
+            return list({slot.case.id: slot.case for slot in slots}.values())
+        return [case for case in self.cases if case.shape.site == site]
+
+    def further(self, site: object) -> Sequence[Slot]:
+        """Repeats of a site beyond those that were asked for, up to the next look."""
+        records = self.folder.records
+        n_asked = len(self.cases) * self.spec.measure.repeats
+        first = max(n_asked, *(record.order + 1 for record in records)) if records else n_asked
+        return further_slots(self.spec, self.cases_of(site, ()), records, first=first)
+
+    def require(self, work: _SiteWork) -> None:
+        """Look whether workers for a site can be had, as far as that shows beforehand.
 
         Raises:
             ProvisionError: they cannot.
         """
-        self._provider(slots).require(_shape(slots))
+        self._provider(work.cases).require(_shape(work.cases))
 
-    def run(self, slots: Sequence[Slot]) -> Iterator[Slot]:
+    def run(self, work: _SiteWork) -> Iterator[Slot]:
         """Run the repeats of one site until there is a reason to stop; give each slot that has ended."""
         with ExitStack() as stack:
-            cluster = stack.enter_context(self._workers(slots))
+            cluster = stack.enter_context(self._workers(work.cases))
             for note in cluster.notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)
             runner = self._runner(cluster)
-            runner.prepare(slots, deadline_s=self.deadline_s)
-            yield from self._run_blocks(runner, slots)
-            yield from self._narrow(runner, slots[0].case.shape.site)
+            runner.prepare(work.slots, deadline_s=self.deadline_s)
+            yield from self._run_blocks(runner, work.slots)
+            yield from self._narrow(runner, work.site)
 
     def _run_blocks(self, runner: SlotRunner, slots: Sequence[Slot]) -> Iterator[Slot]:
         for _, group in itertools.groupby(slots, lambda slot: slot.block):
             block = list(group)
-            if self.reason_to_stop() is not None or self._is_late(block):
+            if self.reason_to_stop() is not None:
                 return
+            if self._is_late(block):
+                continue
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
                 self.progress.ended(slot, ended.record)
@@ -132,14 +164,13 @@ class _Sites:
 
     def _narrow(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
         """Make more repeats of cases whose ratios are not known as closely as asked for."""
-        cases = [case for case in self.cases if case.shape.site == site]
-        has_begun = True
-        while has_begun and (more := further_slots(self.spec, cases, self.folder.records)):
-            self.progress.expect(len(more))
+        has_begun = self.spec.measure.until is not None
+        while has_begun and (more := self.further(site)):
             has_begun = False
-            for slot in self._run_blocks(runner, more):
-                has_begun = True
-                yield slot
+            for _, block in itertools.groupby(more, lambda slot: slot.block):
+                for slot in self._run_blocks(runner, list(block)):
+                    has_begun = True
+                    yield slot
 
     def _is_late(self, block: Sequence[Slot]) -> bool:
         """Whether further repeats would end later than they may, by what earlier ones took."""
@@ -158,15 +189,15 @@ class _Sites:
             return "fail-fast", "an earlier case failed; mend it and go on with --resume"
         return None
 
-    def _provider(self, slots: Sequence[Slot]) -> Provider:
-        return MAKERS[slots[0].case.shape.provider](self.options.exposure)
+    def _provider(self, cases: Sequence[Case]) -> Provider:
+        return MAKERS[cases[0].shape.provider](self.options.exposure)
 
-    def _workers(self, slots: Sequence[Slot]) -> AbstractContextManager[Cluster]:
-        return self._provider(slots).start(
-            _shape(slots),
+    def _workers(self, cases: Sequence[Case]) -> AbstractContextManager[Cluster]:
+        return self._provider(cases).start(
+            _shape(cases),
             self.folder.run,
             self.folder.path / "logs",
-            reads=_folders_of_users(slots, self.spec),
+            reads=_folders_of_users(cases, self.spec),
             writes=(self.folder.cases,),
         )
 
@@ -204,14 +235,14 @@ class _Sites:
         return call
 
 
-def _shape(slots: Sequence[Slot]) -> ClusterShape:
-    return largest([slot.case.shape for slot in slots])
+def _shape(cases: Sequence[Case]) -> ClusterShape:
+    return largest([case.shape for case in cases])
 
 
-def _folders_of_users(slots: Sequence[Slot], spec: ExperimentSpec) -> tuple[Path, ...]:
+def _folders_of_users(cases: Sequence[Case], spec: ExperimentSpec) -> tuple[Path, ...]:
     """Folders of the files that a user's references name, which workers read."""
-    named = [slot.case.workload.reference.partition(":")[0] for slot in slots if slot.case.workload.is_path]
-    named += [slot.case.strategy.name.partition(":")[0] for slot in slots if slot.case.strategy.is_file]
+    named = [case.workload.reference.partition(":")[0] for case in cases if case.workload.is_path]
+    named += [case.strategy.name.partition(":")[0] for case in cases if case.strategy.is_file]
     folders = {Path(name).resolve().parent for name in named}
     restore = spec.checkpoint.restore
     if restore is not None:

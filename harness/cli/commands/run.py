@@ -124,7 +124,7 @@ def run(
         "checkpoint.restore": None if restore is None else str(restore),
     }
     asked = {path: value for path, value in overrides.items() if value is not None}
-    if repeats is not None and until_ci is None:
+    if repeats is not None and until_ci is None and not any(_sets_until(text) for text in settings or ()):
         asked["measure.until"] = None  # so many, and no more
     from harness.experiment.resolve import load_experiment
     from harness.host_facts import allowed
@@ -173,6 +173,10 @@ def run(
     return Answer(
         document=outcome.to_document(), show=partial(_show, outcome), exit_status=outcome.exit_status
     )
+
+
+def _sets_until(setting: str) -> bool:
+    return setting.partition("=")[0].strip().startswith("measure.until")
 
 
 def _show(outcome: RunOutcome) -> None:

@@ -180,10 +180,10 @@ class RayCluster:
             pids.update(
                 {w: reply for w, reply in zip(workers, replies, strict=True) if isinstance(reply, int)}
             )
-            for worker, reply in zip(workers, replies, strict=True):
+            for rank, reply in enumerate(replies):
                 if not isinstance(reply, int):
                     waited_s = time.monotonic() - asked_s
-                    awaited = Awaited(worker=worker, what="a fork", waited_s=waited_s, log=None, stage="run")
+                    awaited = Awaited(worker=rank, what="a fork", waited_s=waited_s, log=None, stage="run")
                     raise failure_of(reply, awaited)
             addresses = self._hosts.addresses
             doors = {w: (addresses[w], self._doors[w]) for w in workers if w in self._doors}

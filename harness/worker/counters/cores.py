@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.worker.process.os_process import boot_id
 
 _STAT = Path("/proc/stat")
+_GROUPS = Path("/sys/fs/cgroup")
 _THERMAL = "/sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count"
 # Statistics of this control group, a name in them and its unit in seconds: second version, then first.
 _THROTTLED = (
@@ -28,7 +29,8 @@ class CoreReading:
         busy_s: seconds that programs and kernel have run on them, interrupts left out.
         stolen_s: seconds in which they were given to other virtual machines.
         own_s: processor time of this process, all of its threads.
-        throttled_s: withheld from its control group; None where that is not to be seen.
+        control_group: tells this process's group from others of the same kernel.
+        throttled_s: withheld from that group; None where that is not to be seen.
         n_hot: how often they were slowed down for their heat; None where the kernel does not tell.
     """
 
@@ -38,6 +40,7 @@ class CoreReading:
     busy_s: float
     stolen_s: float
     own_s: float
+    control_group: str
     throttled_s: float | None
     n_hot: int | None
 
@@ -60,6 +63,7 @@ def read_cores() -> CoreReading | None:
         busy_s=sum(each[place] for each in ticks for place in _BUSY) / per_s,
         stolen_s=sum(each[_STOLEN] for each in ticks) / per_s,
         own_s=time.process_time(),
+        control_group=_control_group(),
         throttled_s=_throttled_s(),
         n_hot=_n_hot(cores),
     )
@@ -69,6 +73,15 @@ def _ticks(stat: str, cores: tuple[int, ...]) -> list[list[int]]:
     wanted = {f"cpu{core}" for core in cores}
     lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
     return [[int(value) for value in values] for name, *values in lines if name in wanted]
+
+
+def _control_group() -> str:
+    """Its path, which in a container is that of all containers, and the folder that stands for it there."""
+    try:
+        root = _GROUPS.stat()
+        return f"{root.st_dev}/{root.st_ino} {Path('/proc/self/cgroup').read_text()}"
+    except OSError:
+        return ""
 
 
 def _throttled_s() -> float | None:

@@ -54,7 +54,7 @@ class Case:
     stall_s: float = 0.0
     interface: bool = True
     traced: bool = True
-    control: bool = False
+    is_twin: bool = False
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         strategy=case.strategy,
         strategy_params=case.params,
         strategy_class=case.class_,
-        control=case.control,
+        is_twin=case.is_twin,
         provider="local",
         device="cpu",
         workers=case.workers,

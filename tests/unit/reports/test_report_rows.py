@@ -55,7 +55,7 @@ def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare)
 
 
 def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare) -> None:
-    twin = change(ALONE, control=True, params={"aa": True}, p50_s=0.001)
+    twin = change(ALONE, is_twin=True, params={"aa": True}, p50_s=0.001)
     found = compare([twin, ALONE, REDUCE])
     assert found.baseline == "single"
     assert found.verdict.leaders == ("all-reduce",)
@@ -67,7 +67,7 @@ def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare)
 
 
 def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
-    found = compare([change(ALONE, control=True, params={"aa": True}), ALONE, REDUCE])
+    found = compare([change(ALONE, is_twin=True, params={"aa": True}), ALONE, REDUCE])
     told = " ".join(found.notes)
     assert "once more" in told
     assert "tell it from itself" not in told

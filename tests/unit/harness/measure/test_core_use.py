@@ -13,7 +13,15 @@ from harness.records.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading, read_cores
 
 START = CoreReading(
-    kernel="k", cores=(0,), at_s=10.0, busy_s=100.0, stolen_s=1.0, own_s=50.0, throttled_s=0.0, n_hot=3
+    kernel="k",
+    cores=(0,),
+    at_s=10.0,
+    busy_s=100.0,
+    stolen_s=1.0,
+    own_s=50.0,
+    throttled_s=0.0,
+    n_hot=3,
+    control_group="g",
 )
 
 TICKS_S = 0.05  # by which counters in ticks may differ
@@ -40,16 +48,25 @@ def test_workers_on_the_same_cores_are_no_strangers_to_each_other() -> None:
     assert use.core_s == pytest.approx(4.0)
 
 
+def test_what_a_control_group_withheld_counts_once_for_all_workers_in_it() -> None:
+    cores = [replace(START, cores=(core,)) for core in range(3)]
+    apart = [*cores[:2], replace(cores[2], control_group="another")]
+    use = core_use([window(each, at_s=1.0, throttled_s=0.02) for each in apart])
+    assert use is not None
+    assert use.throttled_s == pytest.approx(0.04)
+
+
 def test_ticks_that_fall_before_their_window_make_no_negative_use() -> None:
     use = core_use([window(at_s=1.0, busy_s=0.9, own_s=1.0)])
     assert use is not None
-    assert use.foreign_s == 0.0
+    assert use.foreign_s == pytest.approx(-0.1)
+    assert stability([use, use], [1.0, 1.0]).foreign_cpu == 0.0
 
 
 def test_without_a_reading_nothing_is_said() -> None:
     assert core_use([window(at_s=1.0), None]) is None
     assert core_use([]) is None
-    assert stability([None], [1.0]) == Stability(grade="steady")
+    assert stability([None], [1.0]) == Stability()
 
 
 def test_shares_are_of_all_windows_and_the_worst_one_is_kept() -> None:

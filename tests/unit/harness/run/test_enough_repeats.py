@@ -12,8 +12,8 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
 from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.record import Record, Rounds
-from harness.records.student_interval import MIN_REPEATS_INTERVAL
-from harness.run.enough_repeats import MOST_REPEATS, further_slots, is_narrow, next_look
+from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
+from harness.run.enough_repeats import FIRST_LOOK, MOST_REPEATS, further_slots, is_narrow, looks
 
 N_ROUNDS = 10
 UNTIL = {"ratio_ci": "5%", "at_most": "10m"}
@@ -62,14 +62,14 @@ def test_a_ratio_known_well_has_no_more_repeats_and_a_wide_one_those_up_to_the_n
     spec = experiment()
     cases = expand(spec)
     records = records_of(spec, sd={"none": 0.001, "ps": 0.001, "all-reduce": 0.2})
-    slots = further_slots(spec, cases, records)
+    slots = further_slots(spec, cases, records, first=12)
     more = [4, 5, 6]
-    assert next_look(4) == 7
+    assert list(looks(4))[:3] == [4, 7, 12]
     assert repeats(slots) == {"none": more, "ps": more, "all-reduce": more}, "control and baseline go along"
     assert [slot.order for slot in slots] == list(range(12, 21))
     assert len({slot.block for slot in slots}) == 3
     quiet = records_of(spec, sd={"none": 0.001, "ps": 0.001, "all-reduce": 0.001})
-    assert further_slots(spec, cases, quiet) == ()
+    assert further_slots(spec, cases, quiet, first=12) == ()
 
 
 def test_a_case_that_is_decided_has_no_more_repeats_than_that() -> None:
@@ -83,48 +83,55 @@ def test_a_case_that_is_decided_has_no_more_repeats_than_that() -> None:
     )
     cases = expand(spec)
     records = records_of(spec, sd={"ps": 0.0, "all-reduce": 0.2, "ps-load-balancing": 0.0})
-    assert set(repeats(further_slots(spec, cases, records))) == {"ps", "all-reduce"}
+    assert set(repeats(further_slots(spec, cases, records, first=12))) == {"ps", "all-reduce"}
 
 
 def test_what_failed_is_not_repeated_for_ever() -> None:
     spec = experiment()
     cases = expand(spec)
     records = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": 0.5})
-    failed = [replace(r, rounds=None) if r.strategy == "all-reduce" else r for r in records]
-    assert further_slots(spec, cases, failed) == ()
+    for status in ("failed", "implausible"):
+        bad = [
+            replace(r, status=status) if r.strategy == "all-reduce" and r.repeat == 3 else r for r in records
+        ]
+        assert further_slots(spec, cases, bad, first=12) == ()
     many = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": 0.5}, n=MOST_REPEATS)
-    assert further_slots(spec, cases, many) == ()
+    assert further_slots(spec, cases, many, first=12) == ()
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.5])
+def test_between_two_looks_nothing_is_decided(sd: float) -> None:
+    spec = experiment()
+    records = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": sd}, n=5)
+    found = repeats(further_slots(spec, expand(spec), records, first=12))
+    assert found["all-reduce"] == [5, 6]
 
 
 def test_without_until_there_are_no_further_repeats() -> None:
     spec = experiment(until=None)
     records = records_of(spec, sd={"none": 0.5, "ps": 0.5, "all-reduce": 0.5})
-    assert further_slots(spec, expand(spec), records) == ()
+    assert further_slots(spec, expand(spec), records, first=12) == ()
 
 
-def test_from_one_repeat_the_looks_come_to_those_that_give_an_interval() -> None:
-    assert next_look(1) == MIN_REPEATS_INTERVAL
-    looks = [1]
-    while looks[-1] < MOST_REPEATS:
-        looks.append(next_look(looks[-1]))
-    assert looks == sorted(set(looks))
-    assert looks[-1] == MOST_REPEATS
+@pytest.mark.parametrize("n_asked", [1, 4, 5, 150])
+def test_looks_are_few_and_begin_where_an_interval_means_something(n_asked: int) -> None:
+    found = list(looks(n_asked))
+    assert found == sorted(set(found))
+    assert found[0] == max(FIRST_LOOK, n_asked)
+    assert found[-1] == max(MOST_REPEATS, n_asked)
+    assert len(found) <= 8
 
 
-@pytest.mark.parametrize("spread", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("spread", [0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
 def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float) -> None:
     until = Until(ratio_ci=0.03, at_most_s=1.0)
-    from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
-
     draw = np.random.default_rng(int(10 * spread))
     missed, n_draws = 0, 4000
     for _ in range(n_draws):
-        logs = draw.normal(0.0, spread * 0.03, size=MOST_REPEATS).tolist()
-        n = 4
-        while n < 32 and not is_narrow(logs[:n], until):
-            n = min(next_look(n), 32)
-        half = half_width(logs[:n], confidence=SEQUENTIAL_CONFIDENCE)
+        logs = draw.normal(0.0, spread * 0.03, size=MOST_REPEATS)
+        n = next((n for n in looks(4) if is_narrow(logs[:n].tolist(), until)), MOST_REPEATS)
+        half = half_width(logs[:n].tolist(), confidence=SEQUENTIAL_CONFIDENCE)
         assert half is not None
         missed += abs(float(np.mean(logs[:n]))) > half
     # The bound of the decision, and three standard deviations of this estimate of it.
-    assert missed / n_draws <= 0.053 + 3 * (0.053 * 0.947 / n_draws) ** 0.5
+    assert missed / n_draws <= 0.056 + 3 * (0.056 * 0.944 / n_draws) ** 0.5

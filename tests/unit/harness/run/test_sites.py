@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from open_folders import made_record
 
+from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot, schedule
@@ -44,8 +45,10 @@ class Site:
     factor: float
     clock_s: float = 0.0
     given: list[int] = field(default_factory=list)
+    n_workers: list[int] = field(default_factory=list)
 
-    def start(self, *_: object, **__: object) -> contextlib.AbstractContextManager[Any]:
+    def start(self, shape: ClusterShape, *_: object, **__: object) -> contextlib.AbstractContextManager[Any]:
+        self.n_workers.append(shape.workers)
         cluster = SimpleNamespace(
             notes=(), wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
         )
@@ -67,6 +70,7 @@ class Site:
                 made_record(),
                 case=slot.case.id,
                 repeat=slot.repeat,
+                order=slot.order,
                 batch_size=64,
                 wall_s=REPEAT_S / len(slots),
                 rounds=Rounds(block=f"{slot.block}", n_steps=5, n_lead=2, n_made=70, step_s=step_s),
@@ -75,32 +79,46 @@ class Site:
 
 
 def run(
-    site: Site, monkeypatch: pytest.MonkeyPatch, *, at_most: str, budget_s: float | None = None
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    at_most: str,
+    budget_s: float | None = None,
+    before: Folder | None = None,
+    **cluster: Any,
 ) -> Folder:
     monkeypatch.setattr(sites, "MAKERS", {"local": lambda _: site})
     monkeypatch.setattr(sites, "SlotRunner", lambda **_: site)
     monkeypatch.setattr(sites, "Captures", lambda *_, **__: None)
     monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: site.clock_s))
     until = {"ratio_ci": "5%", "at_most": at_most}
-    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
-    spec = resolve({**document, "measure": {"repeats": 3, "until": until}})
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"], "cluster": cluster}
+    spec = resolve({**document, "measure": {"repeats": 4, "until": until}})
     cases = expand(spec)
-    slots = schedule(cases, repeats=3, seed=0, interleave=True, is_control=lambda _: False)
-    folder = Folder()
+    slots = schedule(cases, repeats=4, seed=0, interleave=True, is_control=lambda _: False)
+    folder = Folder() if before is None else before
+    done = {(record.case, record.repeat) for record in folder.records}
+    left = [slot for slot in slots if (slot.case.id, slot.repeat) not in done]
     progress = Progress(len(slots), live=False, quiet=True)
-    options = RunOptions(time_budget_s=budget_s)
-    run_slots(slots, cases, spec, options, cast("Any", folder), progress, Nobody())
+    run_slots(left, cases, spec, RunOptions(time_budget_s=budget_s), cast("Any", folder), progress, Nobody())
     return folder
+
+
+def repeats_by_case(folder: Folder) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for record in folder.records:
+        found.setdefault(record.case, []).append(record.repeat)
+    return found
 
 
 def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = Site(factor=1.0)
     run(quiet, monkeypatch, at_most="10m")
-    assert quiet.given == [0, 1, 2]
+    assert quiet.given == [0, 1, 2, 3]
     noisy = Site(factor=1.08)
     folder = run(noisy, monkeypatch, at_most="10m")
-    assert noisy.given == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert sorted(record.repeat for record in folder.records) == sorted([*range(8), *range(8)])
+    assert noisy.given == [0, 1, 2, 3, 4, 5, 6]
+    assert set(map(tuple, repeats_by_case(folder).values())) == {tuple(range(7))}
 
 
 def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +128,31 @@ def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatc
     assert site.clock_s <= 65.0
 
 
-def test_a_time_budget_skips_the_repeats_that_were_asked_for_and_no_others(
+def test_a_time_budget_ends_further_repeats_and_none_of_them_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site = Site(factor=3.0)
-    folder = run(site, monkeypatch, at_most="10m", budget_s=40.0)
-    assert site.given == [0, 1, 2, 3]
+    folder = run(site, monkeypatch, at_most="10m", budget_s=50.0)
+    assert site.given == [0, 1, 2, 3, 4]
     assert {record.status for record in folder.records} == {"ok"}
+
+
+def test_a_resumed_run_has_workers_for_all_that_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run(Site(factor=3.0), monkeypatch, at_most="1s", workers=4)
+    alone = {r.case for r in before.records if r.case.startswith("digits-mlp-single")}
+    before.records = tuple(r for r in before.records if not (r.case in alone and r.repeat == 1))
+    resumed = Site(factor=3.0)
+    folder = run(resumed, monkeypatch, at_most="35s", before=before, workers=4)
+    assert resumed.n_workers == [4]
+    assert resumed.given == [1, 4, 5]
+    assert set(map(tuple, map(sorted, repeats_by_case(folder).values()))) == {tuple(range(6))}
+
+
+def test_a_run_of_several_sites_goes_on_site_by_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run(Site(factor=3.0), monkeypatch, at_most="1s", cores_per_worker=[1, 2])
+    resumed = Site(factor=3.0)
+    folder = run(resumed, monkeypatch, at_most="80s", before=before, cores_per_worker=[1, 2])
+    assert len(resumed.n_workers) == 2, "each site comes up once"
+    assert len(repeats_by_case(folder)) == 4
+    assert all(len(set(found)) == len(found) for found in repeats_by_case(folder).values())
+    assert resumed.given == [4, 5, 6, 7, 4, 5, 6, 7]
