@@ -72,7 +72,7 @@ def _sound(stored: StoredRun) -> Run:
         left_out.append(
             LeftOut(
                 where=RESULTS,
-                why=f"{stored.n_superseded} older records of repeats that were run again",
+                why=f"{stored.n_superseded} older {'record' if stored.n_superseded == 1 else 'records'} of repeats that were run again",
             )
         )
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))

@@ -141,8 +141,8 @@ def _taken_note(what: str, shares: Sequence[tuple[str, float]]) -> str:
         return ""
     low, high = (f"{100 * share:.0f}" for share in (min(large), max(large)))
     span = low if low == high else f"{low} to {high}"
-    repeats = "1 repeat" if len(large) == 1 else f"{len(large)} repeats"
-    return f"{what} {span} % of the workers' cores while {repeats} were timed."
+    repeats = "1 repeat was" if len(large) == 1 else f"{len(large)} repeats were"
+    return f"{what} {span} % of the workers' cores while {repeats} timed."
 
 
 def row_notes(row: Row) -> list[str]:

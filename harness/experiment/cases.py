@@ -82,7 +82,14 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         and not any(matches(item, case) for item in spec.exclude)
     )
     if spec.measure.aa:
-        kept += tuple(_twin(case) for case in kept if case.strategy == spec.baseline)
+        twins = tuple(_twin(case) for case in kept if case.strategy == spec.baseline)
+        if kept and not twins:
+            raise UsageError(
+                f"must be used with the baseline among the cases, got none of {spec.baseline}; relax include "
+                "or exclude",
+                field="measure.aa",
+            )
+        kept += twins
     if not kept:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"

@@ -105,7 +105,7 @@ def _topology(value: object) -> object:
 
 
 def _percent(value: object) -> object:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", value.strip()) if isinstance(value, str) else None
     # 1 as a number may mean a hundredth as well as all.
     share = float(match[1]) / 100 if match else value if isinstance(value, float) and value < 1 else None
     if share is None or not _LEAST_SHARE <= share <= 1:

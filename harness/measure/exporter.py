@@ -25,6 +25,7 @@ from harness.records.record import Record
 from harness.records.steps_file import Steps
 
 _BETWEEN_S = 1.0
+_SILENT_S = 10.0
 
 
 class Exporter:
@@ -106,6 +107,13 @@ class Exporter:
             )
 
 
+class _Server(ThreadingHTTPServer):
+    """Who reads badly or leaves early is no matter of the run's, whose output this process has."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing."""
+
+
 @contextmanager
 def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
     """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
@@ -113,6 +121,8 @@ def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
 
     class Page(BaseHTTPRequestHandler):
         """Answers each request with the page as it was last written."""
+
+        timeout = _SILENT_S  # of a connection on which nothing comes
 
         def do_GET(self) -> None:
             self.send_response(HTTPStatus.OK)
@@ -124,7 +134,7 @@ def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the library
             """Say nothing."""
 
-    with ThreadingHTTPServer(listener.getsockname(), Page, bind_and_activate=False) as server:
+    with _Server(listener.getsockname(), Page, bind_and_activate=False) as server:
         server.socket.close()
         server.socket = listener
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -49,3 +49,10 @@ def test_a_name_that_a_person_gives_is_no_twin() -> None:
 def test_what_is_formed_within_rounds_needs_them(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"measure\.interleave"):
         cases(interleave=False, **asked)
+
+
+def test_without_its_baseline_there_is_no_twin() -> None:
+    strategies = ["single", "ps"]
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies, "measure": {"aa": True}}
+    with pytest.raises(UsageError, match=r"measure\.aa: must be used with the baseline"):
+        expand(resolve({**document, "matrix": {"exclude": [{"strategy": "single"}]}}))

@@ -1,5 +1,6 @@
 import dataclasses
 import socket
+import struct
 import urllib.request
 from types import SimpleNamespace
 
@@ -113,3 +114,14 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
         assert f"stratbench_{name}{{{labels}}} {value}" in page
     exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
     assert f"stratbench_under_way{{{labels}}} 0.0" in exporter.page.decode()
+
+
+def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
+    with kept_port() as port, serve_metrics(listen(port)):
+        for said in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as leaving:
+                leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                leaving.sendall(said)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
+            assert response.status == 200
+    assert capfd.readouterr().err == ""
