@@ -69,10 +69,11 @@ def _sound(stored: StoredRun) -> Run:
             LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
         )
     if stored.n_superseded:
+        older = "1 older record" if stored.n_superseded == 1 else f"{stored.n_superseded} older records"
         left_out.append(
             LeftOut(
                 where=RESULTS,
-                why=f"{stored.n_superseded} older {'record' if stored.n_superseded == 1 else 'records'} of repeats that were run again",
+                why=f"{older} of repeats that were run again",
             )
         )
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
