@@ -1,9 +1,12 @@
 """What a run does now, for those who look on; told between windows, when no step is in flight."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from harness.errors import first_line
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 
@@ -59,3 +62,28 @@ class Nobody:
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
         """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harmless:
+    """Passes on what it is told; a mistake of the one who looks on is noted, and ends no night's run."""
+
+    onlooker: Onlooker
+    note: Callable[[str], None]
+
+    def window(self, moment: Moment) -> None:
+        """A window has ended."""
+        with self._noting():
+            self.onlooker.window(moment)
+
+    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+        """A repeat has ended."""
+        with self._noting():
+            self.onlooker.ended(record, steps, left)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's
+            self.note(f"metrics: {type(error).__name__}: {first_line(str(error))}")

@@ -180,10 +180,7 @@ class SlotRunner:
     def _see(self, doing: Callable[[str], None], case: OpenCase, step_s: float, number: int) -> None:
         moment = case.moment(step_s, number=number, experiment=self.spec.name)
         doing(self.progress.live(moment))
-        try:
-            self.onlooker.window(moment)
-        except Exception as error:  # noqa: BLE001 - who only looks on must not end a night's run
-            self.progress.note(f"metrics: {type(error).__name__}: {first_line(str(error))}")
+        self.onlooker.window(moment)
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         """The baseline for a block that has none of its own, to be timed there for ratios alone."""

@@ -12,7 +12,7 @@ from harness.cluster.shape import ClusterShape, largest
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
-from harness.measure.live import Onlooker
+from harness.measure.live import Harmless, Onlooker
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
@@ -54,7 +54,7 @@ def run_slots(
         options=options,
         folder=folder,
         progress=progress,
-        onlooker=onlooker,
+        onlooker=Harmless(onlooker, progress.note),
         recorder=recorder,
         deadline_s=deadline_s,
         started_s=time.monotonic(),
@@ -153,8 +153,10 @@ class _Sites:
             block = list(group)
             if self.reason_to_stop() is not None:
                 return
-            if self._is_late(block):
-                continue
+            if self._is_further(block):
+                if self._is_late(block):
+                    continue
+                self.progress.expect(len(block))
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
                 self.progress.ended(slot, ended.record)
@@ -174,11 +176,14 @@ class _Sites:
 
     def _is_late(self, block: Sequence[Slot]) -> bool:
         """Whether further repeats would end later than they may, by what earlier ones took."""
-        measure = self.spec.measure
-        if measure.until is None or block[0].repeat < measure.repeats:
-            return False
+        until = self.spec.measure.until
+        assert until is not None
         ends_s = time.monotonic() + expected_s(block, self.folder.records)
-        return ends_s > self.started_s + self.share * measure.until.at_most_s
+        return ends_s > self.started_s + self.share * until.at_most_s
+
+    def _is_further(self, block: Sequence[Slot]) -> bool:
+        """Whether these are repeats beyond those that were asked for."""
+        return block[0].repeat >= self.spec.measure.repeats
 
     def reason_to_stop(self) -> tuple[str, str] | None:
         """Why no other repeat is begun: kind and message; None while there is no reason."""

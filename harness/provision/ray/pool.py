@@ -92,11 +92,6 @@ class RayCluster:
         }
 
     @property
-    def n_workers(self) -> int:
-        """How many there are."""
-        return len(self._seats)
-
-    @property
     def machine(self) -> Machine | None:
         """The host of the workers; see `Cluster`."""
         return None if self._elsewhere is None else self._elsewhere()[0]
@@ -160,7 +155,7 @@ class RayCluster:
             or len(log_paths) != len(workers)
             or [k for k in self._actors if k in workers] != [*workers]
         ):
-            raise ValueError(f"workers {[*workers]} of {self.n_workers} with {len(log_paths)} logs")
+            raise ValueError(f"workers {[*workers]} of {len(self._seats)} with {len(log_paths)} logs")
         n_workers = workers[-1] + 1
         self.wait_ready(n_workers)
         self._hosts.limit_links(self._links[:n_workers])

@@ -97,10 +97,13 @@ def run(
     cases = expand(spec)
     slots = schedule(cases, repeats=4, seed=0, interleave=True, is_control=lambda _: False)
     folder = Folder() if before is None else before
+    asked = {(slot.case.id, slot.repeat) for slot in slots}
     done = {(record.case, record.repeat) for record in folder.records}
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in done]
-    progress = Progress(len(slots), live=False, quiet=True)
+    progress = Progress(len(slots), n_left=len(left), live=False, quiet=True)
     run_slots(left, cases, spec, RunOptions(time_budget_s=budget_s), cast("Any", folder), progress, Nobody())
+    now_done = {(record.case, record.repeat) for record in folder.records}
+    assert progress.left().n_repeats == len(asked - now_done)
     return folder
 
 
