@@ -47,8 +47,15 @@ def time_split_of(traced: Sequence[TracedTimes | None]) -> TimeSplit | None:
         wait_s=_mean([fmean(step.wait_s) for step in steps]),
         rest_s=_mean([fmean(map(_rest_s, s.step_s, s.compute_s, s.transfer_s, s.wait_s)) for s in steps]),
         receiving_s=_mean([fmean(step.receiving_s) for step in steps]),
+        hidden_share=mean_of([_hidden_share(step) for step in steps]),
         received_bytes=mean_of(received),
     )
+
+
+def _hidden_share(step: TracedTimes) -> float | None:
+    """Share of all transfer that went on while the worker computed; None where nothing was transferred."""
+    in_all_s = sum(step.receiving_s)
+    return None if in_all_s <= 0 else 1.0 - sum(step.transfer_s) / in_all_s
 
 
 def _rest_s(step_s: float, *parts_s: float) -> float:

@@ -181,6 +181,10 @@ def _row(
         peak_rss_bytes=max(
             (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
         ),
+        cpu_s=mean_of([sum(r.cpu_s_per_step) for r in usable if r.cpu_s_per_step]),
+        package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
+        price_per_hour=records[0].price_per_hour,
+        cost_per_million=mean_of([r.cost_per_million_examples for r in usable]),
         warmup_steps=mean_of([r.warmup_steps for r in usable]),
         loss_first=mean_of([r.loss[0] for r in usable if r.loss]),
         loss_last=mean_of([r.loss[-1] for r in usable if r.loss]),

@@ -8,9 +8,10 @@ strategies that rank together, a figure without an interval, or no winner.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reports.contrasts import Contrasts
-from reports.quantities import byte_count, limits, times
+from reports.quantities import byte_count, limits, plain, times
 from reports.rows import Advice, Row
 from reports.statistics import Ratio
 
@@ -61,6 +62,33 @@ def verdict(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     Args:
         rows: of one workload and shape, in falling order of standing.
     """
+    advice = _fastest(rows, contrasts)
+    return replace(advice, details=(*advice.details, *_cheapest(rows, contrasts)))
+
+
+def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:
+    """What a million examples cost at least, where prices are known."""
+    priced = [(row.cost_per_million.value, row) for row in rows if can_win(row) and row.cost_per_million]
+    if len(priced) < 2:
+        return ()
+    cost, least = min(priced, key=lambda item: item[0])
+    level = [row.strategy for _, row in priced if row is not least and not _is_cheaper(least, row, contrasts)]
+    price = f"{plain(cost)} per million examples"
+    if not level:
+        return (f"Cheapest: {least.strategy}, at {price}.",)
+    names = " or ".join([least.strategy, *level])
+    return (f"Cheapest: {names}, which these repeats cannot tell apart; {least.strategy} costs {price}.",)
+
+
+def _is_cheaper(row: Row, other: Row, contrasts: Contrasts) -> bool:
+    """Whether the repeats show that a row takes examples for less than another."""
+    lead = contrasts.of(row.strategy, other.strategy)
+    if lead is None or lead.interval is None or not row.price_per_hour or not other.price_per_hour:
+        return False
+    return lead.interval.low * other.price_per_hour / row.price_per_hour > 1.0
+
+
+def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     candidates = [row for row in rows if can_win(row)]
     if not candidates:
         return Advice(

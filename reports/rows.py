@@ -99,7 +99,7 @@ class TimeSplit:
     """Where the time of a traced step went, mean over its workers; bytes of all workers together.
 
     Every moment counts once, as the first of computing, transfer, waiting and rest that it is;
-    `receiving_s` is transfer beside computing too.
+    `receiving_s` is transfer beside computing too, and `hidden_share` the part of it that is.
     """
 
     step_s: Mean
@@ -108,6 +108,7 @@ class TimeSplit:
     wait_s: Mean
     rest_s: Mean
     receiving_s: Mean
+    hidden_share: Mean | None
     received_bytes: Mean | None
 
 
@@ -118,8 +119,10 @@ class Row:
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
     what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
-    take, where links are limited and measured. Losses are those of the first and the last timed step, whose
-    numbers count from the first step of the warm-up, which is 1.
+    take, where links are limited and measured. `cpu_s` is the processor time of all workers in a step,
+    `package_j` the energy of their hosts' sockets in it, `price_per_hour` that of all workers. Losses are
+    those of the first and the last timed step, whose numbers count from the first step of the warm-up,
+    which is 1.
     """
 
     strategy: str
@@ -147,6 +150,10 @@ class Row:
     codec_s: Mean | None
     transform_s: Mean | None
     peak_rss_bytes: float | None
+    cpu_s: Mean | None
+    package_j: Mean | None
+    price_per_hour: float | None
+    cost_per_million: Mean | None
     warmup_steps: Mean | None
     loss_first: Mean | None
     loss_last: Mean | None

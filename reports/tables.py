@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reports.cells import Cell, estimate_cell, loss_cell, mean_cell, name_cell, ratio_cell
@@ -92,6 +92,7 @@ def trace_table(comparison: Comparison) -> Table | None:
             "waiting for workers",
             "rest",
             "transfer in all",
+            "of it hidden",
         ),
         [_trace_cells(row, split) for row, split in rows],
     )
@@ -121,15 +122,35 @@ def check_table(comparison: Comparison) -> Table:
 def cost_table(comparison: Comparison) -> Table:
     """What a strategy costs beside time and bytes."""
 
-    def cells(row: Row) -> tuple[Cell, ...]:
-        memory = Cell(text=byte_count(row.peak_rss_bytes), note="largest of all repeats")
-        return (name_cell(row), mean_cell(row.transform_s, unit="seconds"), memory)
-
+    known: list[tuple[str, Callable[[Row], Cell]]] = [
+        ("strategy", name_cell),
+        ("CPU time of a step", lambda row: mean_cell(row.cpu_s, unit="seconds")),
+    ]
+    if any(row.package_j for row in comparison.rows):
+        known.append(("energy of a step, J", lambda row: mean_cell(row.package_j)))
+    if any(row.cost_per_million for row in comparison.rows):
+        known.append(("cost of a million examples", _cost_cell))
+    known += [
+        ("graph rewrite", lambda row: mean_cell(row.transform_s, unit="seconds")),
+        ("largest worker's memory", _memory_cell),
+    ]
     return _table(
-        "Other costs: mean and range over repeats",
-        ("strategy", "graph rewrite", "largest worker's memory"),
-        [cells(row) for row in comparison.rows],
+        "Other costs, all workers together unless said otherwise; energy is that of their hosts' processors: "
+        "mean and range over repeats",
+        tuple(name for name, _ in known),
+        [tuple(cell(row) for _, cell in known) for row in comparison.rows],
     )
+
+
+def _memory_cell(row: Row) -> Cell:
+    return Cell(text=byte_count(row.peak_rss_bytes), note="largest of all repeats")
+
+
+def _cost_cell(row: Row) -> Cell:
+    cell = mean_cell(row.cost_per_million)
+    if row.cost_per_million is None:
+        return cell
+    return Cell(text=cell.text, note=f"at {plain(row.price_per_hour)} an hour, {cell.note}")
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
@@ -185,7 +206,15 @@ def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
         name_cell(row),
         mean_cell(split.step_s, unit="seconds"),
         *(part(mean) for mean in (*exclusive, split.receiving_s)),
+        _share_cell(split.hidden_share),
     )
+
+
+def _share_cell(share: Mean | None) -> Cell:
+    if share is None:
+        return Cell(text=MISSING)
+    low, high = (f"{100 * limit:.0f}" for limit in (share.low, share.high))
+    return Cell(text=f"{100 * share.value:.0f} %", note=f"n={share.n}, {low}\N{EN DASH}{high} %")
 
 
 def _byte_cells(row: Row) -> tuple[Cell, ...]:

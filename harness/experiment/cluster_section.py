@@ -13,6 +13,7 @@ from harness.errors import UsageError
 from harness.experiment.spec import SHAPE_KEYS, ClusterSpec
 
 if TYPE_CHECKING:
+    from harness.cluster.providers import Device
     from harness.experiment.schema import ClusterSection
 
 # A slice is more than a variable holds.
@@ -77,6 +78,12 @@ def _refuse_links(cluster: ClusterSpec) -> None:
                 f"must be a worker's number, 0 to {n_workers - 1}, got {worker}; workers are counted from 0",
                 field="cluster.link.workers",
             )
+
+
+def prices_from(section: ClusterSection) -> tuple[tuple[Device, float], ...]:
+    """What workers cost an hour, by the devices that cases have."""
+    prices = section.price_per_hour or {}
+    return tuple((device, prices[device]) for device in section.device if device in prices)
 
 
 def connection_from(section: ClusterSection) -> Connection:

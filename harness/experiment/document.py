@@ -38,7 +38,11 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
         "name": spec.name,
         "workloads": [_ref_document(ref.reference, ref.params) for ref in spec.workloads],
         "strategies": [_ref_document(ref.name, ref.params) for ref in spec.strategies],
-        "cluster": {**_cluster_document(spec.cluster), **_connection_document(spec.connection)},
+        "cluster": {
+            **_cluster_document(spec.cluster),
+            **_connection_document(spec.connection),
+            **({"price_per_hour": dict(spec.prices)} if spec.prices else {}),
+        },
         "measure": {
             "warmup_steps": "auto" if measure.warmup_steps is None else measure.warmup_steps,
             "steps": measure.steps,

@@ -32,6 +32,7 @@ _MIN_MEMORY_BYTES = 64 * 2**20
 _MAX_MEMORY_BYTES = 2**50
 _LEAST_SHARE = 0.001
 _MOST_DURATION_S = 10.0**7
+_MOST_PRICE = 1e6
 T = TypeVar("T")
 
 
@@ -113,6 +114,24 @@ def _percent(value: object) -> object:
     return share
 
 
+def _prices(value: object) -> dict[Device, float]:
+    devices: list[Device] = [device for provider in PROVIDERS.values() for device in provider.devices]
+    given = value if isinstance(value, dict) else dict.fromkeys(devices, value)
+    prices = {device: _price(price) for device, price in given.items() if device in devices}
+    if not given or len(prices) < len(given) or None in prices.values():
+        raise PydanticCustomError(
+            "prices",
+            "must be the price of a worker's hour, such as 0.35, or one by device, as in gpu: 2.5",
+        )
+    return {device: price for device, price in prices.items() if price is not None}
+
+
+def _price(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MOST_PRICE:
+        return None
+    return float(value)
+
+
 def _duration(value: object) -> float:
     seconds = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if isinstance(value, str):
@@ -139,3 +158,4 @@ Network: TypeAlias = Annotated[str, BeforeValidator(_network)]
 Percent: TypeAlias = Annotated[float, BeforeValidator(_percent)]
 Duration: TypeAlias = Annotated[float, BeforeValidator(_duration)]
 ChipTopology: TypeAlias = Annotated[str, BeforeValidator(_topology)]
+Prices: TypeAlias = Annotated[dict[Device, float], BeforeValidator(_prices)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.experiment.cluster_section import cluster_from, connection_around, connection_from
+from harness.experiment.cluster_section import cluster_from, connection_around, connection_from, prices_from
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
 from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure, Until
 
@@ -81,6 +81,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         baseline=baseline,
         checkpoint=_checkpoints(model.checkpoint),
         connection=connection,
+        prices=prices_from(model.cluster),
         notes=notes,
     )
 

@@ -28,6 +28,7 @@ from harness.experiment.field_types import (
     Memory,
     Network,
     Percent,
+    Prices,
     Provider,
     Rate,
     Sweep,
@@ -84,6 +85,7 @@ class ClusterSection(_Section):
     placement: Placement = "spread"
     slice: SliceSection | None = None
     link: LinkSection = LinkSection()
+    price_per_hour: Prices | None = None
 
 
 class UntilSection(_Section):

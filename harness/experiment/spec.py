@@ -125,6 +125,7 @@ class ExperimentSpec:
     Args:
         baseline: the strategy that others are compared with; one of `strategies`.
         connection: to the Ray cluster of the cluster provider.
+        prices: device → price of one worker for an hour, in any currency; in the order of `cluster.device`.
         notes: one line each, what resolving changed and the person should know; not part of the experiment.
     """
 
@@ -138,4 +139,9 @@ class ExperimentSpec:
     baseline: StrategyRef
     checkpoint: Checkpoints = Checkpoints()
     connection: Connection = NO_CLUSTER
+    prices: tuple[tuple[Device, float], ...] = ()
     notes: tuple[str, ...] = ()
+
+    def price_per_hour(self, device: Device) -> float | None:
+        """Price of one worker with a device; None where nobody gave it."""
+        return dict(self.prices).get(device)

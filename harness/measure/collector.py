@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from harness.measure.consumption import Consumption, consumption
 from harness.measure.core_use import CoreUse, core_use, stability
 from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
@@ -49,6 +50,7 @@ class Measurement:
     loss: tuple[float, ...]
     steps: Steps
     stability: Stability
+    consumption: Consumption
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +167,7 @@ class Meter:
             loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
             steps=_steps(start_s, end_s, _worker_losses(losses, weights), self._windows),
             stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
+            consumption=consumption([each.use for each in counted], sum(map(_n_steps, counted))),
         )
 
     @property
@@ -248,6 +251,11 @@ def _slowest_s(windows: Sequence[_Window]) -> Floats:
     return joined
 
 
+def _n_steps(window: _Window) -> int:
+    """Made in a window, those included that are not counted."""
+    return len(window.rows[0].times.start_s)
+
+
 def _wall_s(window: _Window) -> float:
     """From the first counted step to the last, on the slowest worker."""
     return max(float(row.times.end_s[-1] - row.times.start_s[window.n_lead]) for row in window.rows)
@@ -279,7 +287,7 @@ def _worker_losses(losses: Floats, weights: Floats) -> Floats:
 
 def _steps(start_s: Floats, end_s: Floats, losses: Floats, windows: Sequence[_Window]) -> Steps:
     n_workers, n_steps = start_s.shape
-    lengths = [len(window.rows[0].times.start_s) for window in windows]
+    lengths = [_n_steps(window) for window in windows]
     numbers = np.repeat(np.asarray([window.number for window in windows], dtype=np.int32), lengths)
     uncounted = np.concatenate(
         [

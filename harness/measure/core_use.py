@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from harness.records.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading
+from harness.worker.counters.energy import taken_j
 
 Readings = tuple[CoreReading, CoreReading]
 """Of one worker, before a window and after it."""
@@ -17,6 +18,9 @@ class CoreUse:
     Attributes:
         core_s: seconds of all cores together. throttled_s, n_hot: None where it is not known.
         foreign_s: may be below 0: the kernel counts in ticks, which fall before their window or after it.
+        own_s: processor time of each worker.
+        package_j: that all sockets of the workers' hosts took; None, with `why_no_package`, where that is
+            not known.
     """
 
     core_s: float
@@ -24,6 +28,9 @@ class CoreUse:
     stolen_s: float
     throttled_s: float | None
     n_hot: int | None
+    own_s: tuple[float, ...] = ()
+    package_j: float | None = None
+    why_no_package: str | None = None
 
 
 def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
@@ -45,12 +52,16 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
             place, more_s = (before.kernel, before.control_group), after.throttled_s - before.throttled_s
             withheld_s[place] = max(withheld_s.get(place, 0.0), more_s)
     hot = [part.n_hot for part in parts if part.n_hot is not None]
+    package_j, why_no_package = _package_j(known)
     return CoreUse(
         core_s=sum(part.core_s for part in parts),
         foreign_s=sum(part.foreign_s for part in parts),
         stolen_s=sum(part.stolen_s for part in parts),
         throttled_s=sum(withheld_s.values()) if withheld_s else None,
         n_hot=sum(hot) if hot else None,
+        own_s=tuple(after.own_s - before.own_s for before, after in known),
+        package_j=package_j,
+        why_no_package=why_no_package,
     )
 
 
@@ -79,6 +90,18 @@ def _shares(uses: Sequence[CoreUse | None]) -> Stability:
         throttled_cpu=sum(throttled) / core_s if throttled else None,
         n_hot=sum(hot) if hot else None,
     )
+
+
+def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
+    """Joules of all hosts, or why they are not known."""
+    of_host: dict[str, float] = {}
+    for before, after in known:
+        joules = taken_j(before.energy, after.energy)
+        if joules is None:
+            return None, after.energy.missing or "a counter of energy came or went within a window"
+        # Of workers on one host, each sees what all take.
+        of_host[before.kernel] = max(of_host.get(before.kernel, 0.0), joules)
+    return sum(of_host.values()), None
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:

@@ -147,6 +147,7 @@ def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
 
 
 def _gauge_values(record: Record) -> dict[str, float | None]:
+    cpu_s = record.cpu_s_per_step
     peaks = [peak for peak in record.peak_rss_bytes or () if peak is not None]
     return {
         "stratbench_throughput_examples_per_second": record.examples_per_s,
@@ -155,4 +156,5 @@ def _gauge_values(record: Record) -> dict[str, float | None]:
         "stratbench_exposed_communication_seconds": record.exposed_comm_s,
         "stratbench_update_error_ratio": record.equivalence.max_update_error if record.equivalence else None,
         "stratbench_peak_resident_bytes": max(peaks, default=None),
+        "stratbench_cpu_seconds_per_step": None if cpu_s is None else sum(cpu_s),
     }

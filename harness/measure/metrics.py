@@ -67,6 +67,11 @@ METRICS: tuple[Metric, ...] = (
         help="Largest resident memory of any worker in the newest repeat.",
     ),
     Metric(
+        name="stratbench_cpu_seconds_per_step",
+        type="gauge",
+        help="Processor time of all workers in one step of the newest repeat.",
+    ),
+    Metric(
         name="stratbench_repeats_total",
         type="counter",
         help="Repeats ended, by how they ended (ok, failed, skipped, implausible).",

@@ -99,6 +99,18 @@ class TracedTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """What a step takes in joules.
+
+    `package_j_per_step`: all processor sockets of the workers' hosts together, whatever else they do;
+    `why_no_package` where that is not known.
+    """
+
+    package_j_per_step: float | None = None
+    why_no_package: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLink:
     """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
 
@@ -232,6 +244,9 @@ class Record:
     `is_twin`: the baseline, timed once more under a name of its own, which is never a candidate.
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
+    `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
+    their window left out.
+    `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
@@ -264,6 +279,9 @@ class Record:
     warmup_steps: int | None = None
     rounds: Rounds | None = None
     stability: Stability | None = None
+    cpu_s_per_step: tuple[float, ...] | None = None
+    energy: Energy | None = None
+    price_per_hour: float | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None
     tcp_bytes_per_step: float | None = None
@@ -304,3 +322,11 @@ class Record:
         if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:
             return None
         return self.batch_size / median_s
+
+    @property
+    def cost_per_million_examples(self) -> float | None:
+        """Price of its workers for the time in which they take a million examples, by the median step."""
+        rate = self.median_examples_per_s
+        if self.price_per_hour is None or not rate:
+            return None
+        return self.price_per_hour / 3600 / rate * 1e6

@@ -122,6 +122,8 @@ class RunRecorder:
             warmup_steps=measured.warmup_steps,
             rounds=run.rounds,
             stability=measured.stability,
+            cpu_s_per_step=measured.consumption.cpu_s_per_step,
+            energy=measured.consumption.energy,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             tcp_bytes_per_step=tcp_bytes,
@@ -178,6 +180,7 @@ class RunRecorder:
         case, measure = slot.case, self.spec.measure
         strategy = case.chosen.strategy
         strategy_class: StrategyClass = strategy.strategy_class
+        price = self.spec.price_per_hour(case.shape.device)
         return Record(
             run=self.run,
             case=case.id,
@@ -199,6 +202,7 @@ class RunRecorder:
             status="ok",
             exposed=site.exposed,
             provision_s=site.provision_s,
+            price_per_hour=None if price is None else price * case.shape.workers,
             link=Link(requested_mbit=case.shape.rate_mbit),
             wall_s=wall_s,
             started_utc=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,7 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from reports.cells import Cell
 from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
-from reports.tables import Table, byte_table, check_table, problem_table, speed_table, step_table, trace_table
+from reports.tables import (
+    Table,
+    byte_table,
+    check_table,
+    cost_table,
+    problem_table,
+    speed_table,
+    step_table,
+    trace_table,
+)
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
@@ -47,7 +56,7 @@ def to_markdown(report: Report) -> str:
         lines += [f"## {markdown_text(comparison.workload)}", "", markdown_text(comparison.shape), ""]
         lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
         lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
-        for table in (speed_table, step_table, trace_table, byte_table, check_table):
+        for table in (speed_table, step_table, trace_table, byte_table, check_table, cost_table):
             content = table(comparison)
             lines += [] if content is None else ["", *_markdown_table(content)]
         lines.append("")
@@ -160,6 +169,10 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "codec_s": _value(row.codec_s),
         "link_measured_mbit": _value(comparison.link_measured_mbit),
         "predicted_step_s": _value(row.predicted_step_s),
+        "cpu_s_per_step": _value(row.cpu_s),
+        "package_j_per_step": _value(row.package_j),
+        "price_per_hour": row.price_per_hour,
+        "cost_per_million_examples": _value(row.cost_per_million),
         "mark": row.mark.kind,
         "max_update_error": row.mark.max_update_error,
         "tolerance": row.mark.tolerance,

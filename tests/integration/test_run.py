@@ -230,6 +230,11 @@ def test_what_was_measured_is_consistent(finished: Finished) -> None:
         assert record["examples_per_s"] > 0
         assert len(record["peak_rss_bytes"]) == workers
         assert all(peak > 50e6 for peak in record["peak_rss_bytes"])
+        assert len(record["cpu_s_per_step"]) == workers
+        # Each worker has one core, whose time is all that it can have.
+        assert all(0 < cpu_s <= 1.2 * record["step_s"]["mean"] for cpu_s in record["cpu_s_per_step"])
+        energy = record["energy"]
+        assert (energy["package_j_per_step"] is None) == (energy["why_no_package"] is not None)
         own = [n > 0 for n in record["variable_bytes"]]
         assert own == ([True, False] if record["strategy"] == "ps" else [True] * workers)
         assert [len(row) for row in record["tcp_matrix"]] == [workers] * workers

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.worker.counters.energy import EnergyReading, read_energy
 from harness.worker.process.os_process import boot_id
 
 _STAT = Path("/proc/stat")
@@ -32,6 +33,7 @@ class CoreReading:
         control_group: tells this process's group from others of the same kernel.
         throttled_s: withheld from that group; None where that is not to be seen.
         n_hot: how often they were slowed down for their heat; None where the kernel does not tell.
+        energy: of all sockets of the host, whoever uses them.
     """
 
     kernel: str
@@ -43,6 +45,7 @@ class CoreReading:
     control_group: str
     throttled_s: float | None
     n_hot: int | None
+    energy: EnergyReading
 
 
 def read_cores() -> CoreReading | None:
@@ -66,6 +69,7 @@ def read_cores() -> CoreReading | None:
         control_group=_control_group(),
         throttled_s=_throttled_s(),
         n_hot=_n_hot(cores),
+        energy=read_energy(),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.records.record import (
+    Energy,
     Equivalence,
     Failure,
     Link,
@@ -55,6 +56,9 @@ class Case:
     interface: bool = True
     traced: bool = True
     is_twin: bool = False
+    cpu_s: float = 0.01
+    package_j: float | None = None
+    price_per_hour: float | None = None
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
@@ -207,6 +211,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         strategy_params=case.params,
         strategy_class=case.class_,
         is_twin=case.is_twin,
+        price_per_hour=case.price_per_hour,
         provider="local",
         device="cpu",
         workers=case.workers,
@@ -285,6 +290,8 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         if case.exposed_s is None
         else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),
         traced_step=_traced(case) if case.traced else None,
+        cpu_s_per_step=(case.cpu_s,) * case.workers,
+        energy=Energy(package_j_per_step=case.package_j),
         transform_s=0.08,
         nodes_before=812,
         nodes_after=940,

@@ -20,7 +20,7 @@ from reports.notes import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
-from reports.tables import check_table, step_table, trace_table
+from reports.tables import check_table, cost_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -486,6 +486,7 @@ def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -
         "1.00 ms",
         "2.50 ms",
         "3.00 ms",
+        "33 %",
     ]
     assert cells[2].note == "45 %, n=3, all 4.50 ms"
 
@@ -529,3 +530,52 @@ def test_without_limits_of_links_nothing_is_predicted(compare: Compare) -> None:
     assert row(comparison, "all-reduce").predicted_step_s is None
     assert "link" not in " ".join(column.name for column in step_table(comparison).columns)
     assert not [note for note in comparison.notes if "Links" in note]
+
+
+def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: Compare) -> None:
+    alone = change(ALONE, price_per_hour=1.0, cpu_s=0.018)
+    reduce_ = change(REDUCE, price_per_hour=2.6, cpu_s=0.012, package_j=1.5)
+    found = compare([alone, reduce_])
+    table = cost_table(found)
+    assert [column.name for column in table.columns] == [
+        "strategy",
+        "CPU time of a step",
+        "energy of a step, J",
+        "cost of a million examples",
+        "graph rewrite",
+        "largest worker's memory",
+    ]
+    first, second = table.rows
+    assert [cell.text for cell in first[:3]] == ["all-reduce", "24.0 ms", "1.50"]
+    assert first[3].note.startswith("at 2.60 an hour, n=3")
+    assert [cell.text for cell in second[:3]] == ["single", "18.0 ms", "–"]
+    # Twice as fast for 2.6 times the price.
+    assert found.verdict.leaders == ("all-reduce",)
+    assert "Cheapest: single, at " in found.verdict.details[-1]
+    cost = row(found, "all-reduce").cost_per_million
+    assert cost is not None
+    assert cost.value == pytest.approx(2.6 / 3600 * 0.010 / 64 * 1e6, rel=0.05)
+
+
+def test_prices_that_even_speed_out_are_not_told_apart(compare: Compare) -> None:
+    found = compare([change(ALONE, price_per_hour=1.0), change(REDUCE, price_per_hour=2.0)])
+    assert "which these repeats cannot tell apart; " in found.verdict.details[-1]
+
+
+def test_without_prices_nothing_is_cheapest(compare: Compare) -> None:
+    found = compare([ALONE, REDUCE])
+    assert not any("Cheapest" in text for text in found.verdict.details)
+    assert "cost of a million examples" not in [column.name for column in cost_table(found).columns]
+
+
+def test_what_is_wrong_is_never_cheapest(compare: Compare) -> None:
+    wrong = change(REDUCE, equivalent=False, price_per_hour=0.01)
+    found = compare([change(ALONE, price_per_hour=1.0), change(PS, price_per_hour=2.0), wrong])
+    assert "Cheapest: single" in found.verdict.details[-1]
+
+
+def test_the_part_of_transfer_that_computing_hides(compare: Compare) -> None:
+    split = row(compare([ALONE, REDUCE]), "all-reduce").time_split
+    assert split is not None
+    assert split.hidden_share is not None
+    assert split.hidden_share.value == pytest.approx(1 / 3)

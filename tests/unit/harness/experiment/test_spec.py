@@ -87,6 +87,8 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"checkpoint": {"save": True, "restore": "a/b"}},
         _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
+        {"cluster": {"price_per_hour": 0.35}},
+        {"cluster": {"price_per_hour": {"cpu": 2}}},
         {"cluster": {"provider": "cluster", "address": "head:10001"}},
         {"cluster": {"provider": "cluster", **_CLUSTER, "token_file": "a", "placement": "pack"}},
         {"cluster": {"provider": "cluster", **_CLUSTER, "device": "tpu", "slice": _SLICE}},
@@ -117,6 +119,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
         "checkpoint.save=true",
         "checkpoint.restore=a",
         "cluster.link.burst_kb=32",
+        "cluster.price_per_hour=0.3",
     ],
 )
 def test_the_hash_sees_every_change(setting: str) -> None:
@@ -234,6 +237,17 @@ def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
     assert resolve(spec_document(untraced)).measure.trace is False
 
 
+def test_a_price_is_that_of_a_worker_with_the_device() -> None:
+    assert resolve(_MINIMAL).price_per_hour("cpu") is None
+    assert resolve(_MINIMAL | {"cluster": {"price_per_hour": 0.35}}).price_per_hour("cpu") == 0.35
+    both = resolve(_MINIMAL | {"cluster": {"price_per_hour": {"gpu": 2.5, "cpu": 1}}})
+    assert both.prices == (("cpu", 1.0),)
+
+
+def test_a_run_without_prices_is_described_as_before_there_were_any() -> None:
+    assert "price_per_hour" not in str(spec_document(resolve(_MINIMAL)))
+
+
 def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_any() -> None:
     cluster = spec_document(resolve(_MINIMAL | _linked(burst_kb=None, workers={})))["cluster"]
     assert isinstance(cluster, dict)
@@ -326,6 +340,13 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         (
             {"cluster": {"memory_per_worker": True}},
             "cluster.memory_per_worker: must be bytes or a size such as",
+        ),
+        *(
+            (
+                {"cluster": {"price_per_hour": price}},
+                "cluster.price_per_hour: must be the price of a worker's",
+            )
+            for price in (0, -1, True, "much", float("nan"), 1e9, [1], {}, {"cpu": "1"}, {"dog": 1})
         ),
         ({"cluster": [1]}, "cluster: must be a mapping, got [1] (list)"),
         ({"cluster": None}, "cluster: must be a mapping, got null"),

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.measure.consumption import consumption
 from harness.measure.core_use import CoreUse, Readings, core_use, stability
+from harness.records.record import Energy
 from harness.records.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading, read_cores
+from harness.worker.counters.energy import EnergyReading, Package
 
 START = CoreReading(
     kernel="k",
@@ -22,6 +25,7 @@ START = CoreReading(
     throttled_s=0.0,
     n_hot=3,
     control_group="g",
+    energy=EnergyReading(missing="no counter"),
 )
 
 TICKS_S = 0.05  # by which counters in ticks may differ
@@ -36,7 +40,13 @@ def test_what_others_used_is_what_the_cores_did_less_what_the_worker_did() -> No
     second = window(replace(START, cores=(1,)), at_s=2.0, busy_s=2.0, own_s=2.0)
     use = core_use([first, second])
     assert use == CoreUse(
-        core_s=4.0, foreign_s=0.5, stolen_s=pytest.approx(0.2), throttled_s=pytest.approx(0.1), n_hot=1
+        core_s=4.0,
+        foreign_s=0.5,
+        stolen_s=pytest.approx(0.2),
+        throttled_s=pytest.approx(0.1),
+        n_hot=1,
+        own_s=(1.0, 2.0),
+        why_no_package="no counter",
     )
 
 
@@ -61,6 +71,43 @@ def test_ticks_that_fall_before_their_window_make_no_negative_use() -> None:
     assert use is not None
     assert use.foreign_s == pytest.approx(-0.1)
     assert stability([use, use], [1.0, 1.0]).foreign_cpu == 0.0
+
+
+def with_energy(start: CoreReading, joules: float) -> CoreReading:
+    package = Package(name="package-0", joules=joules, wraps_at_j=100.0)
+    return replace(start, energy=EnergyReading(packages=(package,)))
+
+
+def test_energy_of_a_host_counts_once_and_a_counter_may_begin_anew() -> None:
+    one, other = START, replace(START, kernel="another")
+    use = core_use(
+        [
+            (with_energy(one, 95.0), with_energy(one, 5.0)),
+            (with_energy(one, 95.5), with_energy(one, 5.0)),
+            (with_energy(other, 1.0), with_energy(other, 3.0)),
+        ]
+    )
+    assert use is not None
+    assert use.package_j == pytest.approx(12.0)
+    assert use.why_no_package is None
+
+
+def test_energy_of_all_hosts_or_of_none() -> None:
+    use = core_use([(with_energy(START, 1.0), with_energy(START, 2.0)), window(replace(START, kernel="x"))])
+    assert use is not None
+    assert (use.package_j, use.why_no_package) == (None, "no counter")
+
+
+def test_what_windows_took_is_spread_over_all_of_their_steps() -> None:
+    use = core_use([window(own_s=1.0), window(replace(START, cores=(1,)), own_s=3.0)])
+    found = consumption([use, use], 20)
+    assert found.cpu_s_per_step == pytest.approx((0.1, 0.3))
+    assert found.energy == Energy(why_no_package="no counter")
+    powered = core_use([(with_energy(START, 0.0), with_energy(START, 8.0))])
+    assert consumption([powered, powered], 4).energy == Energy(package_j_per_step=4.0)
+    unseen = consumption([use, None], 20)
+    assert unseen.cpu_s_per_step is None
+    assert unseen.energy.why_no_package
 
 
 def test_without_a_reading_nothing_is_said() -> None:

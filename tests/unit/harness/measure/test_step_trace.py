@@ -10,9 +10,10 @@ from fake_processes import FakeProcesses
 from harness.errors import CaseError
 from harness.measure import trace_file
 from harness.measure.collector import Measurement
+from harness.measure.consumption import Consumption
 from harness.measure.trace_file import trace_document
 from harness.measure.traced_repeat import traced
-from harness.records.record import StepSeconds
+from harness.records.record import Energy, StepSeconds
 from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.jobs.profile_step import trace_step
@@ -152,6 +153,7 @@ def measured(n_steps):
             window=steps,
         ),
         stability=Stability(),
+        consumption=Consumption(cpu_s_per_step=(0.1, 0.3), energy=Energy(package_j_per_step=2.0)),
     )
 
 

@@ -12,7 +12,16 @@ from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
-from harness.records.record import Equivalence, Machine, MeasuredLink, Record, SavedCheckpoint, StepSeconds
+from harness.measure.consumption import Consumption
+from harness.records.record import (
+    Energy,
+    Equivalence,
+    Machine,
+    MeasuredLink,
+    Record,
+    SavedCheckpoint,
+    StepSeconds,
+)
 from harness.records.record_json import from_json, to_json
 from harness.records.stability import Stability
 from harness.records.steps_file import Steps
@@ -97,6 +106,7 @@ def measurement(
             window=nothing,
         ),
         stability=Stability(),
+        consumption=Consumption(cpu_s_per_step=(0.1, 0.3), energy=Energy(package_j_per_step=2.0)),
     )
 
 
@@ -259,3 +269,19 @@ def test_a_check_that_did_not_end_is_told_and_made_again(recorder: RunRecorder) 
     passed = Equivalence(checked=True, within_bound=True, checked_in_repeat=1)
     assert ended(recorder, PS, measurement(0.5), verdict=passed, repeat=1).equivalence == passed
     assert recorder.verdict(PS) == passed
+
+
+def test_a_record_says_what_a_step_takes_and_what_its_workers_cost() -> None:
+    priced = RunRecorder(spec=replace(SPEC, prices=(("cpu", 0.9),)), run="run")
+    record = ended(priced, PS, measurement(0.5))
+    assert record.cpu_s_per_step == (0.1, 0.3)
+    assert record.energy == Energy(package_j_per_step=2.0)
+    assert record.price_per_hour == 1.8
+    # 16 examples in half a second are 32 a second: a million takes 31,250 s.
+    assert record.cost_per_million_examples == pytest.approx(1.8 / 3600 * 31_250)
+    assert from_json(to_json(record)) == record
+
+
+def test_without_a_price_nothing_has_a_cost(recorder: RunRecorder) -> None:
+    record = ended(recorder, PS, measurement(0.5))
+    assert (record.price_per_hour, record.cost_per_million_examples) == (None, None)
