@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require",
         metavar="A,B",
         default="",
-        help="of docker, compose, browser, gpu: fail, not skip, the tests that need one that is not there",
+        help="of docker, compose, browser, gpu, prometheus: fail, not skip, what needs one that is not there",
     )
     group.addoption(
         "--all-cases", action="store_true", help="run the whole contract matrix, not the chosen cases alone"
@@ -129,6 +129,13 @@ def _browser_absence() -> str | None:
     return None if _find_browser() else f"no browser: install one of {', '.join(_BROWSERS)}"
 
 
+def _prometheus_absence() -> str | None:
+    from prometheus_programs import PROGRAMS, program
+
+    missing = [name for name in PROGRAMS if program(name) is None]
+    return f"{' and '.join(missing)} not found: run `.ci/prometheus`" if missing else None
+
+
 def _docker_absence() -> str | None:
     from harness.provision.docker.engine import IMAGE
 
@@ -173,4 +180,5 @@ _PROBES: Mapping[str, Callable[[], str | None]] = {
     "compose": _compose_absence,
     "docker": _docker_absence,
     "gpu": _gpu_absence,
+    "prometheus": _prometheus_absence,
 }

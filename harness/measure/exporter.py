@@ -69,14 +69,9 @@ class Exporter:
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
         """Take in one ended repeat; see `Onlooker`. Of its steps, those of timed windows are counted."""
-        labels = {
-            "experiment": record.experiment or "",
-            "workload": record.workload,
-            "strategy": str(StrategyRef(name=record.strategy, params=record.strategy_params)),
-            "provider": record.provider,
-        }
+        labels = labels_of(record)
         self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
-        self._set({**_gauge_values(record), "stratbench_under_way": 0.0}, labels)
+        self._set({**gauge_values(record), "stratbench_under_way": 0.0}, labels)
         whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
         self._set(whole, {"experiment": labels["experiment"]})
         if steps is not None:
@@ -146,7 +141,18 @@ def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
             thread.join()
 
 
-def _gauge_values(record: Record) -> dict[str, float | None]:
+def labels_of(record: Record) -> dict[str, str]:
+    """Labels of a record's metrics."""
+    return {
+        "experiment": record.experiment or "",
+        "workload": record.workload,
+        "strategy": str(StrategyRef(name=record.strategy, params=record.strategy_params)),
+        "provider": record.provider,
+    }
+
+
+def gauge_values(record: Record) -> dict[str, float | None]:
+    """Metrics of one repeat; None where it has no such figure."""
     cpu_s = record.cpu_s_per_step
     peaks = [peak for peak in record.peak_rss_bytes or () if peak is not None]
     return {

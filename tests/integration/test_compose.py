@@ -54,7 +54,7 @@ def left() -> Sequence[str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "compose.yaml", tmp_path)
-    for name in ("files", "prometheus.yml", "grafana.yml"):
+    for name in ("files", "prometheus.yml", "rules.yml", "grafana.yml", "dashboards.yml", "dashboard.json"):
         path = tmp_path / "harness" / "provision" / "compose" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "harness" / "provision" / "compose" / name, path)

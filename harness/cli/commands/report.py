@@ -43,6 +43,14 @@ def report(
         ),
     ] = None,
     open: Annotated[bool, typer.Option("--open", help="Show the HTML in a browser.")] = False,  # noqa: A002 - the option's name
+    push_gateway: Annotated[
+        str | None,
+        typer.Option(
+            "--push-gateway",
+            metavar="URL",
+            help="Also give each strategy's newest usable repeat to a Prometheus Pushgateway.",
+        ),
+    ] = None,
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
@@ -54,6 +62,8 @@ def report(
     from harness.atomic_files import write_text
 
     text = reports.render(run_dirs, format.value, tell=output.warn)
+    if push_gateway is not None:
+        _push(run_dirs, push_gateway)
     if path is None:
         return Answer(document={"format": format.value, "text": text}, show=partial(output.say_text, text))
     try:
@@ -65,6 +75,14 @@ def report(
     return Answer(
         document={"format": format.value, "report": str(path)}, show=partial(output.say, f"report: {path}")
     )
+
+
+def _push(run_dirs: list[Path], url: str) -> None:
+    from harness.measure.push import push_newest
+    from reports.load import load
+
+    n_pushed = sum(push_newest(load(path).records, url) for path in run_dirs)
+    output.warn(f"pushed to {url}: {n_pushed} strategies")
 
 
 def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path | None:  # noqa: A002 - as above
