@@ -34,11 +34,12 @@ def timed_span(record: Record) -> tuple[int, int] | None:
     return record.warmup_steps + 1, record.warmup_steps + n_made
 
 
-def time_split_of(traced: Sequence[TracedTimes | None]) -> TimeSplit | None:
+def time_split_of(records: Sequence[Record]) -> TimeSplit | None:
     """Where traced steps' time went, or None when no repeat has a trace that can be used."""
-    steps = [step for step in traced if step is not None and _is_whole(step)]
-    if not steps:
+    traced = [(r, r.traced_step) for r in records if r.traced_step is not None and _is_whole(r.traced_step)]
+    if not traced:
         return None
+    steps = [step for _, step in traced]
     received = [sum(step.received_bytes) for step in steps if step.received_bytes is not None]
     return TimeSplit(
         step_s=_mean([fmean(step.step_s) for step in steps]),
@@ -49,7 +50,24 @@ def time_split_of(traced: Sequence[TracedTimes | None]) -> TimeSplit | None:
         receiving_s=_mean([fmean(step.receiving_s) for step in steps]),
         hidden_share=mean_of([_hidden_share(step) for step in steps]),
         received_bytes=mean_of(received),
+        n_transfers=mean_of([None if step.n_transfers is None else sum(step.n_transfers) for step in steps]),
+        algorithm_bytes_per_s=mean_of([_bandwidth(r.gradient_bytes, step) for r, step in traced]),
+        bus_bytes_per_s=mean_of([_bandwidth(_busiest_bytes(r.tcp_matrix), step) for r, step in traced]),
     )
+
+
+def _bandwidth(n_bytes: float | None, step: TracedTimes) -> float | None:
+    """Bytes per second of the transfer of the worker that was longest at it."""
+    longest_s = max(step.receiving_s)
+    return None if not n_bytes or longest_s <= 0 else n_bytes / longest_s
+
+
+def _busiest_bytes(matrix: Sequence[Sequence[float | None]] | None) -> float | None:
+    """What the busiest worker sends in a step, or receives if that is more."""
+    if matrix is None:
+        return None
+    lines = (*matrix, *zip(*matrix, strict=True))
+    return max((sum(value or 0.0 for value in line) for line in lines), default=None)
 
 
 def _hidden_share(step: TracedTimes) -> float | None:
@@ -73,30 +91,25 @@ def _mean(values: Sequence[float]) -> Mean:
 
 
 def predicted_step_s(record: Record) -> float | None:
-    """Seconds of a step that computes like the control and then waits for its busiest link.
-
-    The plan says how many bytes are sent in all, and the connections tell who sends how much of them:
-    computing + payload × busiest share ÷ measured rate. A ring of N sends 2(N − 1)/N of the gradients
-    each way.
+    """Seconds of a step that computes like the control and then waits for its payload on the busiest link.
 
     Returns:
         None where no link was measured, or no control ran with it.
     """
-    matrix, payload_bytes = record.tcp_matrix, record.payload_bytes_per_step
-    median = record.step_s.p50 if record.step_s else None
-    if (
-        not matrix
-        or not record.link
-        or payload_bytes is None
-        or median is None
-        or record.exposed_comm_s is None
-    ):
+    median_s = record.step_s.p50 if record.step_s else None
+    if not record.wire_s or median_s is None or record.exposed_comm_s is None:
         return None
-    total_bytes = sum(value or 0.0 for line in matrix for value in line)
-    wire_s = record.link.wire_s(matrix)
-    if not total_bytes or wire_s is None:
+    return median_s - record.exposed_comm_s + record.wire_s
+
+
+def between_hosts_bytes(record: Record) -> float | None:
+    """Bytes of a step that leave their machine; None where that is not known."""
+    matrix, hosts = record.tcp_matrix, record.hosts
+    if matrix is None or hosts is None or len(hosts) < len(matrix):
         return None
-    return median - record.exposed_comm_s + wire_s * payload_bytes / total_bytes
+    return sum(
+        value or 0.0 for i, line in enumerate(matrix) for j, value in enumerate(line) if hosts[i] != hosts[j]
+    )
 
 
 def mean_matrix(

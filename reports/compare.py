@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.record import Record
-from reports.aggregate import estimate_of, mean_matrix, mean_of, predicted_step_s, time_split_of, timed_span
+from reports.aggregate import (
+    between_hosts_bytes,
+    estimate_of,
+    mean_matrix,
+    mean_of,
+    predicted_step_s,
+    time_split_of,
+    timed_span,
+)
 from reports.contrasts import Contrasts
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
@@ -169,9 +177,11 @@ def _row(
         payload_is_bound=any(r.payload_is_bound for r in usable),
         tcp_bytes=tcp,
         interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
+        between_hosts_bytes=mean_of([between_hosts_bytes(r) for r in usable]),
+        resent_bytes=mean_of([r.resent_bytes_per_step for r in usable]),
         tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
         exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
-        time_split=time_split_of([r.traced_step for r in usable]),
+        time_split=time_split_of(usable),
         predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
         step_over_predicted=mean_of(
             [r.step_s.p50 / s for r in usable if r.step_s and r.step_s.p50 and (s := predicted_step_s(r))]

@@ -89,7 +89,17 @@ def spread_of(mean: Mean | None, *, unit: str = "number") -> str:
     return f"n={mean.n}, all {low}" if low == high else f"n={mean.n}, {low}{_TO}{high}"
 
 
-UNITS: Mapping[str, Callable[[float | None], str]] = {"seconds": seconds, "bytes": byte_count, "count": count}
+def bandwidth(value: float | None) -> str:
+    """Bytes per second in decimal units."""
+    return MISSING if value is None else f"{byte_count(value)}/s"
+
+
+UNITS: Mapping[str, Callable[[float | None], str]] = {
+    "seconds": seconds,
+    "bytes": byte_count,
+    "count": count,
+    "bandwidth": bandwidth,
+}
 
 
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:

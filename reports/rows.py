@@ -99,7 +99,10 @@ class TimeSplit:
     """Where the time of a traced step went, mean over its workers; bytes of all workers together.
 
     Every moment counts once, as the first of computing, transfer, waiting and rest that it is;
-    `receiving_s` is transfer beside computing too, and `hidden_share` the part of it that is.
+    `receiving_s` is transfer beside computing too, and `hidden_share` the part of it that is. `n_transfers`
+    of all workers together. Bytes per second of the transfer, of the worker that is longest at it:
+    `algorithm_bytes_per_s` of one replica's gradients, `bus_bytes_per_s` of what its busiest link carries one
+    way, as the NCCL tests define both.
     """
 
     step_s: Mean
@@ -110,6 +113,9 @@ class TimeSplit:
     receiving_s: Mean
     hidden_share: Mean | None
     received_bytes: Mean | None
+    n_transfers: Mean | None
+    algorithm_bytes_per_s: Mean | None
+    bus_bytes_per_s: Mean | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +148,8 @@ class Row:
     payload_is_bound: bool
     tcp_bytes: Mean | None
     interface_bytes: Mean | None
+    between_hosts_bytes: Mean | None
+    resent_bytes: Mean | None
     tcp_over_payload: float | None
     exposed_comm_s: Mean | None
     predicted_step_s: Mean | None

@@ -83,7 +83,9 @@ def trace_table(comparison: Comparison) -> Table | None:
         return None
     return _table(
         "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
-        "computing, transfer, waiting and rest that it is; mean and range over repeats",
+        "computing, transfer, waiting and rest that it is; bandwidth is one replica's gradients, or what the "
+        "busiest link carries one way, ÷ transfer in all of the worker that takes longest; mean and range "
+        "over repeats",
         (
             "strategy",
             "traced step",
@@ -93,6 +95,9 @@ def trace_table(comparison: Comparison) -> Table | None:
             "rest",
             "transfer in all",
             "of it hidden",
+            "transfers",
+            "algorithm bandwidth",
+            "bus bandwidth",
         ),
         [_trace_cells(row, split) for row, split in rows],
     )
@@ -100,10 +105,21 @@ def trace_table(comparison: Comparison) -> Table | None:
 
 def byte_table(comparison: Comparison) -> Table:
     """Bytes per step in three layers that are never mixed."""
+    columns: list[tuple[str, Callable[[Row], Cell]]] = [
+        ("strategy", name_cell),
+        ("payload predicted", lambda row: mean_cell(row.payload_bytes, unit="bytes")),
+        ("TCP measured", lambda row: mean_cell(row.tcp_bytes, unit="bytes")),
+        ("interface measured", lambda row: mean_cell(row.interface_bytes, unit="bytes")),
+        ("TCP ÷ payload", _overhead_cell),
+    ]
+    if any(row.between_hosts_bytes and row.between_hosts_bytes.high for row in comparison.rows):
+        columns.append(("of TCP between hosts", lambda row: mean_cell(row.between_hosts_bytes, unit="bytes")))
+    if any(row.resent_bytes and row.resent_bytes.high for row in comparison.rows):
+        columns.append(("sent again", lambda row: mean_cell(row.resent_bytes, unit="bytes")))
     return _table(
         "Bytes sent per step, all workers together: mean and range over repeats",
-        ("strategy", "payload predicted", "TCP measured", "interface measured", "TCP ÷ payload"),
-        [_byte_cells(row) for row in comparison.rows],
+        tuple(name for name, _ in columns),
+        [tuple(cell(row) for _, cell in columns) for row in comparison.rows],
     )
 
 
@@ -207,6 +223,9 @@ def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
         mean_cell(split.step_s, unit="seconds"),
         *(part(mean) for mean in (*exclusive, split.receiving_s)),
         _share_cell(split.hidden_share),
+        mean_cell(split.n_transfers, unit="count"),
+        mean_cell(split.algorithm_bytes_per_s, unit="bandwidth"),
+        mean_cell(split.bus_bytes_per_s, unit="bandwidth"),
     )
 
 
@@ -217,10 +236,9 @@ def _share_cell(share: Mean | None) -> Cell:
     return Cell(text=f"{100 * share.value:.0f} %", note=f"n={share.n}, {low}\N{EN DASH}{high} %")
 
 
-def _byte_cells(row: Row) -> tuple[Cell, ...]:
-    apart = MISSING if row.tcp_over_payload is None else digits(row.tcp_over_payload, significant=4)
-    layers = (row.payload_bytes, row.tcp_bytes, row.interface_bytes)
-    return (name_cell(row), *(mean_cell(mean, unit="bytes") for mean in layers), Cell(text=apart))
+def _overhead_cell(row: Row) -> Cell:
+    overhead = row.tcp_over_payload
+    return Cell(text=MISSING if overhead is None else digits(overhead, significant=4))
 
 
 def _check_cells(row: Row) -> tuple[Cell, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -18,6 +18,8 @@ from harness.experiment.size import require_few_combinations, require_few_repeat
 from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, ExperimentSpec
 
 _BATCH_SIZE = "batch_size"
+CONTROL = "none"
+"""The strategy that computes as much as others and sends nothing."""
 TWIN = "aa"
 """In place of a parameter, in the name of a case that is the baseline once more."""
 
@@ -81,6 +83,8 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         if (not spec.include or any(matches(item, case) for item in spec.include))
         and not any(matches(item, case) for item in spec.exclude)
     )
+    if spec.measure.exposed:
+        kept += _missing_controls(kept)
     if spec.measure.aa:
         twins = tuple(_twin(case) for case in kept if case.strategy == spec.baseline)
         if kept and not twins:
@@ -151,6 +155,17 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterShape, bat
         batch_size=batch_size if isinstance(batch_size, int) else None,
     )
     return dataclasses.replace(case, id=_case_id(case))
+
+
+def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The control of every case of several replicas that has none: what it lacks says what others expose."""
+    there = {case.id for case in cases}
+    controls = [
+        _case(case.workload, StrategyRef(name=CONTROL), case.shape, case.batch_rule)
+        for case in cases
+        if case.shape.n_replicas > 1
+    ]
+    return tuple({control.id: control for control in controls if control.id not in there}.values())
 
 
 def _twin(case: Case) -> Case:

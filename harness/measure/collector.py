@@ -35,6 +35,7 @@ class Measurement:
         settled: False when the warm-up did not end within the longest one allowed.
         tcp: None where the kernel's counters cannot be read.
         interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
+        hosts: number of the machine that each worker runs on; None where one does not know its own.
         loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
             `MAX_LOSSES` steps after the warm-up, the first and the last included.
     """
@@ -46,6 +47,7 @@ class Measurement:
     settled: bool
     tcp: TcpTraffic | None
     interface_bytes_per_step: float | None
+    hosts: tuple[int, ...] | None
     peak_rss_bytes: tuple[int | None, ...]
     loss: tuple[float, ...]
     steps: Steps
@@ -150,7 +152,8 @@ class Meter:
         """
         counted = [each for each in self._windows if each.number >= 0]
         n_steps = self._n_done - self._n_warmup
-        tcp = merge([c.tcp for c in self._before], [c.tcp for c in self._counters()], n_steps=n_steps)
+        last = self._counters()
+        tcp = merge([c.tcp for c in self._before], [c.tcp for c in last], n_steps=n_steps)
         sent = self._interface_bytes
         start_s, end_s, losses, weights = _everything(self._windows)
         global_loss = np.einsum("wsl,wl->s", losses, weights)[self._n_warmup :]
@@ -163,6 +166,7 @@ class Meter:
             settled=self._settled,
             tcp=tcp,
             interface_bytes_per_step=None if sent is None else sent / n_steps,
+            hosts=_numbered([each.machine for each in last]),
             peak_rss_bytes=tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers)),
             loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
             steps=_steps(start_s, end_s, _worker_losses(losses, weights), self._windows),
@@ -304,6 +308,14 @@ def _steps(start_s: Floats, end_s: Floats, losses: Floats, windows: Sequence[_Wi
         warmup=np.tile(uncounted, n_workers),
         window=np.tile(numbers, n_workers),
     )
+
+
+def _numbered(machines: Sequence[str | None]) -> tuple[int, ...] | None:
+    """Machines by number, in the order in which they are named; None where one is not known."""
+    if None in machines:
+        return None
+    known = list(dict.fromkeys(machines))
+    return tuple(map(known.index, machines))
 
 
 def _padded(values: Floats, length: int) -> Floats:

@@ -87,7 +87,8 @@ class TracedTimes:
     Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
     is on its way, else as `wait_s` while the worker waits for others; what is left of `step_s` is none of
     these. `receiving_s` is all the time in which anything was on its way, also beside computing.
-    `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring.
+    `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring. `n_transfers`
+    came from other workers, in a collective or through the workers' ring, one for each tensor or chunk.
     """
 
     step_s: tuple[float, ...]
@@ -96,6 +97,7 @@ class TracedTimes:
     wait_s: tuple[float, ...]
     receiving_s: tuple[float, ...]
     received_bytes: tuple[int, ...] | None = None
+    n_transfers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,6 +252,10 @@ class Record:
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
+    `wire_s`: what the payload takes on the busiest of the measured links, pushes and pulls one after the
+    other where a step waits for both.
+    `hosts`: number of the machine of each worker; bytes between different ones leave their machine.
+    `gradient_bytes`: of one replica's dense gradients as they are in memory; None where some are sparse.
     """
 
     run: str
@@ -284,9 +290,13 @@ class Record:
     price_per_hour: float | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None
+    wire_s: float | None = None
+    gradient_bytes: int | None = None
     tcp_bytes_per_step: float | None = None
+    resent_bytes_per_step: float | None = None
     interface_bytes_per_step: float | None = None
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None = None
+    hosts: tuple[int, ...] | None = None
     exposed_comm_s: float | None = None
     traced_step: TracedTimes | None = None
     codec_s: float | None = None

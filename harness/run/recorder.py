@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from harness.errors import CaseError
-from harness.experiment.cases import Case
+from harness.experiment.cases import CONTROL, Case
 from harness.experiment.chosen_strategy import source_hash
 from harness.experiment.document import spec_hash
 from harness.experiment.schedule import Slot
@@ -32,9 +32,8 @@ from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
-from strategies.plan.schema import Plan
+from strategies.plan.schema import Plan, StepSummary
 
-CONTROL = "none"
 _MANY_SENT_AGAIN = 0.01
 Number = TypeVar("Number", int, float)
 
@@ -126,8 +125,12 @@ class RunRecorder:
             energy=measured.consumption.energy,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
+            wire_s=_wire_s(link, plan),
+            gradient_bytes=_gradient_bytes(capture.summary),
             tcp_bytes_per_step=tcp_bytes,
+            resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
             interface_bytes_per_step=measured.interface_bytes_per_step,
+            hosts=measured.hosts,
             tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
             traced_step=None if run.traced is None else run.traced.step,
             codec_s=run.codec_s,
@@ -250,6 +253,18 @@ class RunRecorder:
 def _files(case: Case) -> dict[str, str | None]:
     refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
     return {name: source_hash(name) for is_file, name in refs if is_file}
+
+
+def _wire_s(link: Link, plan: Plan) -> float | None:
+    """Seconds of a step's payload on its busiest link, phase after phase; None where no link was measured."""
+    phases_s = [phase_s for phase in plan.payload_phases if (phase_s := link.wire_s(phase)) is not None]
+    return sum(phases_s) if phases_s else None
+
+
+def _gradient_bytes(step: StepSummary) -> int | None:
+    """Bytes of one replica's gradients; None where some are sparse, whose rows differ from step to step."""
+    crossing = [v for v in step.variables if v.kind == "trainable"]
+    return None if any(v.sparse for v in crossing) else sum(v.bytes for v in crossing)
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

@@ -163,6 +163,8 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "payload_bytes_per_step": _value(row.payload_bytes),
         "tcp_bytes_per_step": _value(row.tcp_bytes),
         "interface_bytes_per_step": _value(row.interface_bytes),
+        "between_hosts_bytes_per_step": _value(row.between_hosts_bytes),
+        "resent_bytes_per_step": _value(row.resent_bytes),
         "tcp_over_payload": row.tcp_over_payload,
         "exposed_comm_s": _value(row.exposed_comm_s),
         **_split_cells(row.time_split),

@@ -7,6 +7,7 @@ al. 2014, Scaling distributed machine learning with the parameter server).
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan.compressed_payload import is_added_up, payload_bytes
@@ -20,15 +21,27 @@ ID_BYTES = 8
 Matrix = list[list[float]]
 
 
-def payload_matrix(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
+
+    Attributes:
+        sent: all of them. pulled: of these, values that servers send back to be read.
+    """
+
+    sent: tuple[tuple[int, ...], ...]
+    pulled: tuple[tuple[int, ...], ...]
+
+
+def payload_of(
     step: StepSummary,
     nodes: Sequence[PlanNode],
     topology: Topology,
     *,
     statistics: Sequence[StatisticSummary] = (),
     period: int = 1,
-) -> tuple[tuple[int, ...], ...]:
-    """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
+) -> Payload:
+    """What tasks send each other.
 
     Rows of sparse gradients count with their upper bound: every id of the batch different.
 
@@ -36,12 +49,12 @@ def payload_matrix(
         statistics: of batches, of the layers that take them of all replicas' examples.
         period: steps from one averaging of variables to the next; its bytes are spread over all of them.
     """
-    sent: Matrix = [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
+    sent, pulled = _nothing(topology), _nothing(topology)
     by_name = {v.name: v for v in step.variables}
     shards = Shards()
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
-            _add_parameter_server(sent, part, variable, topology)
+            _add_parameter_server(sent, pulled, part, variable, topology)
         elif part.synchronizer != "none":
             shards.add(part, variable)
             if not shards.scatters(part):
@@ -49,7 +62,7 @@ def payload_matrix(
                 _add_collective(sent, part, variable, topology, n_steps)
     shards.send(sent, topology)
     _add_ring(sent, topology.n_tasks, sum(each.bytes for each in statistics))
-    return tuple(tuple(round(value) for value in row) for row in sent)
+    return Payload(sent=_rounded(sent), pulled=_rounded(pulled))
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
@@ -72,8 +85,16 @@ def worker_bytes(nodes: Sequence[PlanNode]) -> int:
     return common + max(alone.values(), default=0)
 
 
+def _nothing(topology: Topology) -> Matrix:
+    return [[0.0] * topology.n_tasks for _ in range(topology.n_tasks)]
+
+
+def _rounded(matrix: Matrix) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(round(value) for value in row) for row in matrix)
+
+
 def _add_parameter_server(
-    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
+    sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
 ) -> None:
     """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
 
@@ -95,6 +116,7 @@ def _add_parameter_server(
         if not node.sparse:
             push = _encoded_bytes(node) * variable.crossings
         sent[node.destination][task] += pull
+        pulled[node.destination][task] += pull
         sent[task][node.destination] += push + ids
 
 

@@ -1,5 +1,6 @@
 """A plan: what a strategy does with every variable, as JSON to be read, compared, edited and run again."""
 
+import operator
 from collections.abc import Mapping
 from typing import Literal
 
@@ -170,6 +171,7 @@ class Plan(Frozen):
             gradients are sparse, since the rows of a step are known only when it runs, and with backup
             workers, who take no part in steps that they come late to.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
+        pull_matrix: of these, values that servers send back to be read.
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns, the one that owns the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
@@ -186,6 +188,7 @@ class Plan(Frozen):
     nodes: tuple[PlanNode, ...]
     payload_bytes_per_step: int
     payload_matrix: tuple[tuple[int, ...], ...]
+    pull_matrix: tuple[tuple[int, ...], ...] = ()
     server_bytes: tuple[int, ...]
     worker_bytes: int
     statistics: tuple[StatisticSummary, ...] = ()
@@ -196,6 +199,17 @@ class Plan(Frozen):
     def execution(self) -> Execution:
         """How its steps go."""
         return Execution.of(self.strategy_params)
+
+    @property
+    def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Payload matrices of what comes one after the other in a step; they add up to the payload.
+
+        Where all wait for all, no server sends a value back before it has all gradients of the step before.
+        """
+        if not self.pull_matrix or not self.execution.waits_for_all:
+            return (self.payload_matrix,)
+        rows = zip(self.payload_matrix, self.pull_matrix, strict=True)
+        return tuple(tuple(map(operator.sub, *both)) for both in rows), self.pull_matrix
 
 
 def mistake(error: ValidationError) -> str:

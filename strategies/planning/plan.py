@@ -9,7 +9,7 @@ from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
 from strategies.plan.compressed_payload import compressed
 from strategies.plan.execution import Execution, asked_of
-from strategies.plan.payload import payload_matrix, server_bytes, worker_bytes
+from strategies.plan.payload import payload_of, server_bytes, worker_bytes
 from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, ParamValue, Strategy
 from strategies.planning.joint_statistics import joint_statistics
@@ -103,7 +103,7 @@ def assembled(
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
     statistics = joint_statistics(strategy, step, topology)
-    matrix = payload_matrix(
+    payload = payload_of(
         step, nodes, topology, statistics=statistics.layers, period=Execution.of(values).period
     )
     return Plan(
@@ -115,8 +115,9 @@ def assembled(
         batch_size=topology.batch_size,
         device=topology.device,
         nodes=tuple(nodes),
-        payload_bytes_per_step=sum(map(sum, matrix)),
-        payload_matrix=matrix,
+        payload_bytes_per_step=sum(map(sum, payload.sent)),
+        payload_matrix=payload.sent,
+        pull_matrix=payload.pulled,
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
         statistics=statistics.layers,

@@ -67,6 +67,10 @@ def run(
     aa: Annotated[
         bool, typer.Option("--aa", help="Time the baseline twice, under two names, to see what chance does.")
     ] = False,
+    exposed: Annotated[
+        bool,
+        typer.Option("--exposed", help="Time the control too: what communication adds to a step."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
@@ -120,6 +124,7 @@ def run(
         "measure.repeats": repeats,
         "measure.until.ratio_ci": until_ci,
         "measure.aa": aa or None,
+        "measure.exposed": exposed or None,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),
     }

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from harness.worker.counters.interface import Interface, read_interface
 from harness.worker.counters.tcp import Reading, read_connections
 from harness.worker.process.job import JobState
+from harness.worker.process.os_process import boot_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counters:
-    """Counters of one worker; None where the kernel does not offer them, or nobody asked."""
+    """Counters of one worker; None where the kernel does not offer them, or nobody asked.
 
+    Attributes:
+        machine: id of the boot of the kernel that it runs on, one for all of a machine's containers.
+    """
+
+    machine: str | None
     tcp: Reading | None
     interface: Interface | None
 
@@ -24,4 +30,12 @@ def read_counters(state: JobState, address: str | None) -> Counters:
     del state
     # Connections first: their reader waits until the last bytes have arrived.
     tcp = read_connections()
-    return Counters(tcp=tcp, interface=None if address is None else read_interface(address))
+    interface = None if address is None else read_interface(address)
+    return Counters(machine=_machine(), tcp=tcp, interface=interface)
+
+
+def _machine() -> str | None:
+    try:
+        return boot_id()
+    except OSError:
+        return None

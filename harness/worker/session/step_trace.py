@@ -112,6 +112,7 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
         wait_s=tuple(share["wait"] for share in shares),
         receiving_s=tuple(_covered_s(trace, ("transfer",)) for trace in traces),
         received_bytes=tuple(received.get(task, 0) for task in range(len(traces))) if received else None,
+        n_transfers=tuple(sum(e.kind == "transfer" for e in trace.events) for trace in traces),
     )
 
 

@@ -58,6 +58,9 @@ class Case:
     is_twin: bool = False
     cpu_s: float = 0.01
     package_j: float | None = None
+    hosts: tuple[int, ...] | None = None
+    resent: float | None = None
+    gradients: int | None = None
     price_per_hour: float | None = None
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
@@ -254,6 +257,13 @@ def _link(case: Case) -> Link:
     return Link(requested_mbit=case.link_mbit[0], measured_mbit=min(case.link_mbit), workers=workers)
 
 
+def _wire_s(case: Case) -> float | None:
+    """All send as much to each other, and all at a time."""
+    if not case.link_mbit or case.payload is None:
+        return None
+    return case.payload / case.workers * 8 / (min(case.link_mbit) * 1e6)
+
+
 def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Generator) -> Record:
     middle = case.p50_s * float(np.exp(case.noise * rng.standard_normal()))
     taken = middle * np.exp(0.04 * rng.standard_normal((case.workers, N_WARMUP + N_STEPS)))
@@ -286,6 +296,10 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         tcp_bytes_per_step=sent,
         interface_bytes_per_step=None if sent is None or not case.interface else sent * 1.02,
         tcp_matrix=matrix,
+        hosts=case.hosts,
+        resent_bytes_per_step=case.resent,
+        wire_s=_wire_s(case),
+        gradient_bytes=case.gradients,
         exposed_comm_s=None
         if case.exposed_s is None
         else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),
@@ -312,6 +326,7 @@ def _traced(case: Case) -> TracedTimes:
         wait_s=tuple(0.1 * s for s in step_s),
         receiving_s=tuple(0.3 * s for s in step_s),
         received_bytes=(1000,) * case.workers,
+        n_transfers=(7,) * case.workers,
     )
 
 

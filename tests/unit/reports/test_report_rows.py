@@ -20,7 +20,7 @@ from reports.notes import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
-from reports.tables import check_table, cost_table, step_table, trace_table
+from reports.tables import byte_table, check_table, cost_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -468,14 +468,50 @@ def test_the_time_of_a_traced_step_is_the_mean_over_its_workers(compare: Compare
 
 
 def test_a_trace_whose_workers_are_not_all_there_is_not_used(tmp_path: Path) -> None:
-    (traced, *_) = [record.traced_step for record in load(write_run(tmp_path / "run", [REDUCE])).records]
+    record, *_ = load(write_run(tmp_path / "run", [REDUCE])).records
+    traced = record.traced_step
     assert traced is not None
-    assert time_split_of([traced, dataclasses.replace(traced, wait_s=(0.0,))]) == time_split_of([traced])
-    assert time_split_of([dataclasses.replace(traced, step_s=()), None]) is None
+
+    def but(**changes: tuple[float, ...]) -> Record:
+        return dataclasses.replace(record, traced_step=dataclasses.replace(traced, **changes))
+
+    assert time_split_of([record, but(wait_s=(0.0,))]) == time_split_of([record])
+    assert time_split_of([but(step_s=()), dataclasses.replace(record, traced_step=None)]) is None
+
+
+def test_bandwidth_is_that_of_the_worker_that_transfers_longest(tmp_path: Path) -> None:
+    """Both workers send 1 MB in a step and transfer for 3 ms; their gradients are 0.6 MB."""
+    cases = [change(REDUCE, noise=0.0, payload=2e6, overhead=1.0, gradients=600_000), ALONE]
+    reduce, alone = load(write_run(tmp_path / "run", cases, n_repeats=1)).records
+    if reduce.strategy == "single":
+        reduce, alone = alone, reduce
+    split = time_split_of([reduce])
+    assert split is not None
+    found = split.algorithm_bytes_per_s, split.bus_bytes_per_s, split.n_transfers
+    assert [mean and mean.value for mean in found] == pytest.approx([2e8, 1e6 / 0.003, 14])
+    of_one = time_split_of([alone])
+    assert of_one is None or of_one.bus_bytes_per_s is None
+
+
+@pytest.mark.parametrize("hosts", [None, (0, 0)])
+def test_where_nothing_leaves_its_host_or_is_lost_bytes_have_no_columns_for_it(
+    compare: Compare, hosts: tuple[int, ...] | None
+) -> None:
+    table = byte_table(compare([ALONE, change(REDUCE, hosts=hosts, resent=0.0)]))
+    assert [column.name for column in table.columns][-1] == "TCP ÷ payload"
+
+
+def test_bytes_between_hosts_and_those_sent_again_are_told(compare: Compare) -> None:
+    apart = change(REDUCE, hosts=(0, 1), resent=5.0, payload=1000.0, overhead=1.0)
+    table = byte_table(compare([ALONE, apart]))
+    assert [column.name for column in table.columns][-2:] == ["of TCP between hosts", "sent again"]
+    shown = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
+    assert shown["all-reduce"] == ["1.00 kB", "5.00 B"]
 
 
 def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -> None:
-    table = trace_table(compare([change(PS, traced=False), REDUCE]))
+    reduce = change(REDUCE, payload=2e6, overhead=1.0)
+    table = trace_table(compare([change(PS, traced=False), reduce]))
     assert table is not None
     (cells,) = table.rows
     assert [cell.text for cell in cells] == [
@@ -487,6 +523,9 @@ def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -
         "2.50 ms",
         "3.00 ms",
         "33 %",
+        "14",
+        "–",
+        "333 MB/s",
     ]
     assert cells[2].note == "45 %, n=3, all 4.50 ms"
 

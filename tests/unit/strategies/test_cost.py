@@ -144,3 +144,13 @@ def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():
     made = plan("ps", step_of(TABLE), (1, 1), batch_size=4)
     rows = 2 * 3
     assert made.payload_matrix == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
+    assert made.pull_matrix == ((0, rows * ROW), (0, 0))
+
+
+def test_values_are_pulled_after_gradients_were_pushed_where_all_wait():
+    made = plan("ps", DENSE, (1, 1, 1))
+    pulled = (0, S, S), (0, 0, 0), (0, 0, 0)
+    assert made.payload_phases == (((0, 0, 0), (S, 0, 0), (S, 0, 0)), pulled)
+    assert plan("ps", DENSE, (1, 1, 1), sync=False).payload_phases == (made.payload_matrix,)
+    reduced = plan("all-reduce", DENSE, (1, 1, 1))
+    assert reduced.payload_phases == (reduced.payload_matrix, ((0,) * 3,) * 3)

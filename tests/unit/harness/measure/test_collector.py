@@ -24,6 +24,7 @@ class Workers(FakeProcesses):
     ) -> None:
         super().__init__(["127.0.0.1", "127.0.0.1"])
         self.calls: list[tuple[str, int]] = []
+        self.machines: tuple[str | None, ...] = (None, None)
         self._step_s = np.asarray(step_s)
         self._weights = weights
         self._counters = counters
@@ -58,7 +59,8 @@ class Workers(FakeProcesses):
     def _counted(self, worker: int, address: object) -> Counters:
         tcp = self._reading(worker) if self._counters or worker == 0 else None
         interface = Interface(kernel="k", namespace="n", index=1, sent_bytes=2100 * self._n_done)
-        return Counters(tcp=tcp, interface=interface if address == "127.0.0.1" else None)
+        shown = interface if address == "127.0.0.1" else None
+        return Counters(machine=self.machines[worker], tcp=tcp, interface=shown)
 
     def _reading(self, worker: int) -> tuple[TcpConnection, ...]:
         ends = [("127.0.0.1", 1), ("127.0.0.1", 2)]
@@ -104,6 +106,18 @@ def test_windows_count_without_the_steps_that_lead_into_them() -> None:
     assert measured.tcp is not None
     assert measured.tcp.matrix == ((0.0, 1000.0), (1000.0, 0.0))
     assert measured.peak_rss_bytes == (1000, None)
+
+
+@pytest.mark.parametrize(
+    ("machines", "hosts"),
+    [(("a", "a"), (0, 0)), (("b", "a"), (0, 1)), ((None, "a"), None)],
+)
+def test_workers_of_one_machine_have_one_number(
+    machines: tuple[str | None, ...], hosts: tuple[int, ...] | None
+) -> None:
+    processes = Workers([0.1], [(1.0,), ()])
+    processes.machines = machines
+    assert measured_by(processes, n_steps=2, warmup=0).hosts == hosts
 
 
 def test_a_window_tells_the_median_of_its_counted_steps() -> None:

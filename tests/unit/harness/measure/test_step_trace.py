@@ -69,6 +69,11 @@ def test_bytes_count_where_they_arrive_whichever_worker_tells_of_them():
     assert summary([worker(), worker(push, pull, pull)]).received_bytes == (30, 10)
 
 
+def test_what_comes_from_others_is_counted_for_each_worker():
+    moved = event("transfer", 0.0, 1.0, receiver=0, n_bytes=30)
+    assert summary([worker(moved, event("compute", 0.0, 1.0), moved), worker()]).n_transfers == (2, 0)
+
+
 def complete(document):
     return [e for e in document["traceEvents"] if e["ph"] == "X"]
 
@@ -140,6 +145,7 @@ def measured(n_steps):
         settled=True,
         tcp=None,
         interface_bytes_per_step=None,
+        hosts=None,
         peak_rss_bytes=(None, None),
         loss=(),
         n_steps=0,

@@ -94,6 +94,7 @@ def measurement(
         settled=settled,
         tcp=tcp,
         interface_bytes_per_step=2100.0,
+        hosts=(0, 0),
         peak_rss_bytes=(None, None),
         loss=(1.0,),
         steps=Steps(
@@ -202,6 +203,27 @@ def test_bytes_that_the_measured_link_cannot_have_carried_are_not_believed(
     assert record.status == status
     assert status == "ok" or "faster than its bytes at the measured rate" in str(record.plausibility)
     assert ended(recorder, PS, measurement(0.01, mean_s=mean_s, tcp=tcp)).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("params", "wire_s"),
+    [({}, 0.3), ({"sync": False}, 0.2), ({"staleness": 1}, 0.2), ({"backup": 1}, 0.2)],
+)
+def test_what_a_server_takes_and_gives_follow_each_other_where_all_wait(
+    recorder: RunRecorder, params: dict[str, int], wire_s: float
+) -> None:
+    """Of 4 MB one way and 2 MB the other, 3 MB and nothing are pushed, the rest pulled: 1 MB takes 0.1 s."""
+    served = plan(PS).model_copy(
+        update={
+            "strategy_params": params,
+            "payload_matrix": ((0, 1_000_000), (2_000_000, 0)),
+            "pull_matrix": ((0, 1_000_000), (0, 0)),
+        }
+    )
+    slot = Slot(order=0, block=0, repeat=0, case=PS)
+    run = replace(case_run(measurement(0.5)), links=linked(80.0))
+    assert recorder.ended(slot, SITE, CAPTURE, served, run, 1.0).wire_s == pytest.approx(wire_s)
+    assert recorder.ended(slot, SITE, CAPTURE, served, case_run(measurement(0.5)), 1.0).wire_s is None
 
 
 def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder: RunRecorder) -> None:

@@ -1,0 +1,37 @@
+"""The control, which a run that asks for exposed communication cannot do without."""
+
+from harness.experiment.cases import Case, expand
+from harness.experiment.document import spec_document
+from harness.experiment.resolve import resolve
+
+
+def cases(*strategies: str, exposed: bool = True, workers: int | list[int] = 2) -> tuple[Case, ...]:
+    spec = resolve(
+        {
+            "name": "x",
+            "workloads": ["digits-mlp"],
+            "strategies": list(strategies),
+            "cluster": {"workers": workers},
+            "measure": {"exposed": exposed},
+        }
+    )
+    assert resolve(spec_document(spec)) == spec
+    return expand(spec)
+
+
+def test_it_is_added_once_for_each_shape() -> None:
+    plain = cases("single", "ps", "all-reduce", exposed=False, workers=[2, 3])
+    found = cases("single", "ps", "all-reduce", workers=[2, 3])
+    assert found[: len(plain)] == plain
+    assert [(str(case.strategy), case.shape.workers) for case in found[len(plain) :]] == [
+        ("none", 2),
+        ("none", 3),
+    ]
+
+
+def test_it_is_the_case_that_a_person_would_have_asked_for() -> None:
+    assert set(cases("ps")) == set(cases("ps", "none", exposed=False)) == set(cases("ps", "none"))
+
+
+def test_one_worker_exposes_nothing() -> None:
+    assert [str(case.strategy) for case in cases("single")] == ["single"]
