@@ -19,16 +19,14 @@ from reports.contrasts import Contrasts
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.marks import mark_of
+from reports.measuring_notes import observer_notes, setting_notes, stability_notes, twin_notes
 from reports.notes import (
     batch_notes,
     link_notes,
     record_notes,
     row_notes,
     separability_notes,
-    setting_notes,
     small_payload_notes,
-    stability_notes,
-    twin_notes,
     until_notes,
     warning_notes,
 )
@@ -93,6 +91,7 @@ def _comparison(
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(twin_notes(rows, cases))
+    notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
     notes.extend(stability_notes(cases))
     notes.extend(setting_notes(cases))

@@ -6,17 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.records.record import Record
-from harness.records.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
 from reports.figures.shapes import ComparedShape
-from reports.quantities import byte_count, digits, limits, times
+from reports.quantities import byte_count, digits, times
 from reports.rows import Mean, Row
 
-_TAKEN = {
-    "foreign_cpu": "Other programs used",
-    "stolen_cpu": "Other virtual machines were given",
-    "throttled_cpu": "The limit of a control group withheld",
-}
-_STEADY_GOVERNORS = ("performance", "userspace")
 ALARM_APART = 0.10
 _ROUNDING = 1.0 + 1e-9
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
@@ -79,70 +72,6 @@ def _width(row: Row) -> float | None:
     if row.ratio is None or row.ratio.interval is None:
         return None
     return row.ratio.interval.high / row.ratio.value - 1.0
-
-
-def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
-    """How far two names of the baseline come out apart."""
-    twins = {name for name, records in cases.items() if records[0].is_twin}
-    notes = []
-    for row in rows:
-        if row.strategy not in twins or row.ratio is None:
-            continue
-        inside = limits(row.ratio.interval)
-        found = f"{row.strategy} is the baseline once more and came out at {times(row.ratio.value)}"
-        notes.append(f"{found} of it{f' ({inside})' if inside else ''}.")
-        if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
-            notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
-    return notes
-
-
-def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """What disturbed the repeats of a comparison."""
-    known = [(name, r.stability) for name, records in cases.items() for r in records if r.stability]
-    notes = [
-        _taken_note(what, [(name, share) for name, found in known if (share := getattr(found, field))])
-        for field, what in _TAKEN.items()
-    ]
-    most = max((found.foreign_cpu_most or 0.0 for _, found in known), default=0.0)
-    if notes[0] and most:
-        notes[0] = f"{notes[0][:-1]}; in one window {100 * most:.0f} %."
-    hot = sorted({name for name, found in known if found.n_hot})
-    notes += [f"Cores were slowed down for their heat while {', '.join(hot)} were timed."] if hot else []
-    drifts = [(name, abs(found.drift)) for name, found in known if found.drift is not None]
-    drifting = [(name, drift) for name, drift in drifts if drift >= UNSTEADY_DRIFT]
-    if drifting:
-        names = ", ".join(dict.fromkeys(name for name, _ in drifting))
-        most = max(drift for _, drift in drifting)
-        notes.append(
-            f"Steps of {names} were up to {100 * most:.0f} % longer or shorter in the last rounds of a "
-            f"repeat than in its first, in {len(drifting)} of {len(known)} repeats."
-        )
-    told = [note for note in notes if note]
-    return [*told, "Such minutes move examples/s; ratios, formed within rounds, much less."] if told else []
-
-
-def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """Settings of the workers' machine that let the clock of its cores change."""
-    machines = {r.machine for records in cases.values() for r in records if r.machine is not None}
-    slow = sorted(
-        {machine.governor for machine in machines if machine.governor not in (None, *_STEADY_GOVERNORS)}
-    )
-    notes = [f"The governor of the cores is {name}, which changes their clock." for name in slow]
-    if any(machine.turbo for machine in machines):
-        notes.append("Turbo is on: cores run faster while few of them are busy.")
-    if any(machine.hyper_threads for machine in machines):
-        notes.append("Hyper-threads are on: a core may be half of one.")
-    return notes
-
-
-def _taken_note(what: str, shares: Sequence[tuple[str, float]]) -> str:
-    large = [share for _, share in shares if share >= UNSTEADY_SHARE]
-    if not large:
-        return ""
-    low, high = (f"{100 * share:.0f}" for share in (min(large), max(large)))
-    span = low if low == high else f"{low} to {high}"
-    repeats = "1 repeat was" if len(large) == 1 else f"{len(large)} repeats were"
-    return f"{what} {span} % of the workers' cores while {repeats} timed."
 
 
 def row_notes(row: Row) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import signal
 import socket
@@ -27,11 +26,13 @@ class _Interruption:
 
     def __init__(self) -> None:
         self._deaf_until_s = 0.0
+        self._latest: int = signal.SIGINT
         self.is_heard = False
 
-    def hear(self, *_: object) -> None:
+    def hear(self, number: int, _: object) -> None:
         """Interrupt, unless that has just been done."""
         self.is_heard = True
+        self._latest = number
         now_s = time.monotonic()
         if now_s >= self._deaf_until_s:
             self._deaf_until_s = now_s + _IMPATIENT_S
@@ -41,8 +42,10 @@ class _Interruption:
         """Interrupt again where that was lost: Python drops what is raised while it clears an object."""
         if unraisable.exc_type is KeyboardInterrupt:
             self._deaf_until_s = 0.0
-            # Not at once, or it would come while this still clears, and be dropped again.
-            threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+            # Not at once, or it would come while this still clears, and be dropped again; and as a signal,
+            # which wakes a main thread that waits.
+            main = threading.main_thread().ident
+            threading.Timer(_AGAIN_S, signal.pthread_kill, (main, self._latest)).start()
         else:
             sys.__unraisablehook__(unraisable)
 

@@ -55,6 +55,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({} if measure.window_s == USUAL_WINDOW_S else {"window_s": measure.window_s}),
             **({} if measure.until is None else {"until": _until_document(measure.until)}),
             **({"aa": True} if measure.aa else {}),
+            **({"observer": True} if measure.observer else {}),
             **({"exposed": True} if measure.exposed else {}),
         },
         "matrix": {

@@ -117,6 +117,7 @@ def _measure(section: MeasureSection) -> Measure:
         rounds=section.rounds,
         window_s=section.window_s,
         aa=section.aa,
+        observer=section.observer,
         exposed=section.exposed,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )

@@ -109,6 +109,7 @@ class MeasureSection(_Section):
     window_s: Annotated[float, Field(ge=0, le=3600)] = USUAL_WINDOW_S
     until: UntilSection | None = None
     aa: bool = False
+    observer: bool = False
     exposed: bool = False
 
 

@@ -77,6 +77,7 @@ class Measure:
         trace: whether a traced step is made after the last window.
         until: more repeats are made until that; None makes `repeats`.
         aa: whether the baseline is timed once more, under a name of its own.
+        observer: whether it is measured what measuring takes.
         exposed: whether the control runs too where it is not among the strategies.
     """
 
@@ -91,6 +92,7 @@ class Measure:
     window_s: float = USUAL_WINDOW_S
     until: Until | None = None
     aa: bool = False
+    observer: bool = False
     exposed: bool = False
 
     @property

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 
 from harness.canonical import JsonValue
-from harness.worker.session.step_trace import TraceEvent, WorkerTrace, in_pieces
+from harness.worker.tracing.step_trace import TraceEvent, WorkerTrace, in_pieces
 
 MAX_EVENTS = 4000
 _NAME_LENGTH = 200

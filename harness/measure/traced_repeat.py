@@ -11,7 +11,7 @@ from harness.measure.trace_file import trace_document
 from harness.provision.protocols import ProcessSet
 from harness.records.record import TracedTimes
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.session.step_trace import doubts, summary, together
+from harness.worker.tracing.step_trace import doubts, summary, together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

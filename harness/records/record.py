@@ -113,6 +113,18 @@ class Energy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ObserverEffect:
+    """Mean step of windows with all instruments and of windows without, in pairs, in seconds.
+
+    `why_none` where there are no such windows though they were asked for.
+    """
+
+    with_s: tuple[float, ...] = ()
+    without_s: tuple[float, ...] = ()
+    why_none: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLink:
     """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
 
@@ -248,6 +260,7 @@ class Record:
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
+    `observer`: what measuring takes, by further windows; None where nobody asked.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
@@ -287,6 +300,7 @@ class Record:
     stability: Stability | None = None
     cpu_s_per_step: tuple[float, ...] | None = None
     energy: Energy | None = None
+    observer: ObserverEffect | None = None
     price_per_hour: float | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None

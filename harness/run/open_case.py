@@ -9,11 +9,12 @@ from harness.experiment.spec import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
 from harness.measure.live import Moment
+from harness.measure.observer_effect import observer_effect
 from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.records.record import Equivalence, MeasuredLink, Rounds
+from harness.records.record import Equivalence, MeasuredLink, ObserverEffect, Rounds
 from harness.run import checkpoints
 from harness.run.check import checked
 from harness.run.ready import PreparedCase, ready_processes
@@ -34,6 +35,7 @@ class CaseRun:
         variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
         codec_s: see `harness.worker.jobs.codec_time`, of the slowest worker; None without a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
+        observer: what measuring takes, by windows after all of that; None where nobody asked.
         traced: a step after all of that; None where none was asked for.
         links: what the workers' links carried before all of it; None where none is limited.
         rounds: what its windows came to beside those of others.
@@ -46,6 +48,7 @@ class CaseRun:
     notes: tuple[str, ...] = ()
     codec_s: float | None = None
     saved_step: int | None = None
+    observer: ObserverEffect | None = None
     traced: Traced | None = None
     links: tuple[MeasuredLink, ...] | None = None
     rounds: Rounds | None = None
@@ -170,6 +173,7 @@ class OpenCase:
         notes = _update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
         codec_s = _codec_s(processes, prepared.plan, limits)
+        observer = self._observer(measurement) if self._measure.observer else None
         last = self._traced(measurement) if self._measure.trace else None
         return CaseRun(
             measurement=measurement,
@@ -179,6 +183,7 @@ class OpenCase:
             codec_s=codec_s,
             notes=notes,
             saved_step=saved_step,
+            observer=observer,
             traced=last,
             links=self._links,
         )
@@ -221,6 +226,17 @@ class OpenCase:
         step = before + measurement.warmup_steps + measurement.n_steps
         checkpoints.save(self._processes, capture.summary, self._cluster.seen(folder), step, self._limits)
         return step
+
+    def _observer(self, measurement: Measurement) -> ObserverEffect:
+        if self.repeat.prepared.case.chosen.strategy.runner == "coordinator":
+            return ObserverEffect(why_none="TensorFlow's coordinator makes steps in a way of its own")
+        return observer_effect(
+            self._processes,
+            measurement.steps,
+            n_pairs=self._measure.n_rounds,
+            window_shape=self.window_shape,
+            timeouts=self._limits,
+        )
 
     def _traced(self, measurement: Measurement) -> Traced:
         case = self.repeat.prepared.case

@@ -11,6 +11,7 @@ from rich.text import Text
 from harness.experiment.schedule import Slot
 from harness.measure.live import Left, Moment
 from harness.records.record import Record
+from harness.run.ratio_so_far import RatioSoFar
 from harness.run.status_line import StatusLine
 from harness.terminal_text import plain, shortened
 
@@ -48,15 +49,16 @@ class Progress:
         self._n_slots += n_more
         self._n_left += n_more
 
-    def ended(self, slot: Slot, record: Record) -> None:
-        """Say how a repeat ended."""
+    def ended(self, slot: Slot, record: Record, ratio: RatioSoFar | None = None) -> None:
+        """Say how a repeat ended, and what is known of its case by now."""
         self._n_ended += 1
         self._latest_end_s = time.monotonic()
         self._n_left -= 1
         if self._quiet:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
-        self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}")
+        known = "" if ratio is None or record.status != "ok" else f", {ratio} so far"
+        self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}{known}")
 
     def left(self) -> Left:
         """How many repeats are to come, and how long they take if they are like those before."""

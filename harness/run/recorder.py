@@ -123,6 +123,7 @@ class RunRecorder:
             stability=measured.stability,
             cpu_s_per_step=measured.consumption.cpu_s_per_step,
             energy=measured.consumption.energy,
+            observer=run.observer,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             wire_s=_wire_s(link, plan),

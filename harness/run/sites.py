@@ -22,6 +22,7 @@ from harness.run.captures import Captures
 from harness.run.check import CHECK_STEPS
 from harness.run.enough_repeats import expected_s, further_slots
 from harness.run.progress import Progress
+from harness.run.ratio_so_far import ratio_so_far
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
@@ -159,7 +160,8 @@ class _Sites:
                 self.progress.expect(len(block))
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
-                self.progress.ended(slot, ended.record)
+                ratio = ratio_so_far(slot.case, self.cases, self.spec, self.folder.records)
+                self.progress.ended(slot, ended.record, ratio)
                 self.onlooker.ended(ended.record, ended.steps, self.progress.left())
                 self.has_failed |= ended.record.status == "failed"
                 yield slot

@@ -5,18 +5,20 @@ from dataclasses import replace
 
 from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
 
+_HOLDERS = (tuple, FunctionRef)
+
 
 def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
     """Names of the functions that attributes refer to, in lists and in bound attributes as well."""
     names: set[str] = set()
-    waiting = list(attrs.values())
+    # Of the attributes of a graph, hardly any can hold a reference.
+    waiting = [attr for attr in attrs.values() if isinstance(attr, _HOLDERS)]
     while waiting:
         attr = waiting.pop()
-        if isinstance(attr, tuple):
-            waiting += attr
-        elif isinstance(attr, FunctionRef):
+        if isinstance(attr, FunctionRef):
             names.add(attr.name)
-            waiting += attr.attrs.values()
+            attr = tuple(attr.attrs.values())
+        waiting += [item for item in attr if isinstance(item, _HOLDERS)]
     return names
 
 

@@ -66,7 +66,8 @@ def _verify_inputs(node: Node, names: Container[str], arguments: Container[str])
             raise GraphError(
                 f"node {node.name!r}: control inputs come last, got tensor {ref!r} after one; swap them"
             )
-        if not ref or (producer(ref) not in names and ref not in arguments):
+        # Most references are a name alone, and need not be taken apart.
+        if ref not in names and (not ref or (producer(ref) not in names and ref not in arguments)):
             raise GraphError(
                 f"node {node.name!r}: input {ref!r} comes from no node here; add its producer or redirect it"
             )

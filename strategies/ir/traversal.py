@@ -79,7 +79,8 @@ def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
     ordered: dict[str, Node] = {}
     open_names: set[str] = set()
     for root in nodes:
-        if all(name in ordered or name not in by_name for name in map(producer, root.inputs)):
+        # Most references are a name alone, and need not be taken apart.
+        if all(r in ordered or (n := producer(r)) in ordered or n not in by_name for r in root.inputs):
             ordered[root.name] = root
             continue
         stack = [root]

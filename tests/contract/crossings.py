@@ -7,7 +7,7 @@ import tensorflow as tf
 from cases import Case
 from servers import running
 
-from harness.worker.session.session import WorkerSession
+from harness.worker.session.session import Use, WorkerSession, _session_config
 from harness.worker.verify.in_process import programs_of
 from strategies.plan.schema import Plan
 from strategies.program import ref
@@ -36,17 +36,21 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
     first = case.batches[0]
 
     def of_worker(session: WorkerSession) -> list[Crossing]:
-        program, graph = session.program, session._graph
+        program, graph = session.program, tf.Graph()
+        with graph.as_default():
+            tf.graph_util.import_graph_def(session._graph_def, name="")
         feed = {
             ref(b.node): v[program.start : program.stop] for b, v in zip(program.batch, first, strict=True)
         }
         metadata = tf.compat.v1.RunMetadata()
-        session._session.run(
-            [graph.get_operation_by_name(name) for name in program.targets],
-            feed,
-            options=tf.compat.v1.RunOptions(output_partition_graphs=True),
-            run_metadata=metadata,
-        )
+        config = _session_config(program, Use.FEW_STEPS)
+        with tf.compat.v1.Session(session._target, graph=graph, config=config) as observed:
+            observed.run(
+                [graph.get_operation_by_name(name) for name in program.targets],
+                feed,
+                options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+                run_metadata=metadata,
+            )
         return [c for made in metadata.partition_graphs for c in _between_tasks(made, graph)]
 
     with running(programs_of(case.step, plan), case.initial) as cluster:

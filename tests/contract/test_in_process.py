@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Cases
 
+from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.reference import run_references
@@ -44,15 +45,15 @@ def test_what_tensorflow_refuses_by_mistake_is_asked_again() -> None:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Each call of `Session.run`, as the number of values that it was fed."""
+    """Each call of a session's `run`, as the number of values that it was fed."""
     seen: list[int] = []
-    run = tf.compat.v1.Session.run
+    run = NamedSession.run
 
-    def counted(session, fetches, feed_dict=None, *args, **kwargs):
-        seen.append(len(feed_dict or {}))
-        return run(session, fetches, feed_dict, *args, **kwargs)
+    def counted(session, fetches, feed, targets=()):
+        seen.append(len(feed))
+        return run(session, fetches, feed, targets)
 
-    monkeypatch.setattr(tf.compat.v1.Session, "run", counted)
+    monkeypatch.setattr(NamedSession, "run", counted)
     return seen
 
 

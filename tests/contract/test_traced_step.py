@@ -4,7 +4,7 @@ import pytest
 from servers import running
 
 from harness.worker.jobs import profile_step
-from harness.worker.session.step_trace import summary, together
+from harness.worker.tracing.step_trace import summary, together
 from harness.worker.verify.in_process import programs_of
 
 pytestmark = pytest.mark.tensorflow

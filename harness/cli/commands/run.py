@@ -67,6 +67,10 @@ def run(
     aa: Annotated[
         bool, typer.Option("--aa", help="Time the baseline twice, under two names, to see what chance does.")
     ] = False,
+    observer: Annotated[
+        bool,
+        typer.Option("--observer", help="Make windows without instruments too: what measuring takes."),
+    ] = False,
     exposed: Annotated[
         bool,
         typer.Option("--exposed", help="Time the control too: what communication adds to a step."),
@@ -124,6 +128,7 @@ def run(
         "measure.repeats": repeats,
         "measure.until.ratio_ci": until_ci,
         "measure.aa": aa or None,
+        "measure.observer": observer or None,
         "measure.exposed": exposed or None,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),

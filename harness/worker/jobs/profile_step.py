@@ -9,7 +9,7 @@ from harness.equivalence.yardstick import Array
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
-from harness.worker.session.step_trace import WorkerTrace
+from harness.worker.tracing.step_trace import WorkerTrace
 
 if TYPE_CHECKING:
     from harness.worker.session.session import WorkerSession
@@ -37,7 +37,7 @@ def trace(session: "WorkerSession", feeds: Sequence[Sequence[Array]]) -> WorkerT
     Returns:
         the longest events; None where the step passed without this worker.
     """
-    from harness.worker.session import trace_events
+    from harness.worker.tracing import trace_events
 
     *before, last = feeds
     with session.traced() as tracer:

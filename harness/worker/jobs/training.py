@@ -18,7 +18,7 @@ from harness.errors import CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.session.timed_loop import StepTimes
+from harness.worker.session.timed_loop import StepTimes, seconds_unobserved
 from harness.worker.session.timed_loop import run_steps as timed_steps
 from harness.worker.session.variable_parts import Held
 
@@ -203,6 +203,14 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         )
     cores = None if before is None or after is None else (before, after)
     return TimedSteps(times=times, weights=training.weights, cores=cores, resident_bytes=_resident_bytes())
+
+
+def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
+    """Run steps without instruments; return seconds of a step, see `seconds_unobserved`."""
+    training = state.get(Training)
+    return seconds_unobserved(
+        training.session.step, training.feeds, n_steps=n_steps, n_lead=n_lead, first=first
+    )
 
 
 def settle(state: JobState, n_workers: int) -> None:

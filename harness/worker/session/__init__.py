@@ -1,1 +1,1 @@
-"""One worker's TensorFlow session: a program goes in; steps, traces and checkpoints come out."""
+"""One worker's TensorFlow session: a program goes in; steps and checkpoints come out."""

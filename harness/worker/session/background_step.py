@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from harness.equivalence.yardstick import Array
+
+Values = TypeVar("Values", bound=Sequence[Array])
 
 
 class BesideStep:
@@ -20,7 +23,7 @@ class BesideStep:
         self._abandon = abandon
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="beside")
 
-    def during(self, step: Callable[[], Sequence[Array]]) -> Sequence[Array]:
+    def during(self, step: Callable[[], Values]) -> Values:
         """Make a step.
 
         Raises:

@@ -1,33 +1,29 @@
 """Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TypeAlias
 
 import tensorflow as tf
-
-# CallableOptions is a public proto that tf.compat.v1 does not export.
-from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.background_step import BesideStep
 from harness.worker.session.byte_groups import RUN_BYTES, byte_groups
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.profiled_steps import StepTracer
+from harness.worker.session.named_session import NamedSession, Prepared
 from harness.worker.session.python_calls import PythonCalls
 from harness.worker.session.restored_state import first_value, lasts
 from harness.worker.session.update_loop import Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held_by_servers
 from harness.worker.session.variable_parts import Held, of_part
+from harness.worker.tracing.profiled_steps import StepTracer
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
-from strategies.program import Program, VariableAccess, ref
+from strategies.program import Program, VariableAccess
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
-_Step: TypeAlias = Callable[..., Sequence[Array]]
 
 
 def start_server(
@@ -104,24 +100,22 @@ class WorkerSession:
         self._accesses: dict[Copy, list[VariableAccess]] = {}
         for access in filter(lasts, program.variables):
             self._accesses.setdefault((access.variable, access.rank), []).append(access)
+        self._n_bytes: dict[str, int] = {}
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
         bound = self._calls.bind(graph_def)
         taken = {transfer.taken_token for transfer in program.transfers}
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
-        self._graph = tf.Graph()
-        with self._graph.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        self._session = v1.Session(target, graph=self._graph, config=_session_config(program, use))
+        self._graph_def = graph_def
+        self._session = NamedSession(graph_def, target, _session_config(program, use))
         self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
         self._beside: BesideStep | None = None
         if program.background:
-            number = [] if program.taken is None else [ref(program.taken)]
-            options = config_pb2.CallableOptions(fetch=number, target=list(program.background))
-            run = self._session._make_callable_from_options(options)  # noqa: SLF001
+            number = [] if program.taken is None else [program.taken]
+            run = self._session.prepared((), number, program.background)
             if program.taken is None:
                 self._beside = BesideStep(run, self._session.close)
             else:
@@ -153,15 +147,14 @@ class WorkerSession:
     def _put(self, values: Iterable[tuple[VariableAccess, Array]]) -> None:
         # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
         for group in byte_groups(values, lambda item: item[1].nbytes):
-            self._session.run(
-                [self._graph.get_operation_by_name(access.load) for access, _ in group],
-                {self._graph.get_tensor_by_name(ref(access.placeholder)): value for access, value in group},
-            )
+            self._n_bytes |= {access.load: value.nbytes for access, value in group}
+            given = {access.placeholder: value for access, value in group}
+            self._session.run((), given, [access.load for access, _ in group])
 
     def setup(self) -> None:
         """Run what comes once, before the first step, and start what runs beside the steps."""
         if self.program.setup:
-            self._session.run([self._graph.get_operation_by_name(name) for name in self.program.setup])
+            self._session.run((), {}, self.program.setup)
         if self.updates is not None:
             self.updates.start()
 
@@ -183,15 +176,14 @@ class WorkerSession:
             return self._step(*feeds)
         return self._step_beside_updates(feeds)
 
-    def _prepared(self, *, with_results: bool) -> _Step:
-        results = [ref(each.tensor) for each in self.program.results] if with_results else []
-        # make_callable feeds through Session.run, which costs more than a small step; this is prepared.
-        step: _Step = self._session._make_callable_from_options(  # noqa: SLF001
-            _step_options(self.program, results)
-        )
+    def _prepared(self, *, with_results: bool) -> Prepared:
+        program = self.program
+        results = [each.tensor for each in program.results] if with_results else []
+        losses = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
+        step = self._session.prepared([b.node for b in program.batch], [*losses, *results], program.targets)
         return self._keeping_results(step, len(results)) if results else step
 
-    def _keeping_results(self, step: _Step, n_results: int) -> _Step:
+    def _keeping_results(self, step: Prepared, n_results: int) -> Prepared:
         def keeping(*feeds: Array) -> Sequence[Array]:
             values = step(*feeds)
             self.results = values[-n_results:]
@@ -219,8 +211,11 @@ class WorkerSession:
 
         Updates that are made over and over beside the steps are not traced.
         """
-        tracer = StepTracer(self._session, self._graph, self.program)
-        with contextlib.ExitStack() as restored:
+        config = _session_config(self.program, Use.MANY_STEPS)
+        with (
+            StepTracer(self._graph_def, self._target, config, self.program) as tracer,
+            contextlib.ExitStack() as restored,
+        ):
             restored.callback(setattr, self, "_step", self._step)
             self._step = tracer.step
             if self._beside is not None:
@@ -240,14 +235,10 @@ class WorkerSession:
     def read(self) -> Held:
         """What this worker has of every copy of a variable."""
         held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._accesses}
-        reads = (
-            (copy, access, self._graph.get_tensor_by_name(ref(access.read)))
-            for copy, accesses in self._accesses.items()
-            for access in accesses
-        )
-        for group in byte_groups(reads, lambda item: _static_bytes(item[2])):
-            values = self._session.run([tensor for _, _, tensor in group])
-            for (copy, access, _), value in zip(group, values, strict=True):
+        reads = ((copy, access) for copy, accesses in self._accesses.items() for access in accesses)
+        for group in byte_groups(reads, lambda item: self._n_bytes.get(item[1].load, RUN_BYTES)):
+            values = self._session.run([access.read for _, access in group], {})
+            for (copy, access), value in zip(group, values, strict=True):
                 held[copy].append((access.part, value))
         return held
 
@@ -262,14 +253,11 @@ class WorkerSession:
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
     ) -> list[Array]:
         """Fetch tensors of the graph, by reference; with the targets of a step, what runs beside it too."""
-        tensors = [self._graph.get_tensor_by_name(ref(f)) for f in fetches]
-        operations = [self._graph.get_operation_by_name(t) for t in targets]
-        named = {self._graph.get_tensor_by_name(ref(name)): value for name, value in feed.items()}
 
-        def run() -> Sequence[Array]:
-            return self._session.run([tensors, operations], named)[0]  # type: ignore[no-any-return]
+        def run() -> list[Array]:
+            return self._session.run(fetches, feed, targets)
 
-        return list(run() if self._beside is None or not targets else self._beside.during(run))
+        return run() if self._beside is None or not targets else self._beside.during(run)
 
     def update_notes(self) -> tuple[str, ...]:
         """What updates took and left out so far, one sentence each; nothing where all wait for all."""
@@ -310,18 +298,3 @@ def _session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config
-
-
-def _step_options(program: Program, further: Sequence[str]) -> config_pb2.CallableOptions:
-    losses = [loss.tensor for loss in program.losses]
-    return config_pb2.CallableOptions(
-        feed=[ref(b.node) for b in program.batch],
-        fetch=[*map(ref, [*losses, *filter(None, [program.progress])]), *further],
-        target=list(program.targets),
-    )
-
-
-def _static_bytes(tensor: tf.Tensor) -> int:
-    """Bytes of a tensor by its static shape; as many as a run may carry where that is not known."""
-    n_elements = tensor.shape.num_elements()
-    return RUN_BYTES if n_elements is None else int(n_elements) * tensor.dtype.size

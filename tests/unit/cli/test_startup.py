@@ -124,7 +124,7 @@ def test_an_interruption_that_python_drops_comes_again() -> None:
 
     def work() -> None:
         Cleared()
-        threading.Event().wait(20.0)
+        assert threading.Event().wait(20.0), "nothing came while the main thread waited"
 
     with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
         work()

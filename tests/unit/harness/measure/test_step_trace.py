@@ -17,7 +17,7 @@ from harness.records.record import Energy, StepSeconds
 from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.session.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
+from harness.worker.tracing.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
 
 
 def event(kind, start_s, end_s, **more):

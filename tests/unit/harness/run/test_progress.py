@@ -17,6 +17,7 @@ from harness.measure.live import Moment, Nobody
 from harness.records.record import Equivalence, Record, StepSeconds
 from harness.run import progress, repeats
 from harness.run.progress import Progress
+from harness.run.ratio_so_far import RatioSoFar
 from harness.run.repeats import SlotRunner
 from reports.quantities import plain, seconds
 
@@ -100,6 +101,16 @@ def test_why_a_check_did_not_pass_is_told_but_of_controls(capsys: pytest.Capture
     for ended, told in ((wrong, "bias is off by 1"), (replace(wrong, control=True), "control")):
         Progress(1, live=False, quiet=False).ended(SLOT, ended)
         assert capsys.readouterr().err.endswith(f", not equivalent ({told})\n")
+
+
+def test_of_a_usable_repeat_the_ratio_so_far_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ratio = RatioSoFar(baseline="single", value=0.5, interval=(0.4, 0.625))
+    shown = Progress(2, live=False, quiet=False)
+    shown.ended(SLOT, record(0.01), ratio)
+    shown.ended(SLOT, replace(record(0.01), status="implausible", plausibility="too fast"), ratio)
+    usable, doubted = capsys.readouterr().err.splitlines()
+    assert usable.endswith(", equivalent, 0.5× single (0.4 to 0.625) so far")
+    assert doubted.endswith(", implausible: too fast")
 
 
 def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

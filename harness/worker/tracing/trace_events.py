@@ -8,7 +8,7 @@ import tensorflow as tf
 # A public proto that tf.compat.v1 does not export.
 from tensorflow.core.framework.step_stats_pb2 import NodeExecStats
 
-from harness.worker.session.step_trace import Kind, TraceEvent
+from harness.worker.tracing.step_trace import Kind, TraceEvent
 from harness.worker.transport.exchange import Moved
 
 _RING = "ring"

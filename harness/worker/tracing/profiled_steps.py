@@ -1,7 +1,7 @@
-"""A session's steps in the way that TensorFlow can trace, which takes longer than the prepared one."""
+"""A worker's steps in the way that TensorFlow can trace, which takes longer than the prepared one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -13,15 +13,30 @@ v1 = tf.compat.v1
 
 
 class StepTracer:
-    """Runs what a program's step runs, and what runs beside each step.
+    """Runs what a program's step runs, and what runs beside it, in a session that shares all variables.
+
+    As a context manager it ends that session.
 
     Attributes:
         seen: what TensorFlow tells of each run since `begin`; of a step and what runs beside it, both.
         moved: takes what the workers' own transport moves.
+    Args:
+        graph_def: the program's, bound to functions of this process.
+        target: of the worker's server. config: of its session.
     """
 
-    def __init__(self, session: tf.compat.v1.Session, graph: tf.Graph, program: Program) -> None:
-        self._session = session
+    def __init__(
+        self,
+        graph_def: tf.compat.v1.GraphDef,
+        target: str,
+        config: tf.compat.v1.ConfigProto,
+        program: Program,
+    ) -> None:
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+        # A prepared call is traced by the servers, and what they saw is dropped.
+        self._session = v1.Session(target, graph=graph, config=config)
         fetched = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
         self._step: list[list[Any]] = [
             [graph.get_tensor_by_name(ref(name)) for name in fetched],
@@ -32,6 +47,12 @@ class StepTracer:
         self._options: tf.compat.v1.RunOptions | None = None
         self.seen: list[tf.compat.v1.RunMetadata] = []
         self.moved: list[Moved] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._session.close()
 
     def begin(self) -> None:
         """Trace from now on; no step may be in flight."""

@@ -1,0 +1,61 @@
+"""A TensorFlow session on a graph that Python knows by the names of its operations alone."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+# CallableOptions is a public proto that tf.compat.v1 does not export.
+from tensorflow.core.protobuf import config_pb2
+
+from harness.equivalence.yardstick import Array
+from strategies.program import ref
+from strategies.tf_bridge.named_graph import named_graph
+
+v1 = tf.compat.v1
+Prepared: TypeAlias = Callable[..., Sequence[Array]]
+"""Takes what is fed, in order, and returns what is fetched."""
+
+
+class NamedSession:
+    """Runs parts of a graph, each prepared when it is first asked for.
+
+    Args:
+        target: of a server.
+    """
+
+    def __init__(
+        self, graph_def: tf.compat.v1.GraphDef, target: str, config: tf.compat.v1.ConfigProto
+    ) -> None:
+        self._session = v1.Session(target, graph=named_graph(graph_def), config=config)
+        self._prepared: dict[Hashable, Prepared] = {}
+
+    def prepared(
+        self, feeds: Sequence[str], fetches: Sequence[str] = (), targets: Sequence[str] = ()
+    ) -> Prepared:
+        """What feeds these tensors, runs these nodes and fetches those tensors.
+
+        `Session.run` costs more than a small step; this is prepared.
+        """
+        options = config_pb2.CallableOptions(
+            feed=map(ref, feeds), fetch=map(ref, fetches), target=list(targets)
+        )
+        prepared: Prepared = self._session._make_callable_from_options(options)  # noqa: SLF001
+        return prepared
+
+    def run(
+        self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
+    ) -> list[Array]:
+        """Fetch tensors, and run nodes; a tensor that is fed is fetched as it was fed."""
+        known = {ref(name): value for name, value in feed.items()}
+        fetched = [ref(name) for name in fetches]
+        computed = [name for name in dict.fromkeys(fetched) if name not in known]
+        key = tuple(known), tuple(computed), tuple(targets)
+        if key not in self._prepared:
+            self._prepared[key] = self.prepared(list(known), computed, targets)
+        known |= zip(computed, self._prepared[key](*known.values()), strict=True)
+        return [known[name] for name in fetched]
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()

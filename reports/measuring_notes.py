@@ -1,0 +1,114 @@
+"""Notes on how a comparison was measured: what chance does, what measuring takes, what disturbed it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from harness.records.common_rounds import trimmed_mean
+from harness.records.record import ObserverEffect, Record
+from harness.records.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
+from reports.paired_statistics import paired_ratio
+from reports.quantities import limits, times
+from reports.rows import Row
+
+_TAKEN = {
+    "foreign_cpu": "Other programs used",
+    "stolen_cpu": "Other virtual machines were given",
+    "throttled_cpu": "The limit of a control group withheld",
+}
+_STEADY_GOVERNORS = ("performance", "userspace")
+
+
+def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
+    """How far two names of the baseline come out apart."""
+    twins = {name for name, records in cases.items() if records[0].is_twin}
+    notes = []
+    for row in rows:
+        if row.strategy not in twins or row.ratio is None:
+            continue
+        inside = limits(row.ratio.interval)
+        found = f"{row.strategy} is the baseline once more and came out at {times(row.ratio.value)}"
+        notes.append(f"{found} of it{f' ({inside})' if inside else ''}.")
+        if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
+            notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
+    return notes
+
+
+def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """How much longer steps are for being measured, where that was measured too."""
+    told = [
+        f"of {name} by {_taken_by_measuring(pairs)}"
+        for name, records in cases.items()
+        if (pairs := [r.observer for r in records if r.observer and r.observer.without_s])
+    ]
+    missing = [
+        f"{name}: what measuring takes is not known: {record.observer.why_none}."
+        for name, records in cases.items()
+        for record in records
+        if record.observer and record.observer.why_none
+    ]
+    found = [f"Measuring changes the mean step {', '.join(told)}."] if told else []
+    return [*found, *dict.fromkeys(missing)]
+
+
+def _taken_by_measuring(repeats: Sequence[ObserverEffect]) -> str:
+    logs = [
+        trimmed_mean([math.log(a / b) for a, b in zip(each.with_s, each.without_s, strict=True)])
+        for each in repeats
+    ]
+    ratio = paired_ratio(logs)
+    text = f"{100 * (ratio.value - 1):+.2g} %"
+    if ratio.interval is None:
+        return text
+    low, high = (100 * (end - 1) for end in (ratio.interval.low, ratio.interval.high))
+    return f"{text} ({low:+.2g} to {high:+.2g} %)"
+
+
+def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """What disturbed the repeats of a comparison."""
+    known = [(name, r.stability) for name, records in cases.items() for r in records if r.stability]
+    notes = [
+        _taken_note(what, [(name, share) for name, found in known if (share := getattr(found, field))])
+        for field, what in _TAKEN.items()
+    ]
+    most = max((found.foreign_cpu_most or 0.0 for _, found in known), default=0.0)
+    if notes[0] and most:
+        notes[0] = f"{notes[0][:-1]}; in one window {100 * most:.0f} %."
+    hot = sorted({name for name, found in known if found.n_hot})
+    notes += [f"Cores were slowed down for their heat while {', '.join(hot)} were timed."] if hot else []
+    drifts = [(name, abs(found.drift)) for name, found in known if found.drift is not None]
+    drifting = [(name, drift) for name, drift in drifts if drift >= UNSTEADY_DRIFT]
+    if drifting:
+        names = ", ".join(dict.fromkeys(name for name, _ in drifting))
+        most = max(drift for _, drift in drifting)
+        notes.append(
+            f"Steps of {names} were up to {100 * most:.0f} % longer or shorter in the last rounds of a "
+            f"repeat than in its first, in {len(drifting)} of {len(known)} repeats."
+        )
+    told = [note for note in notes if note]
+    return [*told, "Such minutes move examples/s; ratios, formed within rounds, much less."] if told else []
+
+
+def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Settings of the workers' machine that let the clock of its cores change."""
+    machines = {r.machine for records in cases.values() for r in records if r.machine is not None}
+    slow = sorted(
+        {machine.governor for machine in machines if machine.governor not in (None, *_STEADY_GOVERNORS)}
+    )
+    notes = [f"The governor of the cores is {name}, which changes their clock." for name in slow]
+    if any(machine.turbo for machine in machines):
+        notes.append("Turbo is on: cores run faster while few of them are busy.")
+    if any(machine.hyper_threads for machine in machines):
+        notes.append("Hyper-threads are on: a core may be half of one.")
+    return notes
+
+
+def _taken_note(what: str, shares: Sequence[tuple[str, float]]) -> str:
+    large = [share for _, share in shares if share >= UNSTEADY_SHARE]
+    if not large:
+        return ""
+    low, high = (f"{100 * share:.0f}" for share in (min(large), max(large)))
+    span = low if low == high else f"{low} to {high}"
+    repeats = "1 repeat was" if len(large) == 1 else f"{len(large)} repeats were"
+    return f"{what} {span} % of the workers' cores while {repeats} timed."
