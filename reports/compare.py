@@ -7,20 +7,13 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from reports.aggregate import (
-    between_hosts_bytes,
-    estimate_of,
-    mean_matrix,
     mean_of,
-    predicted_step_s,
-    time_split_of,
-    timed_span,
 )
+from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
-from reports.marks import mark_of
-from reports.measuring_notes import observer_notes, setting_notes, stability_notes, twin_notes
-from reports.notes import (
+from reports.notes.doubts import (
     batch_notes,
     link_notes,
     record_notes,
@@ -30,10 +23,10 @@ from reports.notes import (
     until_notes,
     warning_notes,
 )
+from reports.notes.measuring import observer_notes, setting_notes, stability_notes, twin_notes
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
-from reports.rows import Comparison, LeftOut, Problem, Report, Row, RowStatus, StepSeries
-from reports.statistics import Ratio
+from reports.rows import Comparison, LeftOut, Report, StepSeries
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
@@ -71,7 +64,7 @@ def _comparison(
     left_out: list[LeftOut],
 ) -> Comparison:
     """Rows, ranks, verdict and notes of one shape."""
-    usable = {name: [r for r in records if _usable(r)] for name, records in cases.items()}
+    usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
     }
@@ -81,7 +74,7 @@ def _comparison(
     rows = []
     for name, records in cases.items():
         against = None if baseline in (None, name) else contrasts.of(name, baseline)
-        row = _row(name, records, usable[name], shape, against)
+        row = case_row(name, records, usable[name], shape, against)
         steps = _steps(run, usable[name], read_steps, left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
     rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))
@@ -118,10 +111,6 @@ def _comparison(
     )
 
 
-def _usable(record: Record) -> bool:
-    return record.status == "ok" and record.median_examples_per_s is not None
-
-
 def _baseline(
     run: Run, cases: Mapping[str, list[Record]], rates: Mapping[str, Sequence[float]], notes: list[str]
 ) -> str | None:
@@ -143,112 +132,6 @@ def _baseline(
         f"Baseline {wanted} has no figure here; ratios refer to {meaningful[0]}, the first that has one."
     )
     return meaningful[0]
-
-
-def _row(
-    name: str,
-    records: Sequence[Record],
-    usable: Sequence[Record],
-    shape: ComparedShape,
-    against: Ratio | None,
-) -> Row:
-    """One strategy's figures over its usable repeats."""
-    rates = [rate for r in usable if (rate := r.median_examples_per_s)]
-    payload = mean_of([r.payload_bytes_per_step for r in usable])
-    tcp = mean_of([r.tcp_bytes_per_step for r in usable])
-    steps = [r.step_s for r in usable if r.step_s]
-    timed = [span for r in usable if r.loss and (span := timed_span(r))]
-    return Row(
-        strategy=name,
-        class_=records[0].strategy_class,
-        status=_status(records, usable),
-        rank=None,
-        is_baseline=False,
-        n=len(rates),
-        n_repeats=len(records),
-        rate=estimate_of(rates),
-        window_rate=estimate_of([r.examples_per_s for r in usable]),
-        ratio=against,
-        p50_s=estimate_of([s.p50 for s in steps]),
-        p90_s=estimate_of([s.p90 for s in steps]),
-        p99_s=estimate_of([s.p99 for s in steps]),
-        payload_bytes=payload,
-        payload_is_bound=any(r.payload_is_bound for r in usable),
-        tcp_bytes=tcp,
-        interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
-        between_hosts_bytes=mean_of([between_hosts_bytes(r) for r in usable]),
-        resent_bytes=mean_of([r.resent_bytes_per_step for r in usable]),
-        tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
-        exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
-        time_split=time_split_of(usable),
-        predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
-        step_over_predicted=mean_of(
-            [r.step_s.p50 / s for r in usable if r.step_s and r.step_s.p50 and (s := predicted_step_s(r))]
-        ),
-        codec_s=mean_of([r.codec_s for r in usable]),
-        transform_s=mean_of([r.transform_s for r in usable]),
-        peak_rss_bytes=max(
-            (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
-        ),
-        cpu_s=mean_of([sum(r.cpu_s_per_step) for r in usable if r.cpu_s_per_step]),
-        package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
-        price_per_hour=records[0].price_per_hour,
-        cost_per_million=mean_of([r.cost_per_million_examples for r in usable]),
-        warmup_steps=mean_of([r.warmup_steps for r in usable]),
-        loss_first=mean_of([r.loss[0] for r in usable if r.loss]),
-        loss_last=mean_of([r.loss[-1] for r in usable if r.loss]),
-        loss_first_step=mean_of([first for first, _ in timed]),
-        loss_last_step=mean_of([last for _, last in timed]),
-        mark=mark_of(records),
-        tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
-        steps=(),
-        problems=_problems(name, records, shape),
-        notes=tuple(dict.fromkeys(note for r in records for note in (*r.warnings, *r.notes))),
-    )
-
-
-def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:
-    """One word for all repeats: an implausible one taints its case; a failed one only lowers n."""
-    present = {record.status for record in records}
-    if "implausible" in present:
-        return "implausible"
-    if usable:
-        return "ok"
-    return "skipped" if present == {"skipped"} else "failed"
-
-
-def _problems(name: str, records: Sequence[Record], shape: ComparedShape) -> tuple[Problem, ...]:
-    """Repeats without a usable result, those with the same reason together."""
-    reasons: dict[tuple[RowStatus, str, str, str], list[int]] = {}
-    for record in records:
-        if not _usable(record):
-            reasons.setdefault(_reason(record), []).append(record.repeat)
-    return tuple(
-        Problem(
-            workload=shape.workload,
-            shape=shape_text(shape),
-            strategy=name,
-            repeats=tuple(repeats),
-            status=status,
-            type=type_,
-            stage=stage,
-            message=message,
-        )
-        for (status, type_, stage, message), repeats in reasons.items()
-    )
-
-
-def _reason(record: Record) -> tuple[RowStatus, str, str, str]:
-    if record.error is not None:
-        return record.status, record.error.type, record.error.stage, record.error.message
-    if record.status == "ok":
-        return (
-            "failed",
-            "no-figure",
-            "report",
-            "the record says ok but holds no median step time or no batch size",
-        )
-    return record.status, "unknown", "unknown", record.plausibility or "the record gives no reason"
 
 
 def _steps(

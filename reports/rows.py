@@ -126,9 +126,9 @@ class Row:
     the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
     what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
     take, where links are limited and measured. `cpu_s` is the processor time of all workers in a step,
-    `package_j` the energy of their hosts' sockets in it, `price_per_hour` that of all workers. Losses are
-    those of the first and the last timed step, whose numbers count from the first step of the warm-up,
-    which is 1.
+    `package_j` the energy of their hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for
+    `gpu_busy` of the time; `price_per_hour` is that of all workers. Losses are those of the first and the
+    last timed step, whose numbers count from the first step of the warm-up, which is 1.
     """
 
     strategy: str
@@ -160,6 +160,11 @@ class Row:
     peak_rss_bytes: float | None
     cpu_s: Mean | None
     package_j: Mean | None
+    gpu_j: Mean | None
+    gpu_busy: Mean | None
+    gpu_used_bytes: int | None
+    gpu_link_bytes: Mean | None
+    gpu_pcie_bytes: Mean | None
     price_per_hour: float | None
     cost_per_million: Mean | None
     warmup_steps: Mean | None

@@ -144,6 +144,16 @@ def cost_table(comparison: Comparison) -> Table:
     ]
     if any(row.package_j for row in comparison.rows):
         known.append(("energy of a step, J", lambda row: mean_cell(row.package_j)))
+    if any(row.gpu_j or row.gpu_busy or row.gpu_used_bytes for row in comparison.rows):
+        known += [
+            ("energy of GPUs, J", lambda row: mean_cell(row.gpu_j)),
+            ("GPUs busy, share", lambda row: mean_cell(row.gpu_busy)),
+            ("fullest GPU's memory", lambda row: Cell(text=byte_count(row.gpu_used_bytes))),
+        ]
+    if any(row.gpu_link_bytes for row in comparison.rows):
+        known.append(("over NVLink", lambda row: mean_cell(row.gpu_link_bytes, unit="bytes")))
+    if any(row.gpu_pcie_bytes for row in comparison.rows):
+        known.append(("from GPUs over PCI Express", lambda row: mean_cell(row.gpu_pcie_bytes, unit="bytes")))
     if any(row.cost_per_million for row in comparison.rows):
         known.append(("cost of a million examples", _cost_cell))
     known += [

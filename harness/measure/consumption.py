@@ -1,10 +1,12 @@
-"""Processor time and energy of a step, from the readings around windows."""
+"""What a step takes of processors, sockets and GPUs, from the readings around windows."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.measure.core_use import CoreUse
-from harness.records.record import Energy
+from harness.records.record import Energy, GpuUse
+from harness.worker.counters.gpus import GpuReading
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,6 +15,7 @@ class Consumption:
 
     cpu_s_per_step: tuple[float, ...] | None
     energy: Energy
+    gpus: GpuUse | None = None
 
 
 def consumption(uses: Sequence[CoreUse | None], n_steps: int) -> Consumption:
@@ -35,4 +38,39 @@ def consumption(uses: Sequence[CoreUse | None], n_steps: int) -> Consumption:
             package_j_per_step=sum(joules) / n_steps if is_whole else None,
             why_no_package=None if is_whole else next(u.why_no_package for u in known if u.package_j is None),
         ),
+        gpus=_gpu_use(known, n_steps),
     )
+
+
+def _gpu_use(uses: Sequence[CoreUse], n_steps: int) -> GpuUse | None:
+    why = next((use.why_no_gpus for use in uses if use.why_no_gpus is not None), None)
+    if why is not None:
+        return GpuUse(why_none=why)
+    pairs = [pair for use in uses for pair in use.gpus]
+    if not pairs:
+        return None
+    last = [after for _, after in pairs]
+    busy = [each.busy for each in last if each.busy is not None]
+    return GpuUse(
+        n_gpus=len(uses[-1].gpus),
+        joules_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.joules),
+        busy=statistics.fmean(busy) if busy else None,
+        used_bytes=max((gpu.used_bytes for gpu in last if gpu.used_bytes is not None), default=None),
+        link_bytes_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.link_bytes),
+        pcie_bytes_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.pcie_bytes),
+    )
+
+
+def _more_per_step(
+    pairs: Sequence[tuple[GpuReading, GpuReading]],
+    n_steps: int,
+    counter: Callable[[GpuReading], float | None],
+) -> float | None:
+    """How much further a counter went in all windows; None where one of them lacks, or has gone back."""
+    total = 0.0
+    for before, after in pairs:
+        first, last = counter(before), counter(after)
+        if first is None or last is None or last < first:
+            return None
+        total += last - first
+    return total / n_steps

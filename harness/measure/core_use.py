@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from harness.records.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading
 from harness.worker.counters.energy import taken_j
+from harness.worker.counters.gpus import GpuReading
 
 Readings = tuple[CoreReading, CoreReading]
 """Of one worker, before a window and after it."""
@@ -21,6 +22,7 @@ class CoreUse:
         own_s: processor time of each worker.
         package_j: that all sockets of the workers' hosts took; None, with `why_no_package`, where that is
             not known.
+        gpus: each GPU of the workers, before the window and after it. why_no_gpus: where they tell nothing.
     """
 
     core_s: float
@@ -31,6 +33,8 @@ class CoreUse:
     own_s: tuple[float, ...] = ()
     package_j: float | None = None
     why_no_package: str | None = None
+    gpus: tuple[tuple[GpuReading, GpuReading], ...] = ()
+    why_no_gpus: str | None = None
 
 
 def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
@@ -53,6 +57,7 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
             withheld_s[place] = max(withheld_s.get(place, 0.0), more_s)
     hot = [part.n_hot for part in parts if part.n_hot is not None]
     package_j, why_no_package = _package_j(known)
+    gpus, why_no_gpus = _gpus(known)
     return CoreUse(
         core_s=sum(part.core_s for part in parts),
         foreign_s=sum(part.foreign_s for part in parts),
@@ -62,6 +67,8 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
         own_s=tuple(after.own_s - before.own_s for before, after in known),
         package_j=package_j,
         why_no_package=why_no_package,
+        gpus=gpus,
+        why_no_gpus=why_no_gpus,
     )
 
 
@@ -102,6 +109,19 @@ def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
         # Of workers on one host, each sees what all take.
         of_host[before.kernel] = max(of_host.get(before.kernel, 0.0), joules)
     return sum(of_host.values()), None
+
+
+def _gpus(known: Sequence[Readings]) -> tuple[tuple[tuple[GpuReading, GpuReading], ...], str | None]:
+    """Each GPU once, however many workers share it, or why nothing is known of them."""
+    found: dict[tuple[str, str], tuple[GpuReading, GpuReading]] = {}
+    for before, after in known:
+        if before.gpus is None or after.gpus is None:
+            continue
+        if (why := before.gpus.missing or after.gpus.missing) is not None:
+            return (), why
+        for first, last in zip(before.gpus.gpus, after.gpus.gpus, strict=True):
+            found.setdefault((before.kernel, first.uuid), (first, last))
+    return tuple(found.values()), None
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:

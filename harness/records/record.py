@@ -113,6 +113,24 @@ class Energy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    """What the GPUs of all workers did in the windows, whoever had them do it; None for what is not counted.
+
+    `busy`: share of the driver's latest sample at the end of each window in which any kernel ran, mean over
+    windows and GPUs. `used_bytes`: of the memory of the GPU that has most in use, at the end of any window.
+    Bytes were sent. `why_none` where nothing is known of them.
+    """
+
+    n_gpus: int = 0
+    joules_per_step: float | None = None
+    busy: float | None = None
+    used_bytes: int | None = None
+    link_bytes_per_step: float | None = None
+    pcie_bytes_per_step: float | None = None
+    why_none: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ObserverEffect:
     """Mean step of windows with all instruments and of windows without, in pairs, in seconds.
 
@@ -260,6 +278,7 @@ class Record:
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
+    `gpus`: what those of all workers did; None where the case uses none.
     `observer`: what measuring takes, by further windows; None where nobody asked.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
@@ -300,6 +319,7 @@ class Record:
     stability: Stability | None = None
     cpu_s_per_step: tuple[float, ...] | None = None
     energy: Energy | None = None
+    gpus: GpuUse | None = None
     observer: ObserverEffect | None = None
     price_per_hour: float | None = None
     payload_bytes_per_step: float | None = None

@@ -123,6 +123,7 @@ class RunRecorder:
             stability=measured.stability,
             cpu_s_per_step=measured.consumption.cpu_s_per_step,
             energy=measured.consumption.energy,
+            gpus=measured.consumption.gpus,
             observer=run.observer,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
@@ -288,6 +289,9 @@ def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> SavedCheckpoint |
 def _notes(measured: Measurement) -> Iterator[str]:
     if not measured.settled:
         yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
+    gpus = measured.consumption.gpus
+    if gpus is not None and gpus.why_none is not None:
+        yield f"what the GPUs did is not known: {gpus.why_none}"
     tcp = measured.tcp
     if tcp is None:
         return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.worker.counters.energy import EnergyReading, read_energy
+from harness.worker.counters.gpus import GpuReadings, read_gpus
 from harness.worker.process.os_process import boot_id
 
 _STAT = Path("/proc/stat")
@@ -34,6 +35,7 @@ class CoreReading:
         throttled_s: withheld from that group; None where that is not to be seen.
         n_hot: how often they were slowed down for their heat; None where the kernel does not tell.
         energy: of all sockets of the host, whoever uses them.
+        gpus: that this process uses; None where it uses none.
     """
 
     kernel: str
@@ -46,6 +48,7 @@ class CoreReading:
     throttled_s: float | None
     n_hot: int | None
     energy: EnergyReading
+    gpus: GpuReadings | None = None
 
 
 def read_cores() -> CoreReading | None:
@@ -70,6 +73,7 @@ def read_cores() -> CoreReading | None:
         throttled_s=_throttled_s(),
         n_hot=_n_hot(cores),
         energy=read_energy(),
+        gpus=read_gpus(),
     )
 
 

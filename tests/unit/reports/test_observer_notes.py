@@ -6,7 +6,7 @@ import pytest
 from open_folders import made_record
 
 from harness.records.record import ObserverEffect, Record
-from reports.measuring_notes import observer_notes
+from reports.notes.measuring import observer_notes
 
 
 def timed(*ratios: float) -> Record:

@@ -16,7 +16,7 @@ from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
-from reports.notes import record_notes, separability_notes
+from reports.notes.doubts import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
