@@ -75,7 +75,8 @@ def timed(folder: Path, number: int, further: list[str], **environment: str) -> 
         capture_output=True,
         text=True,
     )
-    (row,) = [row for row in json.loads(done.stdout)["rows"] if row["strategy"].endswith("aa=true")]
+    rows = [row for table in json.loads(done.stdout)["comparisons"] for row in table["rows"]]
+    (row,) = [row for row in rows if row["strategy"].endswith("aa=true")]
     interval = row["ratio"]["interval"]
     return Twin(row["ratio"]["value"], interval["low"], interval["high"], row["n_repeats"])
 
