@@ -1,4 +1,4 @@
-"""How often runs decide wrongly, and what they find: drawn from recorded repeats of a strategy beside itself."""
+"""How often runs decide wrongly, and what they find: drawn from repeats of a strategy beside itself."""
 
 import itertools
 import json
@@ -14,8 +14,8 @@ import pytest
 from harness.experiment.spec import Until
 from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.run.enough_repeats import is_narrow, looks
-from reports.paired_statistics import paired_ratio
 from reports.contrasts import SIGNIFICANCE
+from reports.paired_statistics import paired_ratio
 
 LOG = logging.getLogger(__name__)
 """Shown as it goes on by `--log-cli-level=info`."""
@@ -34,7 +34,7 @@ Decide = Callable[[Repeats], bool]
 
 
 def drawn(draw: np.random.Generator, n: int) -> Repeats:
-    """So many repeats, of runs as they were, so that minutes stay together; which of two names is first is chance."""
+    """So many repeats, minutes together as they were; which of the two names comes first is chance."""
     chosen: list[Repeats] = []
     while sum(map(len, chosen)) < n:
         run = RUNS[draw.integers(len(RUNS))]
@@ -58,7 +58,7 @@ def differs_in_the_end(logs: Repeats) -> bool:
 
 
 def share(decide: Decide, n: int, effect: float = 0.0) -> float:
-    """In how many runs of so many repeats, whose second name takes that much longer, a difference is found."""
+    """In how many runs of so many repeats, one name slower by the effect, a difference is found."""
     draw = np.random.default_rng(n)
     return float(np.mean([decide(drawn(draw, n) + math.log1p(effect)) for _ in range(N_DRAWS)]))
 

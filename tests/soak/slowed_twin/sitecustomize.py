@@ -1,6 +1,6 @@
-"""Makes each step of the baseline's twin take longer; Python imports it at its start from `PYTHONPATH`.
+"""Makes each step of one case take longer; Python imports it at its start from `PYTHONPATH`.
 
-`SLOWED_BY` says by which share of the step.
+`SLOWED_BY` says by which share of the step, `SLOWED_CASE` which case it is.
 """
 
 import functools
@@ -45,7 +45,7 @@ def slowed(step):
     def stepping(session, feeds):
         start = time.perf_counter()
         done = step(session, feeds)
-        if is_twin():
+        if is_slowed():
             now = time.perf_counter()
             end = now + SHARE * (now - start)
             while time.perf_counter() < end:
@@ -56,9 +56,9 @@ def slowed(step):
 
 
 @functools.cache
-def is_twin() -> bool:
+def is_slowed() -> bool:
     """A worker's output goes to the log of its case."""
-    return "aa=true" in str(Path("/proc/self/fd/1").readlink())
+    return os.environ["SLOWED_CASE"] in str(Path("/proc/self/fd/1").readlink())
 
 
 if SHARE:
