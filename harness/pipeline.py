@@ -47,6 +47,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             here.
     """
     cases = expand(spec)
+    _require_time(spec, options.time_budget_s)
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
@@ -168,6 +169,18 @@ def transform(request: TransformRequest) -> Transformation:
         args = (str(opened.capture.folder), opened.plan, request.rank, wanted)
         with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):
             return opened.call(transform_plan, args)
+
+
+def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:
+    """Refuse windows that take longer than the time budget, which is asked between repeats alone."""
+    measure = spec.measure
+    windows_s = measure.n_rounds * measure.window_s
+    if budget_s is not None and windows_s > budget_s:
+        raise UsageError(
+            f"must hold the windows of a repeat, {measure.n_rounds} of {measure.window_s:g} s, got "
+            f"{budget_s:g} s; lower measure.window_s or measure.rounds, or give it more",
+            field="time-budget",
+        )
 
 
 @contextlib.contextmanager

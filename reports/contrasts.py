@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from harness.records.common_rounds import paired_log_ratios
+from harness.records.common_rounds import paired_ratios
 from harness.records.record import Record
 from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from reports.paired_statistics import adjusted, paired_ratio
@@ -61,9 +61,11 @@ class Contrasts:
 
 
 def _ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
-    logs = paired_log_ratios(records, others)
-    if logs:
-        return paired_ratio(logs, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE)
+    pairs = paired_ratios(records, others)
+    if pairs.logs:
+        return paired_ratio(
+            pairs, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE
+        )
     rates, other_rates = _rates(records), _rates(others)
     return ratio(rates, other_rates) if rates and other_rates else None
 

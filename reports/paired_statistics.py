@@ -12,6 +12,10 @@ A slow minute falls on both cases of a round alike, and leaves their ratio as it
     smallest effect seen    exp((t_{n-1; 0.975} + t_{n-1; 0.8}) · s / √n): a true difference of that size
                             would have been found four times in five
 
+A case of one worker is on each worker's cores in turn, which may differ in speed. Repeats on the same cores
+are a stratum then, if each has two at least: d is the mean over the strata, s their pooled spread, with
+n - strata degrees of freedom (Cochran 1977, chapter 5), and p that of t.
+
 Over all tests of a table, p is adjusted so that of what is called different a twentieth is not (Benjamini and
 Hochberg 1995).
 """
@@ -22,7 +26,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from harness.records.student_interval import CONFIDENCE, half_width, standard_error
+from harness.records.common_rounds import PairedRatios
+from harness.records.student_interval import CONFIDENCE
 from reports.statistics import Interval, Ratio
 
 MIN_REPEATS_SIGN_FLIP = 8
@@ -31,20 +36,19 @@ _MAX_EXACT_REPEATS = 14
 _DRAWN_SIGNS = 20_000
 
 
-def paired_ratio(log_ratios: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Ratio:
+def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: int = 0) -> Ratio:
     """Ratio of two cases from the ratios of their repeats.
 
     Args:
-        log_ratios: one for each repeat in which they took windows in turn; at least one, finite.
+        pairs: at least one, finite.
         confidence: of the interval.
         seed: of signs that are drawn, where they are too many to count.
     """
-    logs = np.asarray(log_ratios, dtype=np.float64)
-    n, mean = len(logs), float(np.mean(logs))
-    half = half_width(log_ratios, confidence=confidence)
-    if half is None:
+    n, mean = len(pairs.logs), pairs.mean()
+    half = mean.half_width(confidence)
+    if half is None or mean.error is None or mean.freedom is None:
         return Ratio(
-            value=math.exp(mean),
+            value=math.exp(mean.value),
             n=n,
             n_baseline=n,
             interval=None,
@@ -53,17 +57,19 @@ def paired_ratio(log_ratios: Sequence[float], *, confidence: float = CONFIDENCE,
             why_no_p=f"n={n}: no test",
             is_paired=True,
         )
-    error = standard_error(log_ratios)
+    signs_mean = n >= MIN_REPEATS_SIGN_FLIP and mean.freedom == n - 1
     return Ratio(
-        value=math.exp(mean),
+        value=math.exp(mean.value),
         n=n,
         n_baseline=n,
-        interval=Interval(low=math.exp(mean - half), high=math.exp(mean + half)),
+        interval=Interval(low=math.exp(mean.value - half), high=math.exp(mean.value + half)),
         why_no_interval=None,
-        p_value=_t_p(mean, error, n) if n < MIN_REPEATS_SIGN_FLIP else sign_flip_p(log_ratios, seed=seed),
+        p_value=sign_flip_p(pairs.logs, seed=seed)
+        if signs_mean
+        else _t_p(mean.value, mean.error, mean.freedom),
         why_no_p=None,
         is_paired=True,
-        least_effect=math.exp(half + float(stdtrit(n - 1, _POWER)) * error),
+        least_effect=math.exp(half + float(stdtrit(mean.freedom, _POWER)) * mean.error),
     )
 
 
@@ -106,7 +112,7 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return result
 
 
-def _t_p(mean: float, error: float, n: int) -> float:
+def _t_p(mean: float, error: float, freedom: int) -> float:
     if error == 0.0:
         return 1.0 if mean == 0.0 else 0.0
-    return 2.0 * float(stdtr(n - 1, -abs(mean / error)))
+    return 2.0 * float(stdtr(freedom, -abs(mean / error)))

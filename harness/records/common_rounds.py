@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from harness.records.record import Record
+from harness.records.student_interval import RepeatedMean, repeated_mean
 
 TRIMMED_SHARE = 0.2
 
@@ -37,14 +39,32 @@ def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
     return ()
 
 
-def paired_log_ratios(records: Sequence[Record], others: Sequence[Record]) -> tuple[float, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedRatios:
     """Logarithms of the ratio of two cases' rates, one for each repeat in which they took windows in turn.
+
+    Attributes:
+        cores: the workers on whose cores the repeat of each case began, in the order of `logs`; None where
+            both always began on the same, since the ratio then tells nothing of cores.
+    """
+
+    logs: tuple[float, ...]
+    cores: tuple[tuple[int, int], ...] | None = None
+
+    def mean(self) -> RepeatedMean:
+        """Mean over the repeats; cores that differ in speed are no spread where each has had its turns."""
+        return repeated_mean(self.logs, self.cores)
+
+
+def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> PairedRatios:
+    """The ratio of two cases, repeat by repeat.
 
     Args:
         records: of one case. others: of the other, which also counts where it was only timed beside the one.
     """
     own, of_others = {each.repeat: each for each in records}, {each.repeat: each for each in others}
     logs: list[float] = []
+    cores: list[tuple[int, int]] = []
     for repeat in sorted({*own, *of_others}):
         first, second = own.get(repeat), of_others.get(repeat)
         if first is None:
@@ -53,8 +73,11 @@ def paired_log_ratios(records: Sequence[Record], others: Sequence[Record]) -> tu
             second = next((each for each in others if _was_beside(each, first)), None)
         if first is not None and second is not None:
             log = _log_ratio(first, second)
-            logs += [] if log is None else [log]
-    return tuple(logs)
+            if log is not None:
+                logs.append(log)
+                cores.append((_first_worker(first), _first_worker(second)))
+    is_one = all(own == other for own, other in cores)
+    return PairedRatios(logs=tuple(logs), cores=None if is_one else tuple(cores))
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
@@ -77,6 +100,10 @@ def _log_ratio(record: Record, other: Record) -> float | None:
     if not rounds or not record.batch_size or not other.batch_size:
         return None
     return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
+
+
+def _first_worker(record: Record) -> int:
+    return 0 if record.rounds is None else record.rounds.first_worker
 
 
 def _was_beside(baseline: Record, record: Record | None) -> bool:

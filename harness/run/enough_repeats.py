@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
 from harness.experiment.spec import ExperimentSpec, Until
-from harness.records.common_rounds import paired_log_ratios
+from harness.records.common_rounds import paired_ratios
 from harness.records.record import Record
-from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
+from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 
 FIRST_LOOK = 4
 GROWTH = 1.6
@@ -44,9 +44,9 @@ def looks(n_asked: int) -> Iterator[int]:
     yield max(MOST_REPEATS, n_asked)
 
 
-def is_narrow(log_ratios: Sequence[float], until: Until) -> bool:
-    """Whether the interval of a ratio is as narrow as asked for."""
-    half = half_width(log_ratios, confidence=SEQUENTIAL_CONFIDENCE)
+def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
+    """Whether the interval of a ratio's logarithm is as narrow as asked for."""
+    half = ratio.half_width(SEQUENTIAL_CONFIDENCE)
     return half is not None and half <= math.log1p(until.ratio_ci)
 
 
@@ -92,14 +92,14 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
     # What failed would fail again; of what cannot be believed more is not believed either.
     if latest is None or latest.status != "ok" or any(record.status == "implausible" for record in own):
         return None
-    logs = paired_log_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))
+    ratios = paired_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))
     n_repeats = latest.repeat + 1
     known = list(looks(spec.measure.repeats))
-    if not logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(logs, until)):
+    if not ratios.logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(ratios.mean(), until)):
         return None
     # Between two looks nothing is decided, whatever cut the run short there.
     look = next(each for each in known if each > n_repeats)
-    return _Due(case=case, n_repeats=n_repeats, look=look, half=half_width(logs) or math.inf)
+    return _Due(case=case, n_repeats=n_repeats, look=look, half=ratios.mean().half_width() or math.inf)
 
 
 def _turns(

@@ -1,16 +1,15 @@
 """How a case's rate compares with the baseline's, as far as the repeats that have ended tell."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.experiment.cases import Case
 from harness.experiment.schedule import baseline_of
 from harness.experiment.spec import ExperimentSpec
-from harness.records.common_rounds import paired_log_ratios
+from harness.records.common_rounds import paired_ratios
 from harness.records.record import Record
-from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, half_width
+from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +42,13 @@ def ratio_so_far(
     if baseline is None or baseline.id == case.id:
         return None
     of_both = ([r for r in records if r.case == name and r.status == "ok"] for name in (case.id, baseline.id))
-    logs = paired_log_ratios(*of_both)
-    if not logs:
+    ratios = paired_ratios(*of_both)
+    if not ratios.logs:
         return None
-    mean = statistics.fmean(logs)
-    half = half_width(logs, confidence=CONFIDENCE if spec.measure.until is None else SEQUENTIAL_CONFIDENCE)
+    mean = ratios.mean()
+    half = mean.half_width(CONFIDENCE if spec.measure.until is None else SEQUENTIAL_CONFIDENCE)
     return RatioSoFar(
         baseline=str(baseline.strategy),
-        value=math.exp(mean),
-        interval=None if half is None else (math.exp(mean - half), math.exp(mean + half)),
+        value=math.exp(mean.value),
+        interval=None if half is None else (math.exp(mean.value - half), math.exp(mean.value + half)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.records.common_rounds import trimmed_mean
+from harness.records.common_rounds import PairedRatios, trimmed_mean
 from harness.records.record import ObserverEffect, Record
 from harness.records.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
 from reports.paired_statistics import paired_ratio
@@ -57,7 +57,7 @@ def _taken_by_measuring(repeats: Sequence[ObserverEffect]) -> str:
         trimmed_mean([math.log(a / b) for a, b in zip(each.with_s, each.without_s, strict=True)])
         for each in repeats
     ]
-    ratio = paired_ratio(logs)
+    ratio = paired_ratio(PairedRatios(logs=tuple(logs)))
     text = f"{100 * (ratio.value - 1):+.2g} %"
     if ratio.interval is None:
         return text

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from harness.experiment.spec import Until
-from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
+from harness.records.common_rounds import PairedRatios
+from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
 from harness.run.enough_repeats import is_narrow, looks
 from reports.contrasts import SIGNIFICANCE
 from reports.paired_statistics import paired_ratio
@@ -45,7 +46,7 @@ def drawn(draw: np.random.Generator, n: int) -> Repeats:
 
 def differs(logs: Repeats, confidence: float = CONFIDENCE) -> bool:
     """Whether a report would call the two different."""
-    ratio = paired_ratio(logs.tolist(), confidence=confidence)
+    ratio = paired_ratio(PairedRatios(logs=tuple(logs.tolist())), confidence=confidence)
     assert ratio.interval is not None
     assert ratio.p_value is not None
     return not ratio.interval.contains(1.0) and ratio.p_value <= SIGNIFICANCE
@@ -53,7 +54,10 @@ def differs(logs: Repeats, confidence: float = CONFIDENCE) -> bool:
 
 def differs_in_the_end(logs: Repeats) -> bool:
     """The same where repeats go on until the interval is narrow, or there are no more."""
-    n = next((n for n in looks(4) if n < len(logs) and is_narrow(logs[:n].tolist(), UNTIL)), len(logs))
+    n = next(
+        (n for n in looks(4) if n < len(logs) and is_narrow(repeated_mean(logs[:n].tolist()), UNTIL)),
+        len(logs),
+    )
     return differs(logs[:n], SEQUENTIAL_CONFIDENCE)
 
 

@@ -80,9 +80,12 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> Cases:
     return stand_in
 
 
-def repeat_of(name: str) -> Any:
+BASELINE_FIRST = next(number for number in (0, 1) if not block.opens_second(MEASURE.seed, number))
+
+
+def repeat_of(name: str, number: int = BASELINE_FIRST) -> Any:
     case = SimpleNamespace(id=name, workload_name="w", strategy=name, shape=SimpleNamespace(size="2x1"))
-    return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0))
+    return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0), number=number)
 
 
 def run(
@@ -91,6 +94,7 @@ def run(
     beside: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
     seen: list[tuple[str, float, int]] | None = None,
+    number: int = BASELINE_FIRST,
 ) -> BlockResults:
     told = [] if seen is None else seen
     taken = Block(
@@ -103,7 +107,7 @@ def run(
         tell=tell,
         see=lambda case, step_s, number: told.append((case.repeat.prepared.case.id, step_s, number)),
     )
-    return taken.run([repeat_of(name) for name in names], seed="0")
+    return taken.run([repeat_of(name, number) for name in names], seed="0")
 
 
 def rounds_of(results: BlockResults, name: str) -> Rounds:
@@ -131,6 +135,14 @@ def test_all_are_open_before_the_first_window_and_take_one_in_each_round(cases: 
     assert len({rounds_of(results, name).block for name in "abc"}) == 1
     assert (rounds_of(results, "a").baseline, rounds_of(results, "b").baseline) == ("b", None)
     assert cases.alive == set()
+
+
+def test_a_baseline_is_opened_second_in_one_of_two_repeats(cases: Cases) -> None:
+    run("a", "b", "c", baseline="b", number=1 - BASELINE_FIRST)
+    assert cases.log[:3] == [("open", "a"), ("open", "b"), ("open", "c")]
+    places = [[block.opens_second(seed, number) for number in range(20)] for seed in range(20)]
+    assert all(of_seed[n] != of_seed[n + 1] for of_seed in places for n in range(0, 20, 2))
+    assert len(set(map(tuple, places))) > 1
 
 
 def test_a_case_that_fails_has_its_round_taken_again_by_the_others(cases: Cases) -> None:

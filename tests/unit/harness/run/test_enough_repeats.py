@@ -12,7 +12,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
 from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.record import Record, Rounds
-from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, half_width
+from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, repeated_mean
 from harness.run.enough_repeats import FIRST_LOOK, MOST_REPEATS, further_slots, is_narrow, looks
 
 N_ROUNDS = 10
@@ -129,8 +129,8 @@ def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float) 
     missed, n_draws = 0, 4000
     for _ in range(n_draws):
         logs = draw.normal(0.0, spread * 0.03, size=MOST_REPEATS)
-        n = next((n for n in looks(4) if is_narrow(logs[:n].tolist(), until)), MOST_REPEATS)
-        half = half_width(logs[:n].tolist(), confidence=SEQUENTIAL_CONFIDENCE)
+        n = next((n for n in looks(4) if is_narrow(repeated_mean(logs[:n].tolist()), until)), MOST_REPEATS)
+        half = repeated_mean(logs[:n].tolist()).half_width(SEQUENTIAL_CONFIDENCE)
         assert half is not None
         missed += abs(float(np.mean(logs[:n]))) > half
     # The bound of the decision, and three standard deviations of this estimate of it.
