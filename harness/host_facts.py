@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.canonical import JsonValue, json_value
-from harness.records.record import Machine, Provenance
+from harness.records.facts.circumstances import Machine, Provenance
 
 # Settings that change speed or results and can hold no secret.
 ALLOWED_VARIABLES = (

@@ -177,7 +177,7 @@ def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:
     windows_s = measure.n_rounds * measure.window_s
     if budget_s is not None and windows_s > budget_s:
         raise UsageError(
-            f"must hold the windows of a repeat, {measure.n_rounds} of {measure.window_s:g} s, got "
+            f"must hold one case's windows of a repeat, {measure.n_rounds} of {measure.window_s:g} s, got "
             f"{budget_s:g} s; lower measure.window_s or measure.rounds, or give it more",
             field="time-budget",
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from harness.records.record import Record, TracedTimes
+from harness.records.facts.costs import TracedTimes
+from harness.records.record import Record
 from reports.rows import Mean, TimeSplit
 from reports.statistics import Estimate, estimate
 
@@ -52,7 +53,7 @@ def time_split_of(records: Sequence[Record]) -> TimeSplit | None:
         received_bytes=mean_of(received),
         n_transfers=mean_of([None if step.n_transfers is None else sum(step.n_transfers) for step in steps]),
         algorithm_bytes_per_s=mean_of([_bandwidth(r.gradient_bytes, step) for r, step in traced]),
-        bus_bytes_per_s=mean_of([_bandwidth(_busiest_bytes(r.tcp_matrix), step) for r, step in traced]),
+        bus_bytes_per_s=mean_of([_bandwidth(_busiest_bytes(r), step) for r, step in traced]),
     )
 
 
@@ -62,12 +63,15 @@ def _bandwidth(n_bytes: float | None, step: TracedTimes) -> float | None:
     return None if not n_bytes or longest_s <= 0 else n_bytes / longest_s
 
 
-def _busiest_bytes(matrix: Sequence[Sequence[float | None]] | None) -> float | None:
-    """What the busiest worker sends in a step, or receives if that is more."""
+def _busiest_bytes(record: Record) -> float | None:
+    """What the busiest worker sends in a traced step, or receives if that is more."""
+    matrix = record.tcp_matrix
     if matrix is None:
         return None
     lines = (*matrix, *zip(*matrix, strict=True))
-    return max((sum(value or 0.0 for value in line) for line in lines), default=None)
+    mean = max((sum(value or 0.0 for value in line) for line in lines), default=None)
+    # One step of a period sends for all, and it is that which is traced.
+    return None if mean is None else mean * (record.period or 1)
 
 
 def _hidden_share(step: TracedTimes) -> float | None:

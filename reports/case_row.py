@@ -79,7 +79,7 @@ def case_row(
         package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
         gpu_j=mean_of([gpus.joules_per_step for gpus in gpu_uses]),
         gpu_busy=mean_of([gpus.busy for gpus in gpu_uses]),
-        gpu_used_bytes=max((n for gpus in gpu_uses if (n := gpus.used_bytes)), default=None),
+        gpu_own_bytes=max((n for gpus in gpu_uses if (n := gpus.own_bytes)), default=None),
         gpu_link_bytes=mean_of([gpus.link_bytes_per_step for gpus in gpu_uses]),
         gpu_pcie_bytes=mean_of([gpus.pcie_bytes_per_step for gpus in gpu_uses]),
         price_per_hour=records[0].price_per_hour,

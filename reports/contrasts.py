@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from harness.records.common_rounds import paired_ratios
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.record import Record
-from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from reports.paired_statistics import adjusted, paired_ratio
 from reports.statistics import Ratio, ratio
 

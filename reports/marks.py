@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from harness.records.record import Equivalence, Record
+from harness.records.facts.outcome import Equivalence
+from harness.records.record import Record
 from reports.quantities import error
 from reports.rows import Mark, MarkKind
 

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from harness.records.common_rounds import PairedRatios
-from harness.records.student_interval import CONFIDENCE
+from harness.records.comparing.common_rounds import PairedRatios
+from harness.records.comparing.student_interval import CONFIDENCE
 from reports.statistics import Interval, Ratio
 
 MIN_REPEATS_SIGN_FLIP = 8
@@ -57,7 +57,7 @@ def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: i
             why_no_p=f"n={n}: no test",
             is_paired=True,
         )
-    signs_mean = n >= MIN_REPEATS_SIGN_FLIP and mean.freedom == n - 1
+    by_signs = n >= MIN_REPEATS_SIGN_FLIP and mean.freedom == n - 1
     return Ratio(
         value=math.exp(mean.value),
         n=n,
@@ -65,7 +65,7 @@ def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: i
         interval=Interval(low=math.exp(mean.value - half), high=math.exp(mean.value + half)),
         why_no_interval=None,
         p_value=sign_flip_p(pairs.logs, seed=seed)
-        if signs_mean
+        if by_signs
         else _t_p(mean.value, mean.error, mean.freedom),
         why_no_p=None,
         is_paired=True,

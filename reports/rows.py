@@ -162,7 +162,7 @@ class Row:
     package_j: Mean | None
     gpu_j: Mean | None
     gpu_busy: Mean | None
-    gpu_used_bytes: int | None
+    gpu_own_bytes: int | None
     gpu_link_bytes: Mean | None
     gpu_pcie_bytes: Mean | None
     price_per_hour: float | None

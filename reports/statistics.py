@@ -28,7 +28,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.records.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL
+from harness.records.comparing.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL
 
 MIN_REPEATS_TEST = 5
 MAX_EXACT_SPLITS = 20_000

@@ -144,11 +144,11 @@ def cost_table(comparison: Comparison) -> Table:
     ]
     if any(row.package_j for row in comparison.rows):
         known.append(("energy of a step, J", lambda row: mean_cell(row.package_j)))
-    if any(row.gpu_j or row.gpu_busy or row.gpu_used_bytes for row in comparison.rows):
+    if any(row.gpu_j or row.gpu_busy or row.gpu_own_bytes for row in comparison.rows):
         known += [
             ("energy of GPUs, J", lambda row: mean_cell(row.gpu_j)),
             ("GPUs busy, share", lambda row: mean_cell(row.gpu_busy)),
-            ("fullest GPU's memory", lambda row: Cell(text=byte_count(row.gpu_used_bytes))),
+            ("largest worker's GPU memory", lambda row: Cell(text=byte_count(row.gpu_own_bytes))),
         ]
     if any(row.gpu_link_bytes for row in comparison.rows):
         known.append(("over NVLink", lambda row: mean_cell(row.gpu_link_bytes, unit="bytes")))

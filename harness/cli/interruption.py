@@ -27,6 +27,7 @@ class _Interruption:
     def __init__(self) -> None:
         self._deaf_until_s = 0.0
         self._latest: int = signal.SIGINT
+        self._again: threading.Timer | None = None
         self.is_heard = False
 
     def hear(self, number: int, _: object) -> None:
@@ -45,9 +46,16 @@ class _Interruption:
             # Not at once, or it would come while this still clears, and be dropped again; and as a signal,
             # which wakes a main thread that waits.
             main = threading.main_thread().ident
-            threading.Timer(_AGAIN_S, signal.pthread_kill, (main, self._latest)).start()
+            self._again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, self._latest))
+            self._again.start()
         else:
             sys.__unraisablehook__(unraisable)
+
+    def end(self) -> None:
+        """Interrupt no more: whoever handles signals from now on knows nothing of this one."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again.join()
 
     def end_unheard(self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]) -> None:
         """Wait for signals that C has taken, and end the command where Python gets no chance to hear one.
@@ -97,6 +105,7 @@ def signals_interrupt(
             yield hear_in_native_code
     finally:
         sys.unraisablehook = tell
+        interruption.end()
         for number, handler in heard.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 

@@ -83,7 +83,7 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         if (not spec.include or any(matches(item, case) for item in spec.include))
         and not any(matches(item, case) for item in spec.exclude)
     )
-    if spec.measure.exposed:
+    if spec.measure.exposed_comm:
         kept += _missing_controls(kept)
     if spec.measure.aa:
         twins = tuple(_twin(case) for case in kept if case.strategy == spec.baseline)

@@ -56,7 +56,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({} if measure.until is None else {"until": _until_document(measure.until)}),
             **({"aa": True} if measure.aa else {}),
             **({"observer": True} if measure.observer else {}),
-            **({"exposed": True} if measure.exposed else {}),
+            **({"exposed_comm": True} if measure.exposed_comm else {}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

@@ -118,7 +118,7 @@ def _measure(section: MeasureSection) -> Measure:
         window_s=section.window_s,
         aa=section.aa,
         observer=section.observer,
-        exposed=section.exposed,
+        exposed_comm=section.exposed_comm,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

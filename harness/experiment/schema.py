@@ -110,7 +110,7 @@ class MeasureSection(_Section):
     until: UntilSection | None = None
     aa: bool = False
     observer: bool = False
-    exposed: bool = False
+    exposed_comm: bool = False
 
 
 class FilterSection(_Section):

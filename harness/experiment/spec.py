@@ -78,7 +78,7 @@ class Measure:
         until: more repeats are made until that; None makes `repeats`.
         aa: whether the baseline is timed once more, under a name of its own.
         observer: whether it is measured what measuring takes.
-        exposed: whether the control runs too where it is not among the strategies.
+        exposed_comm: whether the control runs too where it is not among the strategies.
     """
 
     warmup_steps: int | None
@@ -93,7 +93,7 @@ class Measure:
     until: Until | None = None
     aa: bool = False
     observer: bool = False
-    exposed: bool = False
+    exposed_comm: bool = False
 
     @property
     def n_rounds(self) -> int:

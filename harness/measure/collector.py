@@ -11,8 +11,8 @@ from harness.measure.core_use import CoreUse, core_use, stability
 from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
-from harness.records.record import StepSeconds
-from harness.records.stability import Stability
+from harness.records.facts.outcome import StepSeconds
+from harness.records.facts.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.counters.interface import sent_bytes
 from harness.worker.counters.read import Counters, read_counters

@@ -1,11 +1,12 @@
 """What a step takes of processors, sockets and GPUs, from the readings around windows."""
 
+import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.measure.core_use import CoreUse
-from harness.records.record import Energy, GpuUse
+from harness.records.facts.costs import Energy, GpuUse
 from harness.worker.counters.gpus import GpuReading
 
 
@@ -49,16 +50,23 @@ def _gpu_use(uses: Sequence[CoreUse], n_steps: int) -> GpuUse | None:
     pairs = [pair for use in uses for pair in use.gpus]
     if not pairs:
         return None
-    last = [after for _, after in pairs]
-    busy = [each.busy for each in last if each.busy is not None]
+    busy = [share for before, after in pairs for share in _within(before.at_s, after)]
+    held = [after.own_bytes for _, after in pairs if after.own_bytes is not None]
     return GpuUse(
         n_gpus=len(uses[-1].gpus),
         joules_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.joules),
         busy=statistics.fmean(busy) if busy else None,
-        used_bytes=max((gpu.used_bytes for gpu in last if gpu.used_bytes is not None), default=None),
+        own_bytes=max(held, default=None),
         link_bytes_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.link_bytes),
         pcie_bytes_per_step=_more_per_step(pairs, n_steps, lambda gpu: gpu.pcie_bytes),
     )
+
+
+def _within(start_s: float, last: GpuReading) -> Iterator[float]:
+    """Samples that tell of no time before a window; how long the first one's is, is not known."""
+    for (earlier_s, _), (_, share) in itertools.pairwise(last.busy):
+        if earlier_s >= start_s:
+            yield share
 
 
 def _more_per_step(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.records.stability import Stability, drift, grade_of
+from harness.records.facts.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading
 from harness.worker.counters.energy import taken_j
 from harness.worker.counters.gpus import GpuReading
@@ -120,8 +120,13 @@ def _gpus(known: Sequence[Readings]) -> tuple[tuple[tuple[GpuReading, GpuReading
         if (why := before.gpus.missing or after.gpus.missing) is not None:
             return (), why
         for first, last in zip(before.gpus.gpus, after.gpus.gpus, strict=True):
-            found.setdefault((before.kernel, first.uuid), (first, last))
+            place = before.kernel, first.uuid
+            found[place] = max(found.get(place, (first, last)), (first, last), key=_own_bytes)
     return tuple(found.values()), None
+
+
+def _own_bytes(pair: tuple[GpuReading, GpuReading]) -> int:
+    return pair[1].own_bytes or 0
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:

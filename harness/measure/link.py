@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
 from harness.provision.protocols import ProcessSet
-from harness.records.record import Link, MeasuredLink
+from harness.records.facts.links import Link, MeasuredLink
 from harness.worker.jobs import link_rate
 from harness.worker.jobs.link_rate import Place
 

@@ -1,11 +1,14 @@
-"""What measuring itself takes: windows with all instruments and windows without, in turn."""
+"""What measuring takes of a step: windows in which each step is timed and kept, and windows without, in turn.
 
-from harness.errors import CaseError
+Counters of bytes, cores and GPUs are read between windows, and garbage is not collected in either kind.
+"""
+
+from harness.errors import CaseError, first_line
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.records.record import ObserverEffect
+from harness.records.facts.costs import ObserverEffect
 from harness.records.steps_file import Steps
-from harness.worker.jobs.training import TimedSteps, run_steps, unobserved_steps
+from harness.worker.jobs.training import TimedSteps, run_steps, settle, unobserved_steps
 
 
 def observer_effect(
@@ -14,15 +17,17 @@ def observer_effect(
     *,
     n_pairs: int,
     window_shape: tuple[int, int],
+    settles: bool = False,
     timeouts: Timeouts = USUAL,
 ) -> ObserverEffect:
-    """Have the processes of a case make windows with and without instruments, each first in every other pair.
+    """Have the processes of a case make windows of both kinds, each first in every other pair.
 
     What has been measured stands whatever happens to them.
 
     Args:
         steps: that have been made.
         window_shape: counted steps of a window, and those that lead into it.
+        settles: whether updates go on beside the steps.
     """
     n_steps, n_lead = window_shape
     n_workers = len(processes.pids)
@@ -46,8 +51,11 @@ def observer_effect(
             for window in (observed, unobserved)[:: -1 if pair % 2 else 1]:
                 window()
                 first += n_lead + n_steps
+                if settles:
+                    workers = [(n_workers,)] * n_workers
+                    processes.call(settle, workers, timeout_s=timeouts.setup_s, stage="collect")
     except CaseError as error:
-        return ObserverEffect(why_none=f"a window failed: {error}")
+        return ObserverEffect(why_none=f"a window failed: {first_line(str(error))}")
     return ObserverEffect(with_s=tuple(with_s), without_s=tuple(without_s))
 
 

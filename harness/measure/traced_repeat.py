@@ -9,7 +9,7 @@ from harness.measure.collector import Measurement
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.trace_file import trace_document
 from harness.provision.protocols import ProcessSet
-from harness.records.record import TracedTimes
+from harness.records.facts.costs import TracedTimes
 from harness.worker.jobs.profile_step import trace_step
 from harness.worker.tracing.step_trace import doubts, summary, together
 

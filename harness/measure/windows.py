@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.records.record import StepSeconds
+from harness.records.facts.outcome import StepSeconds
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 WarmUp: TypeAlias = int | Literal["auto"]

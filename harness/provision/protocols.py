@@ -7,7 +7,7 @@ from typing import Protocol
 
 from harness.cluster.link_limits import Limits
 from harness.cluster.shape import ClusterShape
-from harness.records.record import Machine
+from harness.records.facts.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.job import Args, Job, Result
 

@@ -17,7 +17,7 @@ from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
-from harness.records.record import Rounds
+from harness.records.facts.rounds import Rounds
 from harness.run.open_case import CaseRun, OpenCase, Repeat
 
 Value = TypeVar("Value")
@@ -68,6 +68,7 @@ class Block:
     _notes: dict[str, str] = field(default_factory=dict)
     _step_s: dict[str, list[float]] = field(default_factory=dict)
     _wall_s: dict[str, float] = field(default_factory=dict)
+    _baseline_first: int | None = None
     _has_lost: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -83,6 +84,8 @@ class Block:
         if self.beside is not None:
             self.baseline = _id(self.beside)
         together = list(repeats) if self.beside is None else [self.beside, *repeats]
+        firsts = (each.prepared.first for each in together if _id(each) == self.baseline)
+        self._baseline_first = next(firsts, None)
         ordered = sorted(together, key=lambda each: _id(each) != self.baseline)
         if self.baseline is not None and opens_second(self.measure.seed, repeats[0].number):
             ordered[:_LEAST_OPEN] = reversed(ordered[:_LEAST_OPEN])
@@ -216,6 +219,7 @@ class Block:
                 step_s=tuple(self._step_s[name]),
                 baseline=None if baseline_s is None or name == self.baseline else self.baseline,
                 baseline_step_s=None if baseline_s is None or name == self.baseline else tuple(baseline_s),
+                baseline_first_worker=None if name == self.baseline else self._baseline_first,
             )
             note = self._notes.get(name)
             runs[name] = replace(run, rounds=rounds, notes=run.notes if note is None else (*run.notes, note))

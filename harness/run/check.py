@@ -7,7 +7,7 @@ from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.records.record import Equivalence
+from harness.records.facts.outcome import Equivalence
 from harness.worker.jobs import training
 from harness.worker.session.variable_parts import values_of
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
 from harness.experiment.spec import ExperimentSpec, Until
-from harness.records.common_rounds import paired_ratios
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 from harness.records.record import Record
-from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 
 FIRST_LOOK = 4
 GROWTH = 1.6

@@ -14,7 +14,10 @@ from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.records.record import Equivalence, MeasuredLink, ObserverEffect, Rounds
+from harness.records.facts.costs import ObserverEffect
+from harness.records.facts.links import MeasuredLink
+from harness.records.facts.outcome import Equivalence
+from harness.records.facts.rounds import Rounds
 from harness.run import checkpoints
 from harness.run.check import checked
 from harness.run.ready import PreparedCase, ready_processes
@@ -235,6 +238,7 @@ class OpenCase:
             measurement.steps,
             n_pairs=self._measure.n_rounds,
             window_shape=self.window_shape,
+            settles=self.repeat.prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.records.record import Link
+from harness.records.facts.links import Link
 from strategies.plan.schema import Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from harness.experiment.cases import Case
 from harness.experiment.schedule import baseline_of
 from harness.experiment.spec import ExperimentSpec
-from harness.records.common_rounds import paired_ratios
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.record import Record
-from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,19 +15,12 @@ from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz, machine, provenance
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
-from harness.records.common_rounds import differences_s
-from harness.records.comparison_key import comparison_key
-from harness.records.record import (
-    Equivalence,
-    Failure,
-    Link,
-    Machine,
-    Method,
-    Provenance,
-    Record,
-    SavedCheckpoint,
-    StrategyClass,
-)
+from harness.records.comparing.common_rounds import differences_s
+from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.links import Link
+from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
+from harness.records.record import Record, StrategyClass
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
 from harness.run.open_case import CaseRun
@@ -128,6 +121,7 @@ class RunRecorder:
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),
             wire_s=_wire_s(link, plan),
+            period=plan.execution.period,
             gradient_bytes=_gradient_bytes(capture.summary),
             tcp_bytes_per_step=tcp_bytes,
             resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
@@ -265,8 +259,8 @@ def _wire_s(link: Link, plan: Plan) -> float | None:
 
 def _gradient_bytes(step: StepSummary) -> int | None:
     """Bytes of one replica's gradients; None where some are sparse, whose rows differ from step to step."""
-    crossing = [v for v in step.variables if v.kind == "trainable"]
-    return None if any(v.sparse for v in crossing) else sum(v.bytes for v in crossing)
+    trained = [v for v in step.variables if v.kind == "trainable" and v.readiness is not None]
+    return None if any(v.sparse for v in trained) else sum(v.bytes for v in trained)
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

@@ -16,7 +16,8 @@ from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
-from harness.records.record import Equivalence, Record
+from harness.records.facts.outcome import Equivalence
+from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults, unexpected

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.records.common_rounds import PairedRatios, trimmed_mean
-from harness.records.record import ObserverEffect, Record
-from harness.records.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
+from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
+from harness.records.facts.costs import ObserverEffect
+from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
+from harness.records.record import Record
 from reports.paired_statistics import paired_ratio
-from reports.quantities import limits, times
+from reports.quantities import digits, limits, times
 from reports.rows import Row
 
 _TAKEN = {
@@ -58,11 +59,16 @@ def _taken_by_measuring(repeats: Sequence[ObserverEffect]) -> str:
         for each in repeats
     ]
     ratio = paired_ratio(PairedRatios(logs=tuple(logs)))
-    text = f"{100 * (ratio.value - 1):+.2g} %"
+    text = f"{_percent(ratio.value)} %"
     if ratio.interval is None:
         return text
-    low, high = (100 * (end - 1) for end in (ratio.interval.low, ratio.interval.high))
-    return f"{text} ({low:+.2g} to {high:+.2g} %)"
+    return f"{text} ({_percent(ratio.interval.low)} to {_percent(ratio.interval.high)} %)"
+
+
+def _percent(ratio: float) -> str:
+    """By how much a ratio is above 1, with its sign."""
+    share = 100 * (ratio - 1)
+    return f"{'-' if share < 0 else '+'}{digits(abs(share), significant=2)}"
 
 
 def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:

@@ -175,7 +175,7 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "package_j_per_step": _value(row.package_j),
         "gpu_j_per_step": _value(row.gpu_j),
         "gpu_busy": _value(row.gpu_busy),
-        "gpu_used_bytes": row.gpu_used_bytes,
+        "gpu_own_bytes": row.gpu_own_bytes,
         "gpu_link_bytes_per_step": _value(row.gpu_link_bytes),
         "gpu_pcie_bytes_per_step": _value(row.gpu_pcie_bytes),
         "price_per_hour": row.price_per_hour,

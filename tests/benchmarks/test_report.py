@@ -12,7 +12,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import reports
-from harness.records.record import Machine, Method, Provenance, Record, StepSeconds
+from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.outcome import StepSeconds
+from harness.records.record import Record
 from harness.records.record_json import to_json
 from harness.records.run_folder import open_run
 from reports.load import load

@@ -22,7 +22,8 @@ from harness.measure.exporter import serve_metrics
 from harness.measure.live import Left, Moment
 from harness.measure.metrics_port import listen
 from harness.measure.push import push_newest
-from harness.records.record import Equivalence, Record
+from harness.records.facts.outcome import Equivalence
+from harness.records.record import Record
 from harness.records.steps_file import Steps
 
 pytestmark = pytest.mark.prometheus

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from harness.experiment.spec import Until
-from harness.records.common_rounds import PairedRatios
-from harness.records.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
+from harness.records.comparing.common_rounds import PairedRatios
+from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
 from harness.run.enough_repeats import is_narrow, looks
 from reports.contrasts import SIGNIFICANCE
 from reports.paired_statistics import paired_ratio
@@ -82,7 +82,8 @@ def test_two_names_of_one_thing_differ_in_a_twentieth_of_runs(n: int) -> None:
 def test_so_they_do_where_repeats_go_on_until_the_interval_is_narrow(n: int) -> None:
     found = share(differs_in_the_end, n)
     LOG.info("until ±3 %%, at most %d repeats: %.1f %% differ by chance", n, 100 * found)
-    assert found == pytest.approx(WRONG, abs=TOLERANCE)
+    # The intervals of such runs are those of 97 %, which looking often makes of 95.
+    assert 0.01 <= found <= WRONG + TOLERANCE
 
 
 def test_more_repeats_and_larger_effects_are_found_more_often() -> None:

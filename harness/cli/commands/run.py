@@ -69,11 +69,14 @@ def run(
     ] = False,
     observer: Annotated[
         bool,
-        typer.Option("--observer", help="Make windows without instruments too: what measuring takes."),
+        typer.Option(
+            "--observer",
+            help="Make windows of steps that are not timed, too: what measuring takes.",
+        ),
     ] = False,
-    exposed: Annotated[
+    exposed_comm: Annotated[
         bool,
-        typer.Option("--exposed", help="Time the control too: what communication adds to a step."),
+        typer.Option("--exposed-comm", help="Time the control too: what communication adds to a step."),
     ] = False,
     settings: Annotated[
         list[str] | None,
@@ -129,7 +132,7 @@ def run(
         "measure.until.ratio_ci": until_ci,
         "measure.aa": aa or None,
         "measure.observer": observer or None,
-        "measure.exposed": exposed or None,
+        "measure.exposed_comm": exposed_comm or None,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),
     }

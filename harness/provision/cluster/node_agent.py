@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from harness.host_facts import clock_hz, machine
 from harness.provision.source_hash import source_hash, version
 from harness.provision.temporary.reaper import owned, reap
-from harness.records.record import Machine
+from harness.records.facts.circumstances import Machine
 from harness.worker.process import file_bundle
 from harness.worker.process.file_bundle import Stamp
 from harness.worker.process.os_process import boot_id

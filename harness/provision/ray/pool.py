@@ -28,7 +28,7 @@ from harness.provision.ray.actors import (
 from harness.provision.ray.files import Files, SharedFiles
 from harness.provision.ray.hosts import Hosts
 from harness.provision.ray.process_set import RayProcessSet
-from harness.records.record import Machine
+from harness.records.facts.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died, Silent
 

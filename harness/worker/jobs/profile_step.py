@@ -9,7 +9,7 @@ from harness.equivalence.yardstick import Array
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
-from harness.worker.tracing.step_trace import WorkerTrace
+from harness.worker.tracing.step_trace import WorkerTrace, n_transfers
 
 if TYPE_CHECKING:
     from harness.worker.session.session import WorkerSession
@@ -56,4 +56,5 @@ def trace(session: "WorkerSession", feeds: Sequence[Sequence[Array]]) -> WorkerT
         end_s=max(event.end_s for event in events),
         events=tuple(kept),
         n_left_out=len(events) - len(kept),
+        n_transfers=n_transfers(events),
     )

@@ -206,7 +206,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 
 
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
-    """Run steps without instruments; return seconds of a step, see `seconds_unobserved`."""
+    """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
     training = state.get(Training)
     return seconds_unobserved(
         training.session.step, training.feeds, n_steps=n_steps, n_lead=n_lead, first=first

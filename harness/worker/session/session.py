@@ -108,6 +108,7 @@ class WorkerSession:
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         self._graph_def = graph_def
         self._session = NamedSession(graph_def, target, _session_config(program, use))
+        self._tracer: StepTracer | None = None
         self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
@@ -117,9 +118,9 @@ class WorkerSession:
             number = [] if program.taken is None else [program.taken]
             run = self._session.prepared((), number, program.background)
             if program.taken is None:
-                self._beside = BesideStep(run, self._session.close)
+                self._beside = BesideStep(run, self._abandon)
             else:
-                self.updates = UpdateLoop(run, self._session.close)
+                self.updates = UpdateLoop(run, self._abandon)
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value."""
@@ -216,8 +217,9 @@ class WorkerSession:
             StepTracer(self._graph_def, self._target, config, self.program) as tracer,
             contextlib.ExitStack() as restored,
         ):
-            restored.callback(setattr, self, "_step", self._step)
-            self._step = tracer.step
+            for name, value in (("_step", tracer.step), ("_tracer", tracer)):
+                restored.callback(setattr, self, name, getattr(self, name))
+                setattr(self, name, value)
             if self._beside is not None:
                 restored.callback(setattr, self._beside, "run", self._beside.run)
                 self._beside.run = tracer.beside
@@ -266,13 +268,19 @@ class WorkerSession:
             notes.append(f"worker {self.program.task}: {self.pace.note()}")
         return tuple(notes)
 
+    def _abandon(self) -> None:
+        """End whatever waits in TensorFlow."""
+        if self._tracer is not None:
+            self._tracer.close()
+        self._session.close()
+
     def close(self) -> None:
         """End the session."""
         if self.updates is not None:
             self.updates.end()
         if self._exchange is not None:
             self._exchange.close()
-        self._session.close()
+        self._abandon()
         if self._beside is not None:
             self._beside.end()
         if self.updates is not None:

@@ -51,7 +51,7 @@ def seconds_unobserved(
     n_lead: int,
     first: int,
 ) -> float:
-    """Run steps as a user's own loop would, and look at the clock twice.
+    """Run steps, look at the clock twice, and keep no losses.
 
     Args:
         step, feeds, first: as for `run_steps`.

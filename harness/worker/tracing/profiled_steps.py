@@ -52,6 +52,10 @@ class StepTracer:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session, and what waits in it."""
         self._session.close()
 
     def begin(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.records.record import TracedTimes
+from harness.records.facts.costs import TracedTimes
 
 Kind = Literal["compute", "transfer", "wait", "part"]
 _ORDER: tuple[Kind, ...] = ("compute", "transfer", "wait")
@@ -44,6 +44,7 @@ class WorkerTrace:
         clock: whose times these are; those of one machine can be compared.
         start_s, end_s: of its first and last event, wall clock.
         n_left_out: events shorter than those kept.
+        n_transfers: of all events; what a collective moves for several replicas of a worker is one.
     """
 
     clock: str
@@ -51,6 +52,7 @@ class WorkerTrace:
     end_s: float
     events: tuple[TraceEvent, ...]
     n_left_out: int = 0
+    n_transfers: int = 0
 
 
 def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
@@ -71,6 +73,12 @@ def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
         )
         for trace in traces
     ]
+
+
+def n_transfers(events: Iterable[TraceEvent]) -> int:
+    """How many transfers there are among events; those of a collective's members count as one."""
+    groups = [event.group for event in events if event.kind == "transfer"]
+    return len({group for group in groups if group is not None}) + groups.count(None)
 
 
 def doubts(traces: Sequence[WorkerTrace]) -> str | None:
@@ -112,7 +120,7 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
         wait_s=tuple(share["wait"] for share in shares),
         receiving_s=tuple(_covered_s(trace, ("transfer",)) for trace in traces),
         received_bytes=tuple(received.get(task, 0) for task in range(len(traces))) if received else None,
-        n_transfers=tuple(sum(e.kind == "transfer" for e in trace.events) for trace in traces),
+        n_transfers=tuple(trace.n_transfers for trace in traces),
     )
 
 

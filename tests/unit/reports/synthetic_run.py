@@ -10,20 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.record import (
-    Energy,
-    Equivalence,
-    Failure,
-    Link,
-    Machine,
-    MeasuredLink,
-    Method,
-    Provenance,
-    Record,
-    StepSeconds,
-    StrategyClass,
-    TracedTimes,
-)
+from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.costs import Energy, TracedTimes
+from harness.records.facts.links import Link, MeasuredLink
+from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
+from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
 

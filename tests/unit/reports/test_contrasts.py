@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from open_folders import made_record
 
-from harness.records.record import Record, Rounds, StepSeconds
+from harness.records.facts.outcome import StepSeconds
+from harness.records.facts.rounds import Rounds
+from harness.records.record import Record
 from reports.contrasts import Contrasts
 
 N_ROUNDS = 10

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from open_folders import made_record
 
-from harness.records.record import Machine, Record
-from harness.records.stability import Stability
+from harness.records.facts.circumstances import Machine
+from harness.records.facts.stability import Stability
+from harness.records.record import Record
 from reports.notes.measuring import setting_notes, stability_notes
 
 QUIET = Stability(foreign_cpu=0.01, foreign_cpu_most=0.3, stolen_cpu=0.0, drift=0.02, grade="steady")

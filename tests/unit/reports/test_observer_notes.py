@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from open_folders import made_record
 
-from harness.records.record import ObserverEffect, Record
+from harness.records.facts.costs import ObserverEffect
+from harness.records.record import Record
 from reports.notes.measuring import observer_notes
 
 
@@ -17,9 +18,9 @@ def timed(*ratios: float) -> Record:
 
 def test_the_share_is_told_with_its_interval_from_three_repeats_on() -> None:
     assert observer_notes({"ps": [made_record()]}) == []
-    assert observer_notes({"ps": [timed(1.02)]}) == ["Measuring changes the mean step of ps by +2 %."]
+    assert observer_notes({"ps": [timed(1.02)]}) == ["Measuring changes the mean step of ps by +2.0 %."]
     three = observer_notes({"ps": [timed(1.02)] * 3, "single": [timed(0.99)]})
-    assert three == ["Measuring changes the mean step of ps by +2 % (+2 to +2 %), of single by -1 %."]
+    assert three == ["Measuring changes the mean step of ps by +2.0 % (+2.0 to +2.0 %), of single by -1.0 %."]
 
 
 def test_a_window_that_a_stall_fell_on_is_left_out() -> None:

@@ -17,7 +17,7 @@ from markupsafe import escape
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
-from harness.records.record import Failure
+from harness.records.facts.outcome import Failure
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import csv_cell, markdown_text
 from reports.pages.terminal import literal

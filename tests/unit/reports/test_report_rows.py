@@ -11,7 +11,8 @@ import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
 import reports
-from harness.records.record import Equivalence, Record, StepSeconds
+from harness.records.facts.outcome import Equivalence, StepSeconds
+from harness.records.record import Record
 from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps

@@ -12,7 +12,7 @@ def cases(*strategies: str, exposed: bool = True, workers: int | list[int] = 2) 
             "workloads": ["digits-mlp"],
             "strategies": list(strategies),
             "cluster": {"workers": workers},
-            "measure": {"exposed": exposed},
+            "measure": {"exposed_comm": exposed},
         }
     )
     assert resolve(spec_document(spec)) == spec

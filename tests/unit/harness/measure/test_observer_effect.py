@@ -8,7 +8,7 @@ from fake_processes import FakeProcesses
 
 from harness.errors import CaseError
 from harness.measure.observer_effect import observer_effect
-from harness.records.record import ObserverEffect
+from harness.records.facts.costs import ObserverEffect
 from harness.records.steps_file import Steps
 from harness.worker.jobs.training import TimedSteps, run_steps, unobserved_steps
 from harness.worker.session.timed_loop import StepTimes, seconds_unobserved

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,19 @@ from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
 from harness.measure.trace_file import trace_document
 from harness.measure.traced_repeat import traced
-from harness.records.record import Energy, StepSeconds
-from harness.records.stability import Stability
+from harness.records.facts.costs import Energy
+from harness.records.facts.outcome import StepSeconds
+from harness.records.facts.stability import Stability
 from harness.records.steps_file import Steps
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.tracing.step_trace import TraceEvent, WorkerTrace, doubts, summary, together
+from harness.worker.tracing.step_trace import (
+    TraceEvent,
+    WorkerTrace,
+    doubts,
+    n_transfers,
+    summary,
+    together,
+)
 
 
 def event(kind, start_s, end_s, **more):
@@ -69,9 +78,12 @@ def test_bytes_count_where_they_arrive_whichever_worker_tells_of_them():
     assert summary([worker(), worker(push, pull, pull)]).received_bytes == (30, 10)
 
 
-def test_what_comes_from_others_is_counted_for_each_worker():
-    moved = event("transfer", 0.0, 1.0, receiver=0, n_bytes=30)
-    assert summary([worker(moved, event("compute", 0.0, 1.0), moved), worker()]).n_transfers == (2, 0)
+def test_what_comes_from_others_is_counted_once_for_all_replicas_of_a_worker():
+    moved, summed = event("transfer", 0.0, 1.0), event("transfer", 0.0, 1.0, group="a")
+    assert n_transfers([moved, event("compute", 0.0, 1.0), moved, summed, summed]) == 3
+    assert n_transfers([]) == 0
+    told = replace(worker(moved, n_left_out=4), n_transfers=5)
+    assert summary([told, worker()]).n_transfers == (5, 0), "those too that are left out"
 
 
 def complete(document):

@@ -4,7 +4,7 @@ import pytest
 
 from harness.provision.cluster.node_agent import NodeFacts
 from harness.provision.cluster.provider import cores_of_workers
-from harness.records.record import Machine
+from harness.records.facts.circumstances import Machine
 
 
 def node(name: str, boot: str, *cores: int) -> NodeFacts:

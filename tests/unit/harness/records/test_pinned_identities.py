@@ -7,8 +7,9 @@ from harness import errors
 from harness.experiment.cases import expand
 from harness.experiment.document import spec_hash
 from harness.experiment.resolve import load_experiment
-from harness.records.comparison_key import comparison_key
-from harness.records.record import Link, Machine, Method
+from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import Machine, Method
+from harness.records.facts.links import Link
 
 
 @pytest.mark.parametrize(

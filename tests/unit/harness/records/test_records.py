@@ -9,18 +9,11 @@ from hypothesis import strategies as st
 
 from harness.errors import StoreError
 from harness.records.checksums import CHECKSUM, sealed, unsealed
-from harness.records.comparison_key import comparison_key
-from harness.records.record import (
-    Equivalence,
-    Failure,
-    Link,
-    Machine,
-    MeasuredLink,
-    Method,
-    Provenance,
-    Record,
-    StepSeconds,
-)
+from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.links import Link, MeasuredLink
+from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
+from harness.records.record import Record
 from harness.records.record_json import from_json, to_document, to_json
 
 # CONTRACT, "results.jsonl".

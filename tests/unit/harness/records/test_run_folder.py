@@ -14,7 +14,7 @@ from open_folders import EXPERIMENT, made_record, opened
 
 from harness.errors import EXIT_USAGE, StoreError, UsageError
 from harness.records.checksums import sealed, unsealed
-from harness.records.record import Failure
+from harness.records.facts.outcome import Failure
 from harness.records.record_json import to_json
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.store import load_run

@@ -10,7 +10,7 @@ from harness.errors import CaseError, StoreError
 from harness.experiment.spec import Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
-from harness.records.record import Rounds
+from harness.records.facts.rounds import Rounds
 from harness.run import block
 from harness.run.block import Block, BlockResults
 from harness.run.open_case import CaseRun

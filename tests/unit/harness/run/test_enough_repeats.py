@@ -11,8 +11,9 @@ from open_folders import made_record
 from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
 from harness.experiment.spec import ExperimentSpec, Until
-from harness.records.record import Record, Rounds
-from harness.records.student_interval import SEQUENTIAL_CONFIDENCE, repeated_mean
+from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean, repeated_mean
+from harness.records.facts.rounds import Rounds
+from harness.records.record import Record
 from harness.run.enough_repeats import FIRST_LOOK, MOST_REPEATS, further_slots, is_narrow, looks
 
 N_ROUNDS = 10
@@ -122,16 +123,25 @@ def test_looks_are_few_and_begin_where_an_interval_means_something(n_asked: int)
     assert len(found) <= 8
 
 
+@pytest.mark.parametrize("n_seats", [1, 2, 3])
 @pytest.mark.parametrize("spread", [0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
-def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float) -> None:
+def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float, n_seats: int) -> None:
+    """Of one worker on several workers' cores in turn, too, which differ by more than repeats do."""
     until = Until(ratio_ci=0.03, at_most_s=1.0)
-    draw = np.random.default_rng(int(10 * spread))
-    missed, n_draws = 0, 4000
+    draw = np.random.default_rng(int(10 * spread) + n_seats)
+    seats = [repeat % n_seats for repeat in range(MOST_REPEATS)]
+    of_seats = 0.1 * (np.arange(n_seats) - (n_seats - 1) / 2)
+    missed, n_draws = 0, 2000
     for _ in range(n_draws):
-        logs = draw.normal(0.0, spread * 0.03, size=MOST_REPEATS)
-        n = next((n for n in looks(4) if is_narrow(repeated_mean(logs[:n].tolist()), until)), MOST_REPEATS)
-        half = repeated_mean(logs[:n].tolist()).half_width(SEQUENTIAL_CONFIDENCE)
+        logs = draw.normal(of_seats[seats], spread * 0.03).tolist()
+
+        def mean_of(n: int, logs: list[float] = logs) -> RepeatedMean:
+            return repeated_mean(logs[:n], None if n_seats == 1 else seats[:n])
+
+        n = next((n for n in looks(4) if is_narrow(mean_of(n), until)), MOST_REPEATS)
+        found = mean_of(n)
+        half = found.half_width(SEQUENTIAL_CONFIDENCE)
         assert half is not None
-        missed += abs(float(np.mean(logs[:n]))) > half
+        missed += abs(found.value) > half
     # The bound of the decision, and three standard deviations of this estimate of it.
     assert missed / n_draws <= 0.056 + 3 * (0.056 * 0.944 / n_draws) ** 0.5

@@ -14,7 +14,8 @@ from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
 from harness.measure.live import Moment, Nobody
-from harness.records.record import Equivalence, Record, StepSeconds
+from harness.records.facts.outcome import Equivalence, StepSeconds
+from harness.records.record import Record
 from harness.run import progress, repeats
 from harness.run.progress import Progress
 from harness.run.ratio_so_far import RatioSoFar

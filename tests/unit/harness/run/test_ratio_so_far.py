@@ -8,7 +8,8 @@ from open_folders import made_record
 
 from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
-from harness.records.record import Record, Rounds
+from harness.records.facts.rounds import Rounds
+from harness.records.record import Record
 from harness.run.ratio_so_far import ratio_so_far
 
 SPEC = resolve(

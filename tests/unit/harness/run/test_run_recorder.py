@@ -13,17 +13,13 @@ from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
-from harness.records.record import (
-    Energy,
-    Equivalence,
-    Machine,
-    MeasuredLink,
-    Record,
-    SavedCheckpoint,
-    StepSeconds,
-)
+from harness.records.facts.circumstances import Machine
+from harness.records.facts.costs import Energy
+from harness.records.facts.links import MeasuredLink
+from harness.records.facts.outcome import Equivalence, SavedCheckpoint, StepSeconds
+from harness.records.facts.stability import Stability
+from harness.records.record import Record
 from harness.records.record_json import from_json, to_json
-from harness.records.stability import Stability
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
 from harness.run.checkpoints import Restored

@@ -15,7 +15,8 @@ from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
-from harness.records.record import Record, Rounds
+from harness.records.facts.rounds import Rounds
+from harness.records.record import Record
 from harness.requests import RunOptions
 from harness.run import sites
 from harness.run.progress import Progress

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
+from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
-from harness.records.student_interval import RepeatedMean, repeated_mean
 
 TRIMMED_SHARE = 0.2
 
@@ -75,7 +76,7 @@ def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> Paired
             log = _log_ratio(first, second)
             if log is not None:
                 logs.append(log)
-                cores.append((_first_worker(first), _first_worker(second)))
+                cores.append(_cores(first, second))
     is_one = all(own == other for own, other in cores)
     return PairedRatios(logs=tuple(logs), cores=None if is_one else tuple(cores))
 
@@ -94,16 +95,34 @@ def trimmed_mean(values: Sequence[float]) -> float:
     return math.fsum(kept) / len(kept)
 
 
+def _cores(record: Record, other: Record) -> tuple[int, int]:
+    """The workers on whose cores the two began in the rounds that `log_ratios` takes.
+
+    Of cases that meet in a baseline, what is told is where each of these began.
+    """
+    own, others = record.rounds, other.rounds
+    assert own is not None
+    assert others is not None
+    if own.block == others.block:
+        return own.first_worker, others.first_worker
+    if own.baseline == other.case:
+        return own.first_worker, _baseline_first(own)
+    if others.baseline == record.case:
+        return _baseline_first(others), others.first_worker
+    return _baseline_first(own), _baseline_first(others)
+
+
+def _baseline_first(rounds: Rounds) -> int:
+    # Records that do not tell are of baselines that were on the same worker.
+    return rounds.first_worker if rounds.baseline_first_worker is None else rounds.baseline_first_worker
+
+
 def _log_ratio(record: Record, other: Record) -> float | None:
     """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
     rounds = log_ratios(record, other)
     if not rounds or not record.batch_size or not other.batch_size:
         return None
     return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
-
-
-def _first_worker(record: Record) -> int:
-    return 0 if record.rounds is None else record.rounds.first_worker
 
 
 def _was_beside(baseline: Record, record: Record | None) -> bool:

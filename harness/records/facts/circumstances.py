@@ -1,0 +1,59 @@
+"""Under what circumstances a repeat was measured: method, machine and code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """How the case was measured: what must be equal for two records to be comparable.
+
+    `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
+    number was fixed. What is measured does not depend on it.
+    """
+
+    seed: int
+    steps: int
+    warmup_rule: str
+    interleave: bool
+    batch_rule: str
+    cores_per_worker: float | None = None
+    memory_per_worker_bytes: int | None = None
+    pinned: bool | None = None
+    sparse_duplicates: str = "merged"
+    rounds: int | None = None
+    window_s: float | None = None
+    until_ci: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """Facts about the host that do not change between runs, unless somebody changes its settings.
+
+    `governor` sets the clock of its cores, `powersave` for example, where all have the same; `turbo`: whether
+    they may run above their rated clock; `hyper_threads`: whether two of them share one core.
+    """
+
+    cpu_model: str | None = None
+    n_cores: int | None = None
+    memory_bytes: int | None = None
+    kernel: str | None = None
+    architecture: str | None = None
+    governor: str | None = None
+    turbo: bool | None = None
+    hyper_threads: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """What code produced the record.
+
+    `files`: reference to a user's own workload, strategy or plan → hash of the file.
+    """
+
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+    lock_hash: str | None = None
+    image_digest: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)

@@ -1,0 +1,65 @@
+"""What a step costs: where its time went, energy, GPUs, and what measuring itself takes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracedTimes:
+    """Where the time of one step went, which was traced after the timed windows; of each worker.
+
+    Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
+    is on its way, else as `wait_s` while the worker waits for others; what is left of `step_s` is none of
+    these. `receiving_s` is all the time in which anything was on its way, also beside computing.
+    `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring. `n_transfers`
+    came from other workers, in a collective or through the workers' ring, one for each tensor or chunk.
+    """
+
+    step_s: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+    receiving_s: tuple[float, ...]
+    received_bytes: tuple[int, ...] | None = None
+    n_transfers: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """What a step takes in joules.
+
+    `package_j_per_step`: all processor sockets of the workers' hosts together, whatever else they do;
+    `why_no_package` where that is not known.
+    """
+
+    package_j_per_step: float | None = None
+    why_no_package: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    """What the GPUs of all workers did in the windows, whoever had them do it; None for what is not counted.
+
+    `busy`: share of the time in which any kernel ran, by the driver's samples that lie within windows whole;
+    short windows may have none. `own_bytes`: of a GPU's memory, the most that a worker held at the end of a
+    window. Other bytes were sent. `why_none` where nothing is known of them.
+    """
+
+    n_gpus: int = 0
+    joules_per_step: float | None = None
+    busy: float | None = None
+    own_bytes: int | None = None
+    link_bytes_per_step: float | None = None
+    pcie_bytes_per_step: float | None = None
+    why_none: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObserverEffect:
+    """Mean step of windows in which each step is timed and kept, and of others, in pairs, in seconds.
+
+    `why_none` where there are no such windows though they were asked for.
+    """
+
+    with_s: tuple[float, ...] = ()
+    without_s: tuple[float, ...] = ()
+    why_none: str | None = None
