@@ -293,7 +293,9 @@ def _notes(measured: Measurement) -> Iterator[str]:
         yield "workers closed connections to each other while bytes were counted: what these moved is missing"
     share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
     if share > _MANY_SENT_AGAIN:
-        yield f"{share:.1%} of the bytes between workers were sent again: the network lost or delayed them"
+        # Without its figure, which the record has, it is one note for all repeats.
+        many = f"more than {_MANY_SENT_AGAIN:.0%} of the bytes between workers were sent again"
+        yield f"{many}: the network lost or delayed them"
 
 
 def _alike(record: Record) -> tuple[object, ...]:

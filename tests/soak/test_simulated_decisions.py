@@ -35,12 +35,16 @@ Decide = Callable[[Repeats], bool]
 
 
 def drawn(draw: np.random.Generator, n: int) -> Repeats:
-    """So many repeats, minutes together as they were; which of the two names comes first is chance."""
+    """So many repeats, spreads of minutes together as they were.
+
+    Which of the two names comes first is chance in each: both are fresh processes of the same, and who opens
+    first is chance, too.
+    """
     chosen: list[Repeats] = []
     while sum(map(len, chosen)) < n:
         run = RUNS[draw.integers(len(RUNS))]
         start = draw.integers(len(run))
-        chosen.append(draw.choice((-1.0, 1.0)) * np.roll(run, -start))
+        chosen.append(draw.choice((-1.0, 1.0), len(run)) * np.roll(run, -start))
     return np.concatenate(chosen)[:n]
 
 
