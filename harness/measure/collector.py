@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from harness.measure.consumption import Consumption, consumption
-from harness.measure.core_use import CoreUse, core_use, stability
+from harness.measure.core_use import core_use, stability
+from harness.measure.made_steps import Floats, Window, everything, spread_indices, steps_of_workers
 from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
@@ -17,13 +17,11 @@ from harness.records.steps_file import Steps
 from harness.worker.counters.interface import sent_bytes
 from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpTraffic, merge
-from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle
+from harness.worker.jobs.training import peak_rss_bytes, run_steps, settle
 from harness.worker.process.job import Args, Job, Result
 
 MAX_LOSSES = 100
 _COUNTER_S = 10.0
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,16 +51,6 @@ class Measurement:
     steps: Steps
     stability: Stability
     consumption: Consumption
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Window:
-    """Steps made in one go, the first `n_lead` of them not counted; number -1 is not counted at all."""
-
-    number: int
-    n_lead: int
-    rows: tuple[TimedSteps, ...]
-    use: CoreUse | None = None
 
 
 class Meter:
@@ -95,7 +83,7 @@ class Meter:
         self._settles = settles
         self._timeouts = timeouts
         self._n_workers = len(processes.pids)
-        self._windows: list[_Window] = []
+        self._windows: list[Window] = []
         self._n_done = 0
         self._n_warmup = 0
         self._settled = True
@@ -155,11 +143,11 @@ class Meter:
         last = self._counters()
         tcp = merge([c.tcp for c in self._before], [c.tcp for c in last], n_steps=n_steps)
         sent = self._interface_bytes
-        start_s, end_s, losses, weights = _everything(self._windows)
+        _, _, losses, weights = everything(self._windows)
         global_loss = np.einsum("wsl,wl->s", losses, weights)[self._n_warmup :]
-        kept_s = np.concatenate([_slowest_s([each])[each.n_lead :] for each in counted])
+        kept_s = np.concatenate([each.slowest_s[each.n_lead :] for each in counted])
         return Measurement(
-            examples_per_s=self._batch_size * len(kept_s) / sum(map(_wall_s, counted)),
+            examples_per_s=self._batch_size * len(kept_s) / sum(each.wall_s for each in counted),
             step_s=step_seconds(kept_s),
             warmup_steps=self._n_warmup,
             n_steps=n_steps,
@@ -169,9 +157,9 @@ class Meter:
             hosts=_numbered([each.machine for each in last]),
             peak_rss_bytes=tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers)),
             loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
-            steps=_steps(start_s, end_s, _worker_losses(losses, weights), self._windows),
+            steps=steps_of_workers(self._windows),
             stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
-            consumption=consumption([each.use for each in counted], sum(map(_n_steps, counted))),
+            consumption=consumption([each.use for each in counted], sum(each.n_steps for each in counted)),
         )
 
     @property
@@ -183,14 +171,14 @@ class Meter:
         """Times of the latest steps on their slowest worker, at most so many; a run may have a million."""
         latest: list[Floats] = []
         for window in reversed(self._windows):
-            latest.insert(0, _slowest_s([window]))
+            latest.insert(0, window.slowest_s)
             if sum(map(len, latest)) >= n_steps:
                 break
         return np.concatenate([np.empty(0), *latest])[-n_steps:]
 
-    def _median_s(self, window: _Window) -> float:
+    def _median_s(self, window: Window) -> float:
         """Median of a window's counted steps, in seconds; of whole periods' means where steps differ."""
-        counted_s = _slowest_s([window])[window.n_lead :]
+        counted_s = window.slowest_s[window.n_lead :]
         return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
@@ -206,7 +194,7 @@ class Meter:
         self.resident_bytes = max(known, default=None)
         # Where one worker tells of all steps, the others were not looked at meanwhile.
         use = core_use([steps.cores for steps in timed]) if len(rows) == len(timed) else None
-        self._windows.append(_Window(number=number, n_lead=n_lead, rows=rows, use=use))
+        self._windows.append(Window(number=number, n_lead=n_lead, rows=rows, use=use))
         self._n_done += n_steps
 
     def _first_steps(self, n_steps: int) -> None:
@@ -218,7 +206,7 @@ class Meter:
     def _settle_times(self) -> bool:
         for chunk in range(MAX_CHUNKS):
             (self._steps if chunk else self._first_steps)(CHUNK_STEPS)
-            if is_settled(_slowest_s(self._windows)):
+            if is_settled(np.concatenate([window.slowest_s for window in self._windows])):
                 return True
         return False
 
@@ -240,88 +228,12 @@ class Meter:
         return self._processes.call(job, args, timeout_s=self._timeouts.factor * _COUNTER_S, stage="collect")
 
 
-def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
-    """Choose at most `most` of n indices, evenly, the first and the last included."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
-
-
-def _slowest_s(windows: Sequence[_Window]) -> Floats:
-    """Time of each step on its slowest worker; [n_steps]."""
-    slowest = [
-        np.max(np.stack([row.times.end_s - row.times.start_s for row in window.rows]), axis=0)
-        for window in windows
-    ]
-    joined: Floats = np.concatenate(slowest)
-    return joined
-
-
-def _n_steps(window: _Window) -> int:
-    """Made in a window, those included that are not counted."""
-    return len(window.rows[0].times.start_s)
-
-
-def _wall_s(window: _Window) -> float:
-    """From the first counted step to the last, on the slowest worker."""
-    return max(float(row.times.end_s[-1] - row.times.start_s[window.n_lead]) for row in window.rows)
-
-
-def _everything(windows: Sequence[_Window]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Put all steps together.
-
-    Returns:
-        Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
-        losses, [n_workers, most replicas]. Where a worker has fewer replicas, both are 0.
-    """
-    first = windows[0].rows
-    most = max(len(row.weights) for row in first)
-    weights = np.stack([_padded(np.asarray(row.weights, np.float64), most) for row in first])
-    start_s = np.concatenate([np.stack([row.times.start_s for row in w.rows]) for w in windows], axis=1)
-    end_s = np.concatenate([np.stack([row.times.end_s for row in w.rows]) for w in windows], axis=1)
-    losses = np.concatenate(
-        [np.stack([_padded(row.times.losses, most) for row in w.rows]) for w in windows], axis=1
-    )
-    return start_s, end_s, losses, weights
-
-
-def _worker_losses(losses: Floats, weights: Floats) -> Floats:
-    """Mean loss of each worker's own examples, or of its replicas' sums; [n_workers, n_steps]."""
-    means: Floats = np.einsum("wsl,wl->ws", losses, weights) / np.sum(weights, axis=1, keepdims=True)
-    return means
-
-
-def _steps(start_s: Floats, end_s: Floats, losses: Floats, windows: Sequence[_Window]) -> Steps:
-    n_workers, n_steps = start_s.shape
-    lengths = [_n_steps(window) for window in windows]
-    numbers = np.repeat(np.asarray([window.number for window in windows], dtype=np.int32), lengths)
-    uncounted = np.concatenate(
-        [
-            np.arange(n) < (n if window.number < 0 else window.n_lead)
-            for n, window in zip(lengths, windows, strict=True)
-        ]
-    )
-    return Steps(
-        worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
-        step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
-        start_s=start_s.ravel(),
-        end_s=end_s.ravel(),
-        loss=losses.ravel(),
-        warmup=np.tile(uncounted, n_workers),
-        window=np.tile(numbers, n_workers),
-    )
-
-
 def _numbered(machines: Sequence[str | None]) -> tuple[int, ...] | None:
     """Machines by number, in the order in which they are named; None where one is not known."""
     if None in machines:
         return None
     known = list(dict.fromkeys(machines))
     return tuple(map(known.index, machines))
-
-
-def _padded(values: Floats, length: int) -> Floats:
-    """Fill the last axis up with zeros."""
-    missing = length - values.shape[-1]
-    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
 
 def tcp_fields(tcp: TcpTraffic | None) -> tuple[float | None, Sequence[Sequence[float]] | None]:

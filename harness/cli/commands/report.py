@@ -78,7 +78,7 @@ def report(
 
 
 def _push(run_dirs: list[Path], url: str) -> None:
-    from harness.measure.push import push_newest
+    from harness.measure.export.push import push_newest
     from reports.load import load
 
     n_pushed = sum(push_newest(load(path).records, url) for path in run_dirs)

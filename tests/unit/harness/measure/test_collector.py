@@ -7,7 +7,8 @@ from fake_processes import FakeProcesses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measure.collector import MAX_LOSSES, Measurement, Meter, spread_indices, tcp_fields
+from harness.measure.collector import MAX_LOSSES, Measurement, Meter, tcp_fields
+from harness.measure.made_steps import spread_indices
 from harness.measure.windows import WarmUp
 from harness.worker.counters.interface import Interface
 from harness.worker.counters.read import Counters, read_counters

@@ -9,10 +9,10 @@ import pytest
 from ports import kept_port
 
 from harness.errors import UsageError
-from harness.measure import exporter as exporters
-from harness.measure.exporter import Exporter, serve_metrics
+from harness.measure.export import exporter as exporters
+from harness.measure.export.exporter import Exporter, serve_metrics
+from harness.measure.export.metrics_port import listen
 from harness.measure.live import Left, Moment
-from harness.measure.metrics_port import listen
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 

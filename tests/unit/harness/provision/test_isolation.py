@@ -27,7 +27,7 @@ import json, os, socket, subprocess, sys
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.measure.metrics_port import listen
+from harness.measure.export.metrics_port import listen
 from harness.provision.network_namespace import isolate
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, run_folder
 from harness.worker.process.messages import JobError

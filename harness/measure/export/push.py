@@ -6,8 +6,8 @@ from urllib.error import URLError
 from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway
 
 from harness.errors import UsageError
-from harness.measure.exporter import gauge_values, labels_of
-from harness.measure.metrics import metric
+from harness.measure.export.exporter import gauge_values, labels_of
+from harness.measure.export.metrics import metric
 from harness.records.record import Record
 
 _JOB = "stratbench"

@@ -19,8 +19,8 @@ from prometheus_client import (
 )
 
 from harness.experiment.references import StrategyRef
+from harness.measure.export.metrics import LABELS, METRICS, Metric
 from harness.measure.live import Left, Moment
-from harness.measure.metrics import LABELS, METRICS, Metric
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 
@@ -29,7 +29,7 @@ _SILENT_S = 10.0
 
 
 class Exporter:
-    """The metrics of `harness.measure.metrics`, in a registry of their own.
+    """The metrics of `harness.measure.export.metrics`, in a registry of their own.
 
     The page that scrapers are given is written between windows, at most once a second and at the end of each
     repeat: a scrape in a window costs the time to send it.

@@ -1,0 +1,1 @@
+"""What Prometheus is told of a run: metrics served while it goes on, or pushed from stored records."""
