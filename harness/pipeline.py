@@ -25,10 +25,10 @@ from harness.requests import (
     Written,
 )
 from harness.run.checkpoints import require
-from harness.run.progress import Progress
-from harness.run.repeats import storing
+from harness.run.guards import storing
 from harness.run.sites import run_slots
-from harness.run.status_line import StatusLine
+from harness.run.terminal.progress import Progress
+from harness.run.terminal.status_line import StatusLine
 from harness.study.answers import Verified
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study

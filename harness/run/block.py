@@ -4,7 +4,6 @@ import itertools
 import random
 import secrets
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
+from harness.run.guards import unexpected
 from harness.run.open_case import CaseRun, OpenCase, Repeat
 
 Value = TypeVar("Value")
@@ -247,17 +247,6 @@ def opens_second(seed: int, number: int) -> bool:
     Whoever is opened first was up to 3 % slower, in the same repeats of each run (decision 0041).
     """
     return (random.Random(f"{seed}/{number // 2}").random() < 0.5) == (number % 2 == 0)  # noqa: S311 - an order
-
-
-def unexpected(error: Exception) -> CaseError:
-    """Our own mistake, as the failure of the case that met it."""
-    failure = CaseError(
-        "internal-error",
-        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
-        stage="run",
-    )
-    failure.add_note("".join(traceback.format_exception(error)).rstrip())
-    return failure
 
 
 def _has_room(left_bytes: Sequence[int]) -> bool:

@@ -3,58 +3,29 @@
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
-from harness.experiment.chosen_strategy import source_hash
-from harness.experiment.document import spec_hash
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
-from harness.host_facts import clock_hz, machine, provenance
+from harness.host_facts import clock_hz
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import Machine, Method, Provenance
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
-from harness.records.record import Record, StrategyClass
+from harness.records.record import Record
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
+from harness.run.identity import NOWHERE, Origin, SiteFacts, identity
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from strategies.plan.schema import Plan, StepSummary
 
 _MANY_SENT_AGAIN = 0.01
 Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteFacts:
-    """What records say of the workers that their repeats ran on; None where there were none.
-
-    Attributes:
-        notes: what every record should say about them.
-        pinned: whether they have cores of their own.
-        exposed: whether strangers on the network can reach their servers.
-        provision_s: seconds from their start until all were ready.
-        image_digest: id of the image of their containers.
-        machine: their host, and `clock_hz` the most that its cores run at; None takes this host.
-    """
-
-    notes: tuple[str, ...] = ()
-    pinned: bool | None = None
-    exposed: bool | None = None
-    provision_s: float | None = None
-    image_digest: str | None = None
-    machine: Machine | None = None
-    clock_hz: float | None = None
-
-
-NOWHERE = SiteFacts()
-"""Of repeats that no workers were started for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,8 +36,7 @@ class RunRecorder:
     run: str
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
     _controls: dict[tuple[object, ...], Record] = field(default_factory=dict)
-    _machine: Machine = field(default_factory=machine)
-    _provenance: Provenance = field(default_factory=provenance)
+    _origin: Origin = field(default_factory=Origin)
 
     def take_up(self, records: tuple[Record, ...]) -> None:
         """Remember the records of the run that is being resumed."""
@@ -104,7 +74,7 @@ class RunRecorder:
         if doubt is None:
             doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
         record = replace(
-            self._identity(slot, site, wall_s),
+            identity(self.spec, self.run, self._origin, slot, site, wall_s),
             link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
@@ -159,7 +129,7 @@ class RunRecorder:
     ) -> Record:
         """The record of a repeat that has no result."""
         return replace(
-            self._identity(slot, site, wall_s),
+            identity(self.spec, self.run, self._origin, slot, site, wall_s),
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
             error=Failure(type=error.kind, message=str(error), stage=error.stage),
@@ -170,56 +140,9 @@ class RunRecorder:
     ) -> Record:
         """The record of a repeat that was not tried."""
         return replace(
-            self._identity(slot, site, None),
+            identity(self.spec, self.run, self._origin, slot, site, None),
             status="skipped",
             error=Failure(type=kind, message=message, stage=stage),
-        )
-
-    def _identity(self, slot: Slot, site: SiteFacts, wall_s: float | None) -> Record:
-        case, measure = slot.case, self.spec.measure
-        strategy = case.chosen.strategy
-        strategy_class: StrategyClass = strategy.strategy_class
-        price = self.spec.price_per_hour(case.shape.device)
-        return Record(
-            run=self.run,
-            case=case.id,
-            repeat=slot.repeat,
-            order=slot.order,
-            experiment=self.spec.name,
-            spec_hash=spec_hash(self.spec),
-            workload=case.workload_name,
-            workload_params=dict(case.workload.params),
-            strategy=strategy.name,
-            strategy_params=dict(case.strategy.params),
-            strategy_class=strategy_class,
-            control=strategy_class == "control",
-            is_twin=case.is_twin,
-            provider=case.shape.provider,
-            device=case.shape.device,
-            workers=case.shape.workers,
-            replicas=case.shape.replicas_per_worker,
-            status="ok",
-            exposed=site.exposed,
-            provision_s=site.provision_s,
-            price_per_hour=None if price is None else price * case.shape.workers,
-            link=Link(requested_mbit=case.shape.rate_mbit),
-            wall_s=wall_s,
-            started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            method=Method(
-                seed=measure.seed,
-                steps=measure.steps,
-                warmup_rule="auto" if measure.warmup_steps is None else str(measure.warmup_steps),
-                interleave=measure.interleave,
-                batch_rule=measure.batch,
-                cores_per_worker=case.shape.cores_per_worker,
-                memory_per_worker_bytes=case.shape.memory_bytes,
-                pinned=site.pinned,
-                rounds=measure.n_rounds,
-                window_s=measure.window_s,
-                until_ci=None if measure.until is None else measure.until.ratio_ci,
-            ),
-            machine=site.machine or self._machine,
-            provenance=replace(self._provenance, image_digest=site.image_digest, files=_files(case)),
         )
 
     def _remember_control(self, record: Record) -> None:
@@ -244,11 +167,6 @@ class RunRecorder:
         if own is None or own.p50 is None or other is None or other.p50 is None:
             return None
         return own.p50 - other.p50
-
-
-def _files(case: Case) -> dict[str, str | None]:
-    refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
-    return {name: source_hash(name) for is_file, name in refs if is_file}
 
 
 def _wire_s(link: Link, plan: Plan) -> float | None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
-from harness.errors import UNSUPPORTED, CaseError, HarnessError, StoreError, first_line
+from harness.errors import UNSUPPORTED, CaseError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec
@@ -20,13 +20,15 @@ from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
-from harness.run.block import Block, BlockResults, unexpected
+from harness.run.block import Block, BlockResults
 from harness.run.captures import Capture, Captures, planned, topology_of_case
 from harness.run.check import CHECK_STEPS
+from harness.run.guards import own_mistakes, storing
+from harness.run.identity import SiteFacts
 from harness.run.open_case import CaseRun, OpenCase, Repeat
-from harness.run.progress import Progress
 from harness.run.ready import PreparedCase
-from harness.run.recorder import RunRecorder, SiteFacts
+from harness.run.recorder import RunRecorder
+from harness.run.terminal.progress import Progress
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 
 
@@ -123,7 +125,7 @@ class SlotRunner:
             CaseError: it cannot be run.
         """
         case = slot.case
-        with self.progress.doing(slot.title), _own_mistakes():
+        with self.progress.doing(slot.title), own_mistakes():
             capture, plan = planned(self.captures, case)
             with storing(self.folder.path):
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
@@ -191,7 +193,7 @@ class SlotRunner:
         beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
         logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:
-            with _own_mistakes():
+            with own_mistakes():
                 capture, plan = planned(self.captures, baseline)
                 repeat = self._repeat(
                     replace(first, case=baseline), capture, plan, logs, largest.shape.workers
@@ -286,36 +288,3 @@ def _on_cpus(plan: Plan) -> Plan:
         for node in plan.nodes
     )
     return plan.model_copy(update={"device": "cpu", "nodes": nodes})
-
-
-@contextlib.contextmanager
-def _own_mistakes() -> Iterator[None]:
-    """Make our own mistake the failure of one case: a night's run must not end by it.
-
-    Raises:
-        CaseError: for whatever is no error of the harness.
-    """
-    try:
-        yield
-    except HarnessError:
-        raise
-    except Exception as error:
-        raise unexpected(error) from error
-
-
-@contextlib.contextmanager
-def storing(run_dir: Path) -> Iterator[None]:
-    """Say in one line that the run folder takes no more files.
-
-    Raises:
-        StoreError: a file could not be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        way_out = "put it back" if isinstance(error, FileNotFoundError) else "make room"
-        raise StoreError(
-            f"{run_dir} must take more files, got {error.strerror or error}; {way_out} and go on "
-            "with --resume",
-            field="out",
-        ) from error

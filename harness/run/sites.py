@@ -21,10 +21,10 @@ from harness.requests import RunOptions
 from harness.run.captures import Captures
 from harness.run.check import CHECK_STEPS
 from harness.run.enough_repeats import expected_s, further_slots
-from harness.run.progress import Progress
-from harness.run.ratio_so_far import ratio_so_far
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import Ended, SlotRunner
+from harness.run.terminal.progress import Progress
+from harness.run.terminal.ratio_so_far import ratio_so_far
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 
 

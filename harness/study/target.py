@@ -15,7 +15,7 @@ from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
 from harness.run.captures import Capture, Captures, planned, topology_of_case
-from harness.run.status_line import UNWATCHED, StatusLine
+from harness.run.terminal.status_line import UNWATCHED, StatusLine
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.plan.schema import Plan
 

@@ -16,10 +16,11 @@ from harness.experiment.schedule import Slot
 from harness.measure.live import Moment, Nobody
 from harness.records.facts.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
-from harness.run import progress, repeats
-from harness.run.progress import Progress
-from harness.run.ratio_so_far import RatioSoFar
+from harness.run import repeats
 from harness.run.repeats import SlotRunner
+from harness.run.terminal import progress
+from harness.run.terminal.progress import Progress
+from harness.run.terminal.ratio_so_far import RatioSoFar
 from reports.quantities import plain, seconds
 
 WARNING = "nothing is partitioned"

@@ -19,9 +19,9 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from harness.requests import RunOptions
 from harness.run import sites
-from harness.run.progress import Progress
 from harness.run.repeats import Ended
 from harness.run.sites import run_slots
+from harness.run.terminal.progress import Progress
 
 REPEAT_S = 10.0
 

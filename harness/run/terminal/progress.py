@@ -11,8 +11,8 @@ from rich.text import Text
 from harness.experiment.schedule import Slot
 from harness.measure.live import Left, Moment
 from harness.records.record import Record
-from harness.run.ratio_so_far import RatioSoFar
-from harness.run.status_line import StatusLine
+from harness.run.terminal.ratio_so_far import RatioSoFar
+from harness.run.terminal.status_line import StatusLine
 from harness.terminal_text import plain, shortened
 
 

@@ -1,0 +1,52 @@
+"""What failures become: our own mistake that of one case, a file that cannot be written that of the run."""
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import CaseError, HarnessError, StoreError, first_line
+
+
+def unexpected(error: Exception) -> CaseError:
+    """Our own mistake, as the failure of the case that met it."""
+    failure = CaseError(
+        "internal-error",
+        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
+        stage="run",
+    )
+    failure.add_note("".join(traceback.format_exception(error)).rstrip())
+    return failure
+
+
+@contextlib.contextmanager
+def own_mistakes() -> Iterator[None]:
+    """Make our own mistake the failure of one case: a night's run must not end by it.
+
+    Raises:
+        CaseError: for whatever is no error of the harness.
+    """
+    try:
+        yield
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise unexpected(error) from error
+
+
+@contextlib.contextmanager
+def storing(run_dir: Path) -> Iterator[None]:
+    """Say in one line that the run folder takes no more files.
+
+    Raises:
+        StoreError: a file could not be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        way_out = "put it back" if isinstance(error, FileNotFoundError) else "make room"
+        raise StoreError(
+            f"{run_dir} must take more files, got {error.strerror or error}; {way_out} and go on "
+            "with --resume",
+            field="out",
+        ) from error
