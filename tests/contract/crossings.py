@@ -7,7 +7,8 @@ import tensorflow as tf
 from cases import Case
 from servers import running
 
-from harness.worker.session.session import Use, WorkerSession, _session_config
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use, session_config
 from harness.worker.verify.in_process import programs_of
 from strategies.plan.schema import Plan
 from strategies.program import ref
@@ -43,7 +44,7 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
             ref(b.node): v[program.start : program.stop] for b, v in zip(program.batch, first, strict=True)
         }
         metadata = tf.compat.v1.RunMetadata()
-        config = _session_config(program, Use.FEW_STEPS)
+        config = session_config(program, Use.FEW_STEPS)
         with tf.compat.v1.Session(session._target, graph=graph, config=config) as observed:
             observed.run(
                 [graph.get_operation_by_name(name) for name in program.targets],

@@ -64,7 +64,7 @@ def start_server(
     Raises:
         CaseError: `port-in-use`, when somebody took the port in the moment between.
     """
-    from harness.worker.session.session import start_server as start
+    from harness.worker.session.tensorflow_settings import start_server as start
 
     n_inter_op = len(os.sched_getaffinity(0)) + n_waiting if n_waiting else 0
     with on_reserved_port(state, task, addresses):

@@ -1,11 +1,9 @@
-"""Runs a program: a server per worker, a session on it, and steps through a prepared callable."""
+"""Runs a program: a session on a worker's server, and steps through a prepared callable."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 
 import tensorflow as tf
-from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.background_step import BesideStep
@@ -14,6 +12,7 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.named_session import NamedSession, Prepared
 from harness.worker.session.python_calls import PythonCalls
 from harness.worker.session.restored_state import first_value, lasts
+from harness.worker.session.tensorflow_settings import Use, session_config
 from harness.worker.session.update_loop import Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held_by_servers
 from harness.worker.session.variable_parts import Held, of_part
@@ -21,45 +20,8 @@ from harness.worker.tracing.profiled_steps import StepTracer
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
 from strategies.program import Program, VariableAccess
-from strategies.topology import task_device
 
 v1 = tf.compat.v1
-
-
-def start_server(
-    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
-) -> tf.distribute.Server:
-    """A TensorFlow server of the job `worker`; it ends with its process.
-
-    Args:
-        addresses: `host:port` of every task.
-        n_devices: logical CPU devices.
-        n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
-            per core that the process may use.
-    """
-    config = v1.ConfigProto(
-        device_count={"CPU": n_devices},
-        inter_op_parallelism_threads=n_inter_op,
-    )
-    config.gpu_options.allow_growth = True
-    # The server resolves collectives with its own setting; with the session's alone every member waits.
-    config.experimental.collective_group_leader = task_device(0)
-    cluster = tf.train.ClusterSpec({"worker": list(addresses)})
-    return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
-
-
-class Use(Enum):
-    """What a session is for, and so how far TensorFlow optimizes its graph; the arithmetic is the same.
-
-    Attributes:
-        MANY_STEPS: timed ones, with all of TensorFlow's optimizers.
-        FEW_STEPS: those of a check: one round of optimizers, without searches for memory and layout.
-        PARTS_OF_STEPS: whatever `run` is asked for; no step is prepared, and reads that nothing takes stay.
-    """
-
-    MANY_STEPS = "many steps"
-    FEW_STEPS = "few steps"
-    PARTS_OF_STEPS = "parts of steps"
 
 
 class WorkerSession:
@@ -107,7 +69,7 @@ class WorkerSession:
         taken = {transfer.taken_token for transfer in program.transfers}
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         self._graph_def = graph_def
-        self._session = NamedSession(graph_def, target, _session_config(program, use))
+        self._session = NamedSession(graph_def, target, session_config(program, use))
         self._tracer: StepTracer | None = None
         self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
         self.pace = None if program.progress is None else Pace()
@@ -212,7 +174,7 @@ class WorkerSession:
 
         Updates that are made over and over beside the steps are not traced.
         """
-        config = _session_config(self.program, Use.MANY_STEPS)
+        config = session_config(self.program, Use.MANY_STEPS)
         with (
             StepTracer(self._graph_def, self._target, config, self.program) as tracer,
             contextlib.ExitStack() as restored,
@@ -248,7 +210,7 @@ class WorkerSession:
         """What servers hold of the variables that this worker's program knows of."""
         graph_def = v1.GraphDef.FromString(self.program.graph_def)
         return held_by_servers(
-            graph_def, self._target, _session_config(self.program, Use.MANY_STEPS), self.program.task
+            graph_def, self._target, session_config(self.program, Use.MANY_STEPS), self.program.task
         )
 
     def run(
@@ -289,20 +251,3 @@ class WorkerSession:
 
 def _no_step(*_: Array) -> Sequence[Array]:
     raise AssertionError("a session that prepared no steps makes none")
-
-
-def _session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
-    config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
-    rewrites = config.graph_options.rewrite_options
-    if use is not Use.MANY_STEPS:
-        # A second pass and searches for memory and layout cost more than a few steps.
-        rewrites.meta_optimizer_iterations = RewriterConfig.ONE
-        rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
-        rewrites.layout_optimizer = RewriterConfig.OFF
-    if use is Use.PARTS_OF_STEPS:
-        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
-        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
-        rewrites.dependency_optimization = RewriterConfig.OFF
-    if program.group_leader is not None:
-        config.experimental.collective_group_leader = program.group_leader
-    return config

@@ -15,7 +15,8 @@ from harness.equivalence.verdict import Verdict
 from harness.equivalence.verification import Divergence
 from harness.equivalence.yardstick import GROUP_SHARE, Array
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.session import Use, WorkerSession
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use
 from harness.worker.verify.boundary_values import dense_rows, fed, fetched, passed_on
 from harness.worker.verify.in_process import InProcessCluster
 from harness.worker.verify.reference import first_crossing, first_statistics

@@ -11,7 +11,8 @@ import tensorflow as tf
 from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.session import Use, WorkerSession, start_server
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use, start_server
 from harness.worker.session.variable_parts import values_of
 from harness.worker.transport.ring import Ring
 from harness.worker.transport.ring_connections import address_of, listen

@@ -9,7 +9,8 @@ import numpy as np
 
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.session import Use, WorkerSession
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use
 from harness.worker.session.variable_parts import values_of
 from strategies.ir.replicas.seeds import reseed
 from strategies.ir.train_graph import TrainGraph

@@ -1,0 +1,66 @@
+"""TensorFlow's servers and sessions as workers have them: devices, threads, optimizers."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+from strategies.program import Program
+from strategies.topology import task_device
+
+v1 = tf.compat.v1
+
+
+def start_server(
+    task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
+) -> tf.distribute.Server:
+    """A TensorFlow server of the job `worker`; it ends with its process.
+
+    Args:
+        addresses: `host:port` of every task.
+        n_devices: logical CPU devices.
+        n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
+            per core that the process may use.
+    """
+    config = v1.ConfigProto(
+        device_count={"CPU": n_devices},
+        inter_op_parallelism_threads=n_inter_op,
+    )
+    config.gpu_options.allow_growth = True
+    # The server resolves collectives with its own setting; with the session's alone every member waits.
+    config.experimental.collective_group_leader = task_device(0)
+    cluster = tf.train.ClusterSpec({"worker": list(addresses)})
+    return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
+
+
+class Use(Enum):
+    """What a session is for, and so how far TensorFlow optimizes its graph; the arithmetic is the same.
+
+    Attributes:
+        MANY_STEPS: timed ones, with all of TensorFlow's optimizers.
+        FEW_STEPS: those of a check: one round of optimizers, without searches for memory and layout.
+        PARTS_OF_STEPS: whatever `run` is asked for; no step is prepared, and reads that nothing takes stay.
+    """
+
+    MANY_STEPS = "many steps"
+    FEW_STEPS = "few steps"
+    PARTS_OF_STEPS = "parts of steps"
+
+
+def session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
+    """What a session on a worker's server may use, and how far it optimizes."""
+    config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
+    rewrites = config.graph_options.rewrite_options
+    if use is not Use.MANY_STEPS:
+        # A second pass and searches for memory and layout cost more than a few steps.
+        rewrites.meta_optimizer_iterations = RewriterConfig.ONE
+        rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
+        rewrites.layout_optimizer = RewriterConfig.OFF
+    if use is Use.PARTS_OF_STEPS:
+        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
+        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
+        rewrites.dependency_optimization = RewriterConfig.OFF
+    if program.group_leader is not None:
+        config.experimental.collective_group_leader = program.group_leader
+    return config
