@@ -10,19 +10,13 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from reports.cells import Cell
 from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
-from reports.tables import (
-    Table,
-    byte_table,
-    check_table,
-    cost_table,
-    problem_table,
-    speed_table,
-    step_table,
-    trace_table,
-)
+from reports.tables.cells import Cell
+from reports.tables.checks import check_table, problem_table
+from reports.tables.cost import byte_table, cost_table
+from reports.tables.speed import speed_table, step_table, trace_table
+from reports.tables.table import Table
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")

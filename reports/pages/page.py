@@ -14,15 +14,9 @@ from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
 from reports.quantities import byte_count
 from reports.rows import Comparison, Report, Row
-from reports.tables import (
-    byte_table,
-    check_table,
-    cost_table,
-    problem_table,
-    speed_table,
-    step_table,
-    trace_table,
-)
+from reports.tables.checks import check_table, problem_table
+from reports.tables.cost import byte_table, cost_table
+from reports.tables.speed import speed_table, step_table, trace_table
 
 
 def to_html(report: Report) -> str:

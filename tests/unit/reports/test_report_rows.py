@@ -21,7 +21,9 @@ from reports.notes.doubts import record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
-from reports.tables import byte_table, check_table, cost_table, step_table, trace_table
+from reports.tables.checks import check_table
+from reports.tables.cost import byte_table, cost_table
+from reports.tables.speed import step_table, trace_table
 
 Compare = Callable[..., Comparison]
 

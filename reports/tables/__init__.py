@@ -1,0 +1,1 @@
+"""The tables of a report: rows come in, captions and text cells go out, for every medium the same."""

@@ -1,0 +1,131 @@
+"""Tables of how fast strategies are, and where the time of their steps goes."""
+
+from __future__ import annotations
+
+from reports.marks import WORDS
+from reports.quantities import MISSING, plain, seconds, spread_of
+from reports.rows import Comparison, Mean, Row, TimeSplit
+from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell, ratio_cell
+from reports.tables.table import Table, table_of
+
+
+def speed_table(comparison: Comparison) -> Table:
+    """Ranking by examples per second."""
+    against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
+    return table_of(
+        "Ranking by examples per second, from the median step of each repeat and over the whole window; "
+        "95 % intervals",
+        ("strategy", "rank", "mark", "examples/s", against, "n", "whole window", "status"),
+        [_speed_cells(row) for row in comparison.rows],
+        words=("mark", "status"),
+    )
+
+
+def step_table(comparison: Comparison) -> Table:
+    """Percentiles of the step time and what it is spent on."""
+    cells = [_step_cells(row) for row in comparison.rows]
+    names: tuple[str, ...] = (
+        "strategy",
+        "step p50",
+        "p90",
+        "p99",
+        "exposed communication",
+        "codec",
+        "warm-up steps",
+        "n",
+    )
+    if comparison.link_measured_mbit:
+        names = (*names, "computing + bytes ÷ link rate", "step ÷ that")
+        cells = [
+            (*line, mean_cell(row.predicted_step_s, unit="seconds"), mean_cell(row.step_over_predicted))
+            for line, row in zip(cells, comparison.rows, strict=True)
+        ]
+    return table_of(
+        "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
+        "its parts: mean and range over repeats",
+        names,
+        cells,
+    )
+
+
+def trace_table(comparison: Comparison) -> Table | None:
+    """Where a traced step's time goes; None where no step was traced."""
+    rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
+    if not rows:
+        return None
+    return table_of(
+        "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
+        "computing, transfer, waiting and rest that it is; bandwidth is one replica's gradients, or what the "
+        "busiest link carries one way, ÷ transfer in all of the worker that takes longest; mean and range "
+        "over repeats",
+        (
+            "strategy",
+            "traced step",
+            "computing",
+            "transfer",
+            "waiting for workers",
+            "rest",
+            "transfer in all",
+            "of it hidden",
+            "transfers",
+            "algorithm bandwidth",
+            "bus bandwidth",
+        ),
+        [_trace_cells(row, split) for row, split in rows],
+    )
+
+
+def _speed_cells(row: Row) -> tuple[Cell, ...]:
+    return (
+        name_cell(row),
+        Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row)),
+        Cell(text=WORDS[row.mark.kind]),
+        estimate_cell(row.rate, plain),
+        ratio_cell(row),
+        Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else ""),
+        estimate_cell(row.window_rate, plain),
+        Cell(text=row.status),
+    )
+
+
+def _step_cells(row: Row) -> tuple[Cell, ...]:
+    return (
+        name_cell(row),
+        *(estimate_cell(figure, seconds) for figure in (row.p50_s, row.p90_s, row.p99_s)),
+        mean_cell(row.exposed_comm_s, unit="seconds"),
+        mean_cell(row.codec_s, unit="seconds"),
+        mean_cell(row.warmup_steps, unit="count"),
+        Cell(text=str(row.n)),
+    )
+
+
+def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
+    def part(mean: Mean) -> Cell:
+        share = f"{100 * mean.value / split.step_s.value:.0f} %, " if split.step_s.value else ""
+        return Cell(text=seconds(mean.value), note=share + spread_of(mean, unit="seconds"))
+
+    exclusive = (split.compute_s, split.transfer_s, split.wait_s, split.rest_s)
+    return (
+        name_cell(row),
+        mean_cell(split.step_s, unit="seconds"),
+        *(part(mean) for mean in (*exclusive, split.receiving_s)),
+        _share_cell(split.hidden_share),
+        mean_cell(split.n_transfers, unit="count"),
+        mean_cell(split.algorithm_bytes_per_s, unit="bandwidth"),
+        mean_cell(split.bus_bytes_per_s, unit="bandwidth"),
+    )
+
+
+def _share_cell(share: Mean | None) -> Cell:
+    if share is None:
+        return Cell(text=MISSING)
+    low, high = (f"{100 * limit:.0f}" for limit in (share.low, share.high))
+    return Cell(text=f"{100 * share.value:.0f} %", note=f"n={share.n}, {low}\N{EN DASH}{high} %")
+
+
+def _why_no_rank(row: Row) -> str:
+    if row.rank:
+        return ""
+    if row.status != "ok":
+        return row.status
+    return WORDS[row.mark.kind] if not row.mark.proven else "no interval"

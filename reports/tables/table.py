@@ -1,0 +1,45 @@
+"""A table as text cells, the same for every medium; escaping is the medium's business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.tables.cells import Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A heading; numeric columns are set flush right, and code between backticks in prose as code."""
+
+    name: str
+    numeric: bool = True
+    prose: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Cells under headings; the first column names the row."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def table_of(
+    caption: str,
+    names: tuple[str, ...],
+    rows: list[tuple[Cell, ...]],
+    *,
+    words: tuple[str, ...] = (),
+    prose: tuple[str, ...] = (),
+) -> Table:
+    """Cells under headings, the first column and those of words flush left.
+
+    Args:
+        prose: headings of columns in which code stands between backticks.
+    """
+    columns = tuple(
+        Column(name=name, numeric=i > 0 and name not in words, prose=name in prose)
+        for i, name in enumerate(names)
+    )
+    return Table(caption=caption, columns=columns, rows=tuple(rows))
