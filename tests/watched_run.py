@@ -44,11 +44,10 @@ class WatchedRun:
             or (pid != self.process.pid and session(pid) == self.process.pid)
         )
 
-    def workers(self, *, least_cpu_s: float = 0.0) -> list[int]:
-        """Worker processes of the case that runs now, if all have worked as long as that."""
+    def workers(self) -> dict[int, float]:
+        """Worker processes of the cases that are open now, with the processor time that each has used."""
         zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in of_process(pid, "cmdline")}
-        workers = [pid for pid in zygotes if parent(pid) in zygotes]
-        return workers if all(_cpu_s(pid) >= least_cpu_s for pid in workers) else []
+        return {pid: _cpu_s(pid) for pid in zygotes if parent(pid) in zygotes}
 
     def finish(self, timeout_s: float = 600.0) -> tuple[int, str, str]:
         """Wait for its end; exit status, output, errors."""
