@@ -177,7 +177,7 @@ class OpenCase:
         saved_step = self._save(measurement)
         codec_s = _codec_s(processes, prepared.plan, limits)
         observer = self._observer(measurement) if self._measure.observer else None
-        last = self._traced(measurement) if self._measure.trace else None
+        last = self._traced(measurement, observer) if self._measure.trace else None
         return CaseRun(
             measurement=measurement,
             opened=self._opened,
@@ -242,8 +242,10 @@ class OpenCase:
             timeouts=self._limits,
         )
 
-    def _traced(self, measurement: Measurement) -> Traced:
+    def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
         case = self.repeat.prepared.case
+        if observer is not None and observer.failed:
+            return Traced(note="no traced step: its processes failed before it, in windows of --observer")
         if case.chosen.strategy.runner != "graph":
             return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
         title = f"{case.workload_name} {case.strategy}"

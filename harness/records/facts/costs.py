@@ -57,9 +57,10 @@ class GpuUse:
 class ObserverEffect:
     """Mean step of windows in which each step is timed and kept, and of others, in pairs, in seconds.
 
-    `why_none` where there are no such windows though they were asked for.
+    `why_none` where there are no such windows though they were asked for; `failed` where one was begun.
     """
 
     with_s: tuple[float, ...] = ()
     without_s: tuple[float, ...] = ()
     why_none: str | None = None
+    failed: bool = False

@@ -72,10 +72,10 @@ def test_what_fails_here_costs_no_result() -> None:
     class Failing(Processes):
         def answer(self, job, per_worker_args, stage):
             if job is unobserved_steps:
-                raise CaseError("worker-died", "worker 1 is gone", stage="collect")
+                raise CaseError("worker-died", "worker 1 is gone; go on with --resume", stage="collect")
             return super().answer(job, per_worker_args, stage)
 
-    assert found(Failing()) == ObserverEffect(why_none="a window failed: worker 1 is gone")
+    assert found(Failing()) == ObserverEffect(why_none="a window failed: worker 1 is gone", failed=True)
 
 
 def test_an_unobserved_loop_makes_all_steps_and_times_those_after_the_lead(monkeypatch) -> None:
