@@ -22,7 +22,7 @@ from harness.run.captures import Captures
 from harness.run.check import CHECK_STEPS
 from harness.run.enough_repeats import expected_s, further_slots
 from harness.run.recorder import RunRecorder
-from harness.run.repeats import Ended, SlotRunner
+from harness.run.repeats import SlotRunner
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.ratio_so_far import ratio_so_far
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
@@ -158,16 +158,12 @@ class _Sites:
                 if self._is_late(block):
                     continue
                 self.progress.expect(len(block))
-            # All of a block are there before the first is told, so that ratios are of the same repeats.
-            of_block: list[tuple[Slot, Ended]] = []
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
-                self.has_failed |= ended.record.status == "failed"
-                of_block.append((slot, ended))
-            for slot, ended in of_block:
                 ratio = ratio_so_far(slot.case, self.cases, self.spec, self.folder.records)
                 self.progress.ended(slot, ended.record, ratio)
                 self.onlooker.ended(ended.record, ended.steps, self.progress.left())
+                self.has_failed |= ended.record.status == "failed"
                 yield slot
 
     def _narrow(self, runner: SlotRunner, site: object) -> Iterator[Slot]:

@@ -34,6 +34,8 @@ def ratio_so_far(
 ) -> RatioSoFar | None:
     """The ratio of a case; None of the baseline itself, and where the two were not timed in turn.
 
+    Until the baseline has its first record, its batch is not known, and there is no ratio either.
+
     Args:
         cases: all of the run.
         records: of the run so far.

@@ -60,3 +60,15 @@ def test_what_failed_counts_for_nothing() -> None:
 @pytest.mark.parametrize(("case", "records"), [(SINGLE, repeats([4.0])), (PS, []), (PS, [repeats([4.0])[1]])])
 def test_without_two_that_were_timed_in_turn_nothing_is_said(case: Case, records: list[Record]) -> None:
     assert told(records, case) == "None"
+
+
+def test_a_repeat_counts_before_the_baseline_has_its_record_of_it() -> None:
+    beside = {"baseline": SINGLE.id, "baseline_step_s": (2.0,) * 10, "baseline_first_worker": 1}
+    first, *_ = records = repeats([4.0])
+    assert first.rounds is not None
+    later = timed(PS, 4.0, repeat=1)
+    assert later.rounds is not None
+    told_early = replace(later, rounds=replace(later.rounds, **beside))
+    found = ratio_so_far(PS, [SINGLE, PS], SPEC, [*records, told_early])
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
