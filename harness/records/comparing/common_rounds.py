@@ -101,14 +101,15 @@ def _cores(record: Record, other: Record) -> tuple[int, int]:
     Of cases that meet in a baseline, what is told is where each of these began.
     """
     own, others = record.rounds, other.rounds
+    if own is not None and others is not None and own.block == others.block:
+        return own.first_worker, others.first_worker
+    # A baseline that was timed beside the one need have no rounds of its own.
+    if own is not None and own.baseline == other.case:
+        return own.first_worker, _baseline_first(own)
+    if others is not None and others.baseline == record.case:
+        return _baseline_first(others), others.first_worker
     assert own is not None
     assert others is not None
-    if own.block == others.block:
-        return own.first_worker, others.first_worker
-    if own.baseline == other.case:
-        return own.first_worker, _baseline_first(own)
-    if others.baseline == record.case:
-        return _baseline_first(others), others.first_worker
     return _baseline_first(own), _baseline_first(others)
 
 

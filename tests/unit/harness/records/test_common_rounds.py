@@ -57,6 +57,9 @@ def test_where_the_baseline_has_no_record_of_a_repeat_its_place_is_known_too() -
     found = paired_ratios(four, [first])
     assert len(found.logs) == 4
     assert found.cores == ((0, 0), (0, 1), (0, 0), (0, 1))
+    without = replace(first, rounds=None)
+    assert paired_ratios(four, [without]) == found
+    assert paired_ratios([without], four).cores == ((0, 0), (1, 0), (0, 0), (1, 0))
 
 
 def test_two_that_met_in_the_baseline_of_two_blocks_are_where_it_was_for_each() -> None:
