@@ -8,6 +8,12 @@ Source:
     Kaplan et al. 2020, arXiv:2001.08361, section 2.1 (C = 6N).
 """
 
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import keras
+
 _PER_WEIGHT = 6.0
 
 
@@ -25,3 +31,38 @@ def dense_flops(n_in: int, n_out: int, *, positions: int = 1) -> float:
 def lstm_flops(n_in: int, units: int, *, steps: int) -> float:
     """Return forward and backward operations of an LSTM layer's four gates for one sequence."""
     return dense_flops(n_in + units, 4 * units, positions=steps)
+
+
+def attention_flops(width: int, *, sequence: int) -> float:
+    """Return forward and backward operations of one layer's scores and of their weighted sums.
+
+    The products of every token with every other, without the projections; masked ones are computed too.
+    """
+    return 2 * dense_flops(sequence, width, positions=sequence)
+
+
+def layer_flops(model: "keras.Model") -> float:
+    """Return forward and backward operations of a model's convolutions and dense layers for one example.
+
+    Layers of nested models are not seen. What other layers compute is of a lower order in models of images.
+    """
+    import keras
+
+    layers = keras.layers
+    plain = (layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D)
+    flops = 0.0
+    for layer in model.layers:
+        shape = layer.output.shape if isinstance(layer.output, keras.KerasTensor) else ()
+        if isinstance(layer, layers.Dense):
+            flops += dense_flops(*layer.kernel.shape, positions=math.prod(shape[1:-1]))
+            continue
+        if isinstance(layer, plain):
+            kernels = [layer.kernel]
+        elif isinstance(layer, layers.SeparableConv1D | layers.SeparableConv2D):
+            kernels = [layer.depthwise_kernel, layer.pointwise_kernel]
+        else:
+            continue
+        channels = shape[-1 if layer.data_format == "channels_last" else 1]
+        n_weights = sum(math.prod(kernel.shape) for kernel in kernels)
+        flops += dense_flops(n_weights, 1, positions=math.prod(shape[1:]) // channels)
+    return flops

@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workloads.errors import WorkloadError
+from workloads.protocol import TrainStep
 from workloads.suggestion import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     import keras
+    import tensorflow as tf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +32,30 @@ OPTIMIZERS: "Mapping[str, OptimizerChoice]" = {
     "adagrad": OptimizerChoice(keras_class="Adagrad", learning_rate=0.05),
     "rmsprop": OptimizerChoice(keras_class="RMSprop", learning_rate=0.001),
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """How a shipped model is trained.
+
+    Args:
+        optimizer: a name of `OPTIMIZERS`.
+        learning_rate: None takes the default of the optimizer.
+        clip_global_norm: None clips nothing.
+    """
+
+    optimizer: str
+    learning_rate: float | None = None
+    clip_global_norm: float | None = None
+
+    def step(self, loss: "Callable[[Any], tf.Tensor]", variables: "Sequence[keras.Variable]") -> TrainStep:
+        """Return the step of a mean loss over a batch, with an optimizer of its own for the trainables."""
+        return TrainStep(
+            loss=loss,
+            variables=variables,
+            optimizer=build_optimizer(self.optimizer, learning_rate=self.learning_rate, variables=variables),
+            clip_global_norm=self.clip_global_norm,
+        )
 
 
 def build_optimizer(

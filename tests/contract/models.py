@@ -13,7 +13,7 @@ import sequence_models
 import state_models
 from model import BATCH_SIZE, N_STEPS, Model
 
-from workloads.data import examples_of
+from workloads.data.examples import examples_of
 from workloads.lookup import registry
 
 SMALL: Mapping[str, Mapping[str, Any]] = {

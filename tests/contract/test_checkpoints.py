@@ -26,7 +26,7 @@ from strategies.capture.capture import capture
 from strategies.ir.initial_value import Fresh
 from strategies.plan.schema import Plan
 from workloads import TrainStep
-from workloads.data import examples_of
+from workloads.data.examples import examples_of
 from workloads.lookup import registry
 
 GUIDE = Path(__file__).parents[2] / "docs" / "checkpoints.md"

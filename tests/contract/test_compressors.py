@@ -28,7 +28,7 @@ from strategies.planning.registry import make_plan
 from strategies.program import Program
 from strategies.summary import summarise
 from strategies.topology import Topology
-from workloads.data import examples_of
+from workloads.data.examples import examples_of
 from workloads.lookup import registry
 
 RATE = 1e-4

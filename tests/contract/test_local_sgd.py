@@ -19,7 +19,7 @@ from test_mutations import after, broken, noticed, without
 
 from harness.worker.verify.in_process import programs_of
 from strategies.capture.capture import capture
-from workloads.data import examples_of
+from workloads.data.examples import examples_of
 from workloads.lookup import registry
 
 NAME = "local-sgd"

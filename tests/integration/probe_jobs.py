@@ -90,7 +90,7 @@ def capture_workload(
     from harness.worker.session.capture_store import save
     from strategies.capture.capture import capture
     from strategies.summary import summarise
-    from workloads.data import examples_of
+    from workloads.data.examples import examples_of
     from workloads.lookup.registry import resolve
 
     workload = resolve(name, {})

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from workloads import TrainStep, Workload, WorkloadError
-from workloads.data import digits, examples_of
+from workloads.data.arrays import digits
+from workloads.data.examples import examples_of
 from workloads.lookup.registry import WORKLOADS, resolve
 from workloads.optimizers import OPTIMIZERS
 

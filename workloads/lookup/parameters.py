@@ -8,6 +8,8 @@ from workloads.errors import WorkloadError
 from workloads.suggestion import did_you_mean
 
 Value = int | float | str | None
+SIZE = "size"
+"""The parameter that chooses the defaults of others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +22,7 @@ class WorkloadParam:
         default: None is allowed as a value where it is the default.
         choices: the values of a `str`.
         within: lower limit (included) and upper limit (excluded) of a `float`.
+        at_most: upper limit (included) of a `float`.
     """
 
     name: str
@@ -27,6 +30,7 @@ class WorkloadParam:
     default: Value
     choices: tuple[str, ...] = ()
     within: tuple[float, float] | None = None
+    at_most: float | None = None
 
     def describe(self) -> dict[str, object]:
         """Return the row that `list workloads` shows."""
@@ -62,33 +66,48 @@ class WorkloadParam:
             return number >= 1
         if self.within is not None:
             return self.within[0] <= number < self.within[1]
-        return number > 0
+        return 0 < number <= (math.inf if self.at_most is None else self.at_most)
 
     def _rule(self) -> str:
         if self.type == "int":
             return "a positive whole number"
         if self.within is not None:
             return f"a number from {self.within[0]:g} up to but not {self.within[1]:g}"
+        if self.at_most is not None:
+            return f"a positive number up to {self.at_most:g}"
         return "a positive number"
 
 
 def read_params(
-    workload: str, table: tuple[WorkloadParam, ...], given: Mapping[str, object]
+    workload: str,
+    table: tuple[WorkloadParam, ...],
+    given: Mapping[str, object],
+    *,
+    sizes: Mapping[str, Mapping[str, Value]],
 ) -> dict[str, Value]:
     """Fill in the defaults and check what was given, whose names may have `-` for `_`.
+
+    Args:
+        workload: its name, for errors.
+        table: its parameters.
+        given: values by name.
+        sizes: defaults of each value of the parameter `size`, which go before those of the table.
 
     Raises:
         WorkloadError: for an unknown name or a wrong value.
     """
-    values = {param.name: param.default for param in table}
     by_name = {param.name: param for param in table}
+    read: dict[str, Value] = {}
     for key, value in given.items():
         name = key.replace("-", "_")
         if name not in by_name:
             message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"
             raise WorkloadError(message, field=key)
-        values[name] = by_name[name].read(value)
-    return values
+        read[name] = by_name[name].read(value)
+    defaults = {param.name: param.default for param in table}
+    if sizes:
+        defaults |= sizes[str(read.get(SIZE, defaults[SIZE]))]
+    return defaults | read
 
 
 def _whole(value: object) -> int | None:

@@ -1,100 +1,29 @@
 """Every workload there is: the shipped ones by name, a user's by path."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 
 from workloads.errors import WorkloadError
 from workloads.lookup import user_file
-from workloads.lookup.parameters import WorkloadParam, read_params
-from workloads.optimizers import OPTIMIZERS
+from workloads.lookup.parameters import SIZE, read_params
+from workloads.lookup.table import KERAS, WORKLOADS, Entry
+from workloads.optimizers import Training
 from workloads.protocol import Workload
 from workloads.suggestion import did_you_mean
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One row of the table: what `list workloads` shows, and where the class is."""
-
-    summary: str
-    factory: str
-    params: tuple[WorkloadParam, ...]
-
-
-def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
-    return (
-        WorkloadParam(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
-        WorkloadParam(name="learning_rate", type="float", default=None),
-        WorkloadParam(name="clip_global_norm", type="float", default=None),
-    )
-
-
-WORKLOADS: Mapping[str, Entry] = {
-    "digits-mlp": Entry(
-        summary="Perceptron on scikit-learn's 1,797 handwritten digits",
-        factory="workloads.digits_mlp:DigitsMlp",
-        params=(
-            WorkloadParam(name="batch_size", type="int", default=64),
-            WorkloadParam(name="units", type="int", default=256),
-            *_optimizer("momentum"),
-        ),
-    ),
-    "digits-cnn": Entry(
-        summary="Convolutions with batch normalisation and dropout on the same handwritten digits",
-        factory="workloads.digits_cnn:DigitsCnn",
-        params=(
-            WorkloadParam(name="batch_size", type="int", default=64),
-            WorkloadParam(name="filters", type="int", default=16),
-            WorkloadParam(name="units", type="int", default=64),
-            WorkloadParam(name="dropout", type="float", default=0.25, within=(0.0, 1.0)),
-            *_optimizer("momentum"),
-        ),
-    ),
-    "word-lm": Entry(
-        summary="Embedding and LSTM language model on Python's help texts, with sparse gradients",
-        factory="workloads.word_lm:WordLm",
-        params=(
-            WorkloadParam(name="batch_size", type="int", default=32),
-            WorkloadParam(name="vocabulary", type="int", default=2500),
-            WorkloadParam(name="sequence_length", type="int", default=16),
-            WorkloadParam(name="embedding", type="int", default=64),
-            WorkloadParam(name="units", type="int", default=64),
-            *_optimizer("adam"),
-        ),
-    ),
-    "wide-mlp": Entry(
-        summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
-        factory="workloads.wide_mlp:WideMlp",
-        params=(
-            WorkloadParam(name="batch_size", type="int", default=16),
-            WorkloadParam(name="units", type="int", default=1200),
-            WorkloadParam(name="layers", type="int", default=4),
-            WorkloadParam(name="features", type="int", default=64),
-            WorkloadParam(name="classes", type="int", default=10),
-            WorkloadParam(name="examples", type="int", default=4096),
-            *_optimizer("momentum"),
-        ),
-    ),
-}
-
-KERAS = Entry(
-    summary="A model of keras.applications with random weights, on synthetic images: keras:MobileNetV2",
-    factory="workloads.keras_application:KerasApplication",
-    params=(
-        WorkloadParam(name="batch_size", type="int", default=16),
-        WorkloadParam(name="input", type="int", default=96),
-        WorkloadParam(name="classes", type="int", default=10),
-        WorkloadParam(name="examples", type="int", default=128),
-        *_optimizer("momentum"),
-    ),
-)
 _KERAS_PREFIX = "keras:"
+_TRAINING = ("optimizer", "learning_rate", "clip_global_norm")
 
 
 def describe() -> list[dict[str, object]]:
-    """Return the rows of `list workloads`: name, summary and params, without importing a model."""
+    """Return the rows of `list workloads`: name, summary, params and sizes, without importing a model."""
     return [
-        {"name": name, "summary": entry.summary, "params": [param.describe() for param in entry.params]}
+        {
+            "name": name,
+            "summary": entry.summary,
+            "params": [param.describe() for param in entry.params],
+            "sizes": {size: dict(values) for size, values in entry.sizes.items()},
+        }
         for name, entry in [*WORKLOADS.items(), (f"{_KERAS_PREFIX}NAME", KERAS)]
     ]
 
@@ -117,7 +46,7 @@ def check(reference: str, params: Mapping[str, object]) -> str:
         user_file.check_batch_size(params)
         return reference
     name, entry = _find(reference)
-    read_params(name, entry.params, params)
+    read_params(name, entry.params, params, sizes=entry.sizes)
     return name
 
 
@@ -135,10 +64,14 @@ def resolve(reference: str, params: Mapping[str, object]) -> Workload:
     if _is_file(reference):
         return user_file.make(reference, params)
     name, entry = _find(reference)
-    values = read_params(name, entry.params, params)
+    values = read_params(name, entry.params, params, sizes=entry.sizes)
+    training = Training(**{key: values.pop(key) for key in _TRAINING})  # type: ignore[arg-type]
+    values.pop(SIZE, None)
+    if entry is KERAS:
+        values["model"] = name.removeprefix(_KERAS_PREFIX)
     module, _, factory = entry.factory.partition(":")
-    named = {"model": name.removeprefix(_KERAS_PREFIX)} if entry is KERAS else {}
-    workload: Workload = getattr(import_module(module), factory)(**named, **values)
+    make = getattr(import_module(module), factory)
+    workload: Workload = make(name=name, training=training, **entry.fixed, **values)
     return workload
 
 

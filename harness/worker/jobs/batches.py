@@ -32,7 +32,7 @@ def lay_batches(
     Returns:
         how many there are.
     """
-    from workloads.data import examples_of
+    from workloads.data.examples import examples_of
 
     workload = workload_of(case)
     size = global_batch(case, workload.batch_size)

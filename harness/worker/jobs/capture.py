@@ -45,7 +45,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
     from strategies.summary import summarise
-    from workloads.data import examples_of
+    from workloads.data.examples import examples_of
     from workloads.steps.keras_step import step_of
 
     keras.backend.clear_session()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workloads.classification import classification_step
-from workloads.data import endless
+from workloads.data.arrays import endless
 from workloads.flops import dense_flops
+from workloads.models.losses import cross_entropy
+from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -28,27 +29,24 @@ class WideMlp:
     than a millisecond's worth of gradients per example.
 
     Args:
+        name: as references name it.
+        training: optimizer and clipping.
         batch_size: global examples per step.
         units: width of each hidden layer.
         layers: hidden layers, at least 1.
         features: length of an example.
         classes: number of clusters.
         examples: size of the data set.
-        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
-        learning_rate: None takes the default of the optimizer.
-        clip_global_norm: None clips nothing.
     """
 
+    name: str
+    training: Training
     batch_size: int
     units: int
     layers: int
     features: int
     classes: int
     examples: int
-    optimizer: str
-    learning_rate: float | None
-    clip_global_norm: float | None
-    name: str = field(default="wide-mlp", init=False)
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,13 +66,7 @@ class WideMlp:
             name="wide_mlp",
         )
 
-        return classification_step(
-            partial(model, training=True),
-            model.trainable_variables,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            clip_global_norm=self.clip_global_norm,
-        )
+        return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (features [features] float32, label [] int32), endless, in a new order each epoch."""

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workloads.classification import classification_step
-from workloads.data import digits, endless
+from workloads.data.arrays import digits, endless
 from workloads.flops import dense_flops
+from workloads.models.losses import cross_entropy
+from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -21,19 +22,16 @@ class DigitsMlp:
     """Two hidden layers over scikit-learn's 1,797 digits of 8 x 8 pixels.
 
     Args:
+        name: as references name it.
+        training: optimizer and clipping.
         batch_size: global examples per step.
         units: width of the first hidden layer; the second is as wide.
-        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
-        learning_rate: None takes the default of the optimizer.
-        clip_global_norm: None clips nothing.
     """
 
+    name: str
+    training: Training
     batch_size: int
     units: int
-    optimizer: str
-    learning_rate: float | None
-    clip_global_norm: float | None
-    name: str = field(default="digits-mlp", init=False)
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,13 +56,7 @@ class DigitsMlp:
             name="digits_mlp",
         )
 
-        return classification_step(
-            partial(model, training=True),
-            model.trainable_variables,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            clip_global_norm=self.clip_global_norm,
-        )
+        return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (image [8, 8] float32 in 0..1, label [] int32), endless, in a new order each epoch."""

@@ -102,32 +102,6 @@ def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
     return Examples(workload_name=workload.name, components=components, dataset=dataset)
 
 
-def endless(*columns: Array, seed: int) -> "tf.data.Dataset":
-    """Return rows of equally long arrays as examples, without end and in a new order each epoch.
-
-    The order depends on `seed` and the epoch only, not on TensorFlow's global seed.
-    """
-    import tensorflow as tf
-
-    tensors = tuple(tf.constant(column) for column in columns)
-    n_rows = len(columns[0])
-
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        words = tf.stack([tf.constant(seed, tf.int64), number])
-        order = tf.random.experimental.stateless_shuffle(tf.range(n_rows), seed=words)
-        return tf.data.Dataset.from_tensor_slices(tuple(tf.gather(column, order) for column in tensors))
-
-    return tf.data.Dataset.counter().flat_map(epoch)
-
-
-def digits() -> tuple[Array, Array]:
-    """Load scikit-learn's 1,797 handwritten digits: images [n, 8, 8] float32 in 0..1, labels [n] int32."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return (bunch.images / 16.0).astype(np.float32), bunch.target.astype(np.int32)
-
-
 def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
     """Read batches; the seed of a lazily started iterator is already fixed in its dataset."""
     import tensorflow as tf

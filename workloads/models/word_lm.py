@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from workloads.classification import classification_step
-from workloads.data import endless
+from workloads.data.arrays import endless
 from workloads.errors import WorkloadError
 from workloads.flops import dense_flops, lstm_flops
+from workloads.models.embedding import embedding_table, look_up
+from workloads.models.losses import cross_entropy
+from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
@@ -38,25 +40,22 @@ class WordLm:
     """Embedding, LSTM and a dense softmax that predict the next word of Python's own help texts.
 
     Args:
+        name: as references name it.
+        training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: most frequent words kept, the place of all others included.
         sequence_length: words in an example.
         embedding: length of a word's vector.
         units: width of the LSTM.
-        optimizer: a name of `workloads.optimizers.OPTIMIZERS`.
-        learning_rate: None takes the default of the optimizer.
-        clip_global_norm: None clips nothing.
     """
 
+    name: str
+    training: Training
     batch_size: int
     vocabulary: int
     sequence_length: int
     embedding: int
     units: int
-    optimizer: str
-    learning_rate: float | None
-    clip_global_norm: float | None
-    name: str = field(default="word-lm", init=False)
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,8 +69,7 @@ class WordLm:
         import keras
         import tensorflow as tf
 
-        table = keras.layers.Embedding(self.vocabulary, self.embedding, name="embedding")
-        table.build()
+        table = embedding_table(self.vocabulary, self.embedding, name="embedding")
         model = keras.Sequential(
             [
                 keras.Input([self.sequence_length, self.embedding]),
@@ -82,18 +80,12 @@ class WordLm:
         )
 
         def logits(words: tf.Tensor) -> tf.Tensor:
-            # Called as a layer, Keras reads the whole table before it looks rows up; from the variable itself
-            # TensorFlow gathers single rows, which is what makes a remote table cheap.
-            return model(tf.nn.embedding_lookup(table.embeddings.value, words), training=True)
+            return model(look_up(table, words), training=True)
 
-        rate = _LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
-        return classification_step(
-            logits,
-            [*table.trainable_variables, *model.trainable_variables],
-            optimizer=self.optimizer,
-            learning_rate=rate,
-            clip_global_norm=self.clip_global_norm,
-        )
+        training = self.training
+        if training.learning_rate is None:
+            training = replace(training, learning_rate=_LEARNING_RATES[training.optimizer])
+        return training.step(cross_entropy(logits), [table, *model.trainable_variables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (words [sequence_length] int32, their successors), endless, in a new order each epoch."""

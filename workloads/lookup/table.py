@@ -1,0 +1,258 @@
+"""The table of shipped workloads: where each is, its parameters and its sizes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from workloads.lookup.parameters import SIZE, Value, WorkloadParam
+from workloads.optimizers import OPTIMIZERS
+
+SIZES = ("tiny", "small", "full")
+"""For tests, for two processor cores, and as published."""
+
+_BERT_WORDS = 30_522
+_GPT_TOKENS = 50_257
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One row of the table: what `list workloads` shows, and where the class is.
+
+    Args:
+        summary: one line.
+        factory: `module:class`, called with name, training and the parameters.
+        params: with the defaults of the size small.
+        sizes: the defaults of every size; none for a workload that has one.
+        fixed: arguments that are not for users to choose.
+    """
+
+    summary: str
+    factory: str
+    params: tuple[WorkloadParam, ...]
+    sizes: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: MappingProxyType({}))
+    fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _number(name: str, default: int) -> WorkloadParam:
+    return WorkloadParam(name=name, type="int", default=default)
+
+
+def _dropout(default: float) -> WorkloadParam:
+    return WorkloadParam(name="dropout", type="float", default=default, within=(0.0, 1.0))
+
+
+def _width_multiplier(default: float) -> WorkloadParam:
+    return WorkloadParam(name="width_multiplier", type="float", default=default, at_most=1.0)
+
+
+_FRACTIONS = {"dropout": _dropout, "width_multiplier": _width_multiplier}
+
+
+def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
+    return (
+        WorkloadParam(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
+        WorkloadParam(name="learning_rate", type="float", default=None),
+        WorkloadParam(name="clip_global_norm", type="float", default=None),
+    )
+
+
+def _sized(
+    summary: str,
+    factory: str,
+    *,
+    optimizer: str,
+    rows: Mapping[str, tuple[float, float, float]],
+    fixed: Mapping[str, str] = MappingProxyType({}),
+) -> Entry:
+    """A workload in three sizes: parameter → its values when tiny, small and full."""
+    sizes = {size: {name: values[place] for name, values in rows.items()} for place, size in enumerate(SIZES)}
+
+    return Entry(
+        summary=summary,
+        factory=factory,
+        params=(
+            WorkloadParam(name=SIZE, type="str", default="small", choices=SIZES),
+            *[
+                _number(name, value) if isinstance(value, int) else _FRACTIONS[name](value)
+                for name, value in sizes["small"].items()
+            ],
+            *_optimizer(optimizer),
+        ),
+        sizes=sizes,
+        fixed=fixed,
+    )
+
+
+def _images(
+    model: str, *, tiny: tuple[int, float], small: tuple[int, float], full: int, batch_size: int
+) -> Entry:
+    """A model of `keras.applications`: side of its images and width multiplier, whole when full."""
+    return _sized(
+        f"{model} of Keras on synthetic images",
+        "workloads.models.keras_application:KerasApplication",
+        optimizer="momentum",
+        rows={
+            "batch_size": (8, batch_size, 64),
+            "input": (tiny[0], small[0], full),
+            "classes": (10, 100, 1000),
+            "width_multiplier": (tiny[1], small[1], 1.0),
+            "examples": (64, 256, 256),
+        },
+        fixed={"model": model},
+    )
+
+
+def _bert(summary: str, *, tiny: int, small: tuple[int, int], full: tuple[int, int]) -> Entry:
+    """BERT by layers and width: a head has 64 numbers of the width, a hidden layer four widths."""
+    return _sized(
+        summary,
+        "workloads.models.bert:Bert",
+        optimizer="adamw",
+        rows={
+            "batch_size": (8, 8, 32),
+            "vocabulary": (60, 8_192, _BERT_WORDS),
+            "positions": (16, 128, 512),
+            "sequence": (12, 64, 128),
+            "predictions": (3, 10, 20),
+            "layers": (tiny, small[0], full[0]),
+            "width": (16, small[1], full[1]),
+            "heads": (2, small[1] // 64, full[1] // 64),
+            "hidden": (32, 4 * small[1], 4 * full[1]),
+            "dropout": (0.1, 0.1, 0.1),
+            "examples": (64, 1_024, 4_096),
+        },
+    )
+
+
+WORKLOADS: Mapping[str, Entry] = {
+    "digits-mlp": Entry(
+        summary="Perceptron on scikit-learn's 1,797 handwritten digits",
+        factory="workloads.models.digits_mlp:DigitsMlp",
+        params=(_number("batch_size", 64), _number("units", 256), *_optimizer("momentum")),
+    ),
+    "digits-cnn": Entry(
+        summary="Convolutions with batch normalisation and dropout on the same handwritten digits",
+        factory="workloads.models.digits_cnn:DigitsCnn",
+        params=(
+            _number("batch_size", 64),
+            _number("filters", 16),
+            _number("units", 64),
+            _dropout(0.25),
+            *_optimizer("momentum"),
+        ),
+    ),
+    "word-lm": Entry(
+        summary="Embedding and LSTM language model on Python's help texts, with sparse gradients",
+        factory="workloads.models.word_lm:WordLm",
+        params=(
+            _number("batch_size", 32),
+            _number("vocabulary", 2500),
+            _number("sequence_length", 16),
+            _number("embedding", 64),
+            _number("units", 64),
+            *_optimizer("adam"),
+        ),
+    ),
+    "wide-mlp": Entry(
+        summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
+        factory="workloads.models.wide_mlp:WideMlp",
+        params=(
+            _number("batch_size", 16),
+            _number("units", 1200),
+            _number("layers", 4),
+            _number("features", 64),
+            _number("classes", 10),
+            _number("examples", 4096),
+            *_optimizer("momentum"),
+        ),
+    ),
+    "linear-regression": _sized(
+        "Least squares: what a step costs where hardly anything is computed",
+        "workloads.models.linear_regression:LinearRegression",
+        optimizer="sgd",
+        rows={
+            "batch_size": (8, 64, 1024),
+            "features": (4, 1_000, 100_000),
+            "examples": (64, 4_096, 1_024),
+        },
+    ),
+    "resnet50": _images("ResNet50", tiny=(32, 0.05), small=(64, 0.5), full=224, batch_size=16),
+    "resnet101": _images("ResNet101", tiny=(32, 0.05), small=(64, 0.5), full=224, batch_size=16),
+    "vgg16": _images("VGG16", tiny=(32, 0.05), small=(32, 0.5), full=224, batch_size=16),
+    "densenet121": _images("DenseNet121", tiny=(32, 0.1), small=(64, 0.5), full=224, batch_size=16),
+    "inception-v3": _images("InceptionV3", tiny=(75, 0.05), small=(96, 0.5), full=299, batch_size=16),
+    "bert-base": _bert(
+        "BERT's pre-training, 12 layers of 768 when full", tiny=2, small=(4, 256), full=(12, 768)
+    ),
+    "bert-large": _bert(
+        "BERT's pre-training, 24 layers of 1024 when full", tiny=3, small=(8, 512), full=(24, 1024)
+    ),
+    "gpt-small": _sized(
+        "Decoder that guesses the next token, GPT-2's 124 million parameters when full",
+        "workloads.models.gpt:Gpt",
+        optimizer="adamw",
+        rows={
+            "batch_size": (8, 8, 8),
+            "vocabulary": (60, 8_192, _GPT_TOKENS),
+            "positions": (16, 256, 1_024),
+            "sequence": (12, 64, 512),
+            "layers": (2, 4, 12),
+            "width": (16, 256, 768),
+            "heads": (2, 4, 12),
+            "dropout": (0.1, 0.1, 0.1),
+            "examples": (64, 1_024, 1_024),
+        },
+    ),
+    "lm1b": _sized(
+        "LSTM-2048-512 of the One Billion Word benchmark, sampled softmax over 793,471 words when full",
+        "workloads.models.lm1b:Lm1b",
+        optimizer="adagrad",
+        rows={
+            "batch_size": (8, 32, 128),
+            "vocabulary": (60, 50_000, 793_471),
+            "width": (8, 128, 512),
+            "units": (16, 256, 2_048),
+            "steps": (4, 20, 20),
+            "sampled": (20, 512, 8_192),
+            "dropout": (0.1, 0.1, 0.1),
+            "examples": (64, 4_096, 16_384),
+        },
+    ),
+    "ncf": _sized(
+        "NeuMF over users and items, as many as MovieLens-1M has when full",
+        "workloads.models.ncf:Ncf",
+        optimizer="adam",
+        rows={
+            "batch_size": (8, 256, 2_048),
+            "users": (40, 6_040, 6_040),
+            "items": (30, 3_706, 3_706),
+            "factors": (8, 8, 8),
+            "examples": (64, 50_000, 1_000_209),
+        },
+    ),
+    "dlrm": _sized(
+        "Clicks from 13 numbers and ids in 26 tables, those of Criteo's Kaggle data when full",
+        "workloads.models.dlrm:Dlrm",
+        optimizer="sgd",
+        rows={
+            "batch_size": (8, 128, 2_048),
+            "most_rows": (50, 20_000, 10_131_227),
+            "width": (4, 16, 16),
+            "hidden": (16, 256, 512),
+            "examples": (64, 16_384, 65_536),
+        },
+    ),
+}
+
+KERAS = Entry(
+    summary="A model of keras.applications with random weights, on synthetic images: keras:MobileNetV2",
+    factory="workloads.models.keras_application:KerasApplication",
+    params=(
+        _number("batch_size", 16),
+        _number("input", 96),
+        _number("classes", 10),
+        _width_multiplier(1.0),
+        _number("examples", 128),
+        *_optimizer("momentum"),
+    ),
+)

@@ -1,0 +1,158 @@
+"""BERT's pre-training: masked words and whether one sentence follows the other."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workloads.data.arrays import endless
+from workloads.data.zipf import zipf_ids
+from workloads.flops import dense_flops
+from workloads.models.embedding import embedding_table, look_up
+from workloads.models.transformer import TransformerLayer, initializer
+from workloads.optimizers import Training
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_DATA_SEED = 20_240_302
+_SENTENCES = 2
+_MASK = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Bert:
+    """An encoder with the two heads of its pre-training; the masked one ends in the words' table.
+
+    Args:
+        name: as references name it.
+        training: optimizer and clipping.
+        batch_size: global examples per step.
+        vocabulary: word pieces.
+        positions: longest sequence that it has vectors for.
+        sequence: tokens of an example, both sentences together.
+        predictions: masked tokens of an example.
+        layers: of the encoder.
+        width: length of a token's vector.
+        heads: of each attention.
+        hidden: units between a layer's two dense ones.
+        dropout: share dropped, everywhere.
+        examples: size of the data set.
+    Source:
+        Devlin et al. 2018, arXiv:1810.04805, sections 3.1 and A.2.
+    """
+
+    name: str
+    training: Training
+    batch_size: int
+    vocabulary: int
+    positions: int
+    sequence: int
+    predictions: int
+    layers: int
+    width: int
+    heads: int
+    hidden: int
+    dropout: float
+    examples: int
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flops_per_example = (
+            self.layers * self._layer().flops(self.sequence)
+            + dense_flops(self.width, self.width, positions=self.predictions)
+            + dense_flops(self.width, self.vocabulary, positions=self.predictions)
+            + dense_flops(self.width, self.width)
+            + dense_flops(self.width, _SENTENCES)
+        )
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        layers = keras.layers
+        words = embedding_table(self.vocabulary, self.width, name="words")
+        places = embedding_table(self.positions, self.width, name="places")
+        sentences = embedding_table(_SENTENCES, self.width, name="sentences")
+
+        embedded = keras.Input([self.sequence, self.width])
+        seen = keras.Input([1, self.sequence], dtype="bool")
+        tokens = layers.LayerNormalization(epsilon=1e-12, name="embedding_norm")(embedded)
+        tokens = layers.Dropout(self.dropout, name="embedding_dropout")(tokens)
+        for number in range(self.layers):
+            tokens = self._layer().apply(tokens, name=f"layer_{number}", mask=seen)
+        pooled = layers.Dense(self.width, "tanh", kernel_initializer=initializer(), name="pooler")(
+            tokens[:, 0]
+        )
+        follows = layers.Dense(_SENTENCES, kernel_initializer=initializer(), name="follows")(pooled)
+        encoder = keras.Model([embedded, seen], [tokens, follows], name="encoder")
+
+        masked = keras.Sequential(
+            [
+                keras.Input([self.width]),
+                layers.Dense(self.width, "gelu", kernel_initializer=initializer(), name="transform"),
+                layers.LayerNormalization(epsilon=1e-12, name="transform_norm"),
+            ],
+            name="masked",
+        )
+        offset = keras.Variable(np.zeros(self.vocabulary, np.float32), name="word_offset")
+
+        def loss(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+            vectors = look_up(words, batch["tokens"]) + look_up(sentences, batch["sentences"])
+            vectors += places.value[: self.sequence]
+            given = tf.sequence_mask(batch["length"], self.sequence)[:, tf.newaxis]
+            out, which = encoder([vectors, given], training=True)
+            hidden = masked(tf.reshape(tf.gather(out, batch["masked"], batch_dims=1), [-1, self.width]))
+            logits = tf.matmul(hidden, words.value, transpose_b=True) + offset.value
+            wanted = tf.reshape(batch["words"], [-1])
+            return tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(wanted, logits)
+            ) + tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(batch["follows"], which))
+
+        own = [words, places, sentences, offset]
+        return self.training.step(loss, [*own, *encoder.trainable_variables, *masked.trainable_variables])
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return synthetic pairs of sentences, endless, in a new order each epoch.
+
+        A dict: `tokens` and `sentences` (0 or 1) [sequence] int32, of which the first `length` are given;
+        places `masked` [predictions] int32 and the `words` [predictions] int32 that stood there; whether
+        sentence 1 `follows` [] int32. Words have Zipf's frequencies, lengths vary between a half and the
+        whole.
+        """
+
+        rng = np.random.default_rng(_DATA_SEED)
+        shape = (self.examples, self.sequence)
+        words = zipf_ids(rng, self.vocabulary - 1, size=shape) + 1
+        shortest = max(self.predictions, self.sequence // 2)
+        length = rng.integers(shortest, self.sequence, size=self.examples, endpoint=True)
+        place = np.arange(self.sequence)
+        given = place < length[:, np.newaxis]
+        # The first so many of a random order of the given places.
+        order = np.argsort(np.where(given, rng.random(shape), 2.0), axis=1)
+        masked = np.sort(order[:, : self.predictions], axis=1)
+        tokens = np.where(given, words, _MASK)
+        np.put_along_axis(tokens, masked, _MASK, axis=1)
+        columns = {
+            "tokens": tokens,
+            "sentences": given & (place >= length[:, np.newaxis] // 2),
+            "length": length,
+            "masked": masked,
+            "words": np.take_along_axis(words, masked, axis=1),
+            "follows": rng.integers(_SENTENCES, size=self.examples),
+        }
+        keys = sorted(columns)
+        rows = endless(*[columns[key].astype(np.int32) for key in keys], seed=seed)
+        return rows.map(lambda *parts: dict(zip(keys, parts, strict=True)))
+
+    def _layer(self) -> TransformerLayer:
+        return TransformerLayer(
+            width=self.width,
+            heads=self.heads,
+            hidden=self.hidden,
+            dropout=self.dropout,
+            norm="after",
+            causal=False,
+        )

@@ -1,0 +1,96 @@
+"""GPT: a decoder that guesses the next token of each place."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workloads.data.arrays import endless
+from workloads.data.zipf import zipf_ids
+from workloads.flops import dense_flops
+from workloads.models.embedding import embedding_table, look_up
+from workloads.models.losses import cross_entropy
+from workloads.models.transformer import TransformerLayer
+from workloads.optimizers import Training
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_DATA_SEED = 20_240_303
+
+
+@dataclass(kw_only=True, slots=True)
+class Gpt:
+    """A causal transformer whose table of tokens is its last layer too, as GPT-2.
+
+    Args:
+        name: as references name it.
+        training: optimizer and clipping.
+        batch_size: global examples per step.
+        vocabulary: tokens there are.
+        positions: longest sequence that it has vectors for.
+        sequence: tokens of an example.
+        layers: of the decoder.
+        width: length of a token's vector.
+        heads: of each attention.
+        dropout: share dropped, everywhere.
+        examples: size of the data set.
+    Source:
+        Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+    """
+
+    name: str
+    training: Training
+    batch_size: int
+    vocabulary: int
+    positions: int
+    sequence: int
+    layers: int
+    width: int
+    heads: int
+    dropout: float
+    examples: int
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flops_per_example = self.layers * self._layer().flops(self.sequence) + dense_flops(
+            self.width, self.vocabulary, positions=self.sequence
+        )
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        layers = keras.layers
+        words = embedding_table(self.vocabulary, self.width, name="words")
+        places = embedding_table(self.positions, self.width, name="places")
+        embedded = keras.Input([self.sequence, self.width])
+        vectors = layers.Dropout(self.dropout, name="embedding_dropout")(embedded)
+        for number in range(self.layers):
+            vectors = self._layer().apply(vectors, name=f"layer_{number}")
+        vectors = layers.LayerNormalization(epsilon=1e-5, name="norm")(vectors)
+        decoder = keras.Model(embedded, vectors, name="decoder")
+
+        def logits(tokens: tf.Tensor) -> tf.Tensor:
+            hidden = decoder(look_up(words, tokens) + places.value[: self.sequence], training=True)
+            return tf.matmul(hidden, words.value, transpose_b=True)
+
+        return self.training.step(cross_entropy(logits), [words, places, *decoder.trainable_variables])
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (tokens [sequence] int32, their successors), synthetic and endless."""
+        rng = np.random.default_rng(_DATA_SEED)
+        tokens = zipf_ids(rng, self.vocabulary, size=(self.examples, self.sequence + 1))
+        return endless(tokens[:, :-1], tokens[:, 1:], seed=seed)
+
+    def _layer(self) -> TransformerLayer:
+        return TransformerLayer(
+            width=self.width,
+            heads=self.heads,
+            hidden=4 * self.width,
+            dropout=self.dropout,
+            norm="before",
+            causal=True,
+        )

@@ -1,0 +1,118 @@
+"""A model of `keras.applications` with random weights, on synthetic images."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workloads.data.arrays import endless
+from workloads.errors import WorkloadError
+from workloads.flops import layer_flops
+from workloads.models.losses import cross_entropy
+from workloads.optimizers import Training
+from workloads.protocol import TrainStep
+from workloads.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import keras
+    import tensorflow as tf
+
+_DATA_SEED = 20_240_301
+_CHANNELS = 3
+_LEAST_WIDTH = 2
+
+
+@dataclass(kw_only=True, slots=True)
+class KerasApplication:
+    """An image classifier that Keras ships, trained from random weights.
+
+    Args:
+        name: as references name it.
+        model: its name in `keras.applications`.
+        training: optimizer and clipping.
+        batch_size: global examples per step.
+        input: height and width of an image; each model has a smallest of its own.
+        classes: number of labels.
+        width_multiplier: what the channels and units of each layer but the last are multiplied by, at most 1.
+        examples: size of the data set.
+        flops_per_example: of its convolutions and dense layers; None until `train_step` made them.
+    """
+
+    name: str
+    model: str
+    training: Training
+    batch_size: int
+    input: int
+    classes: int
+    width_multiplier: float
+    examples: int
+    flops_per_example: float | None = field(default=None, init=False)
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer.
+
+        Raises:
+            WorkloadError: Keras has no model of this name, or none for images of this size.
+        """
+        builder = _builder(self.model)
+        try:
+            model = builder(
+                weights=None,
+                input_shape=(self.input, self.input, _CHANNELS),
+                classes=self.classes,
+                classifier_activation=None,
+            )
+        except ValueError as error:
+            said = str(error).strip().partition("\n")[0]
+            message = f"{self.model} does not take images of {self.input} pixels: {said}; give a larger input"
+            raise WorkloadError(message, field="input") from error
+        if self.width_multiplier < 1:
+            model = _narrowed(model, self.width_multiplier)
+        self.flops_per_example = layer_flops(model)
+        return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (image [input, input, 3] float32, label [] int32), endless, in a new order each epoch."""
+        rng = np.random.default_rng(_DATA_SEED)
+        colours = rng.normal(size=(self.classes, 1, 1, _CHANNELS)).astype(np.float32)
+        labels = rng.integers(self.classes, size=self.examples).astype(np.int32)
+        images = rng.standard_normal((self.examples, self.input, self.input, _CHANNELS), np.float32)
+        images += colours[labels]
+        return endless(images, labels, seed=seed)
+
+
+def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
+    """The same layers with fewer channels and units; the last layer, of the labels, keeps its own.
+
+    Source:
+        Howard et al. 2017, arXiv:1704.04861, section 3.3 (width multiplier).
+    """
+    import keras
+
+    last = model.layers[-1]
+
+    def narrower(layer: keras.layers.Layer) -> keras.layers.Layer:
+        config = layer.get_config()
+        for key in {"filters", "units"} & set(config if layer is not last else ()):
+            config[key] = max(_LEAST_WIDTH, round(config[key] * multiplier))
+        return type(layer).from_config(config)
+
+    narrow: keras.Model = keras.models.clone_model(model, clone_function=narrower)
+    return narrow
+
+
+def _builder(name: str) -> "Callable[..., keras.Model]":
+    import keras
+
+    known = {
+        key: maker for key, maker in vars(keras.applications).items() if key[0].isupper() and callable(maker)
+    }
+    if name not in known:
+        raise WorkloadError(
+            f"keras.applications has no model {name!r}{did_you_mean(name, known)}", field="name"
+        )
+    builder: Callable[..., keras.Model] = known[name]
+    return builder

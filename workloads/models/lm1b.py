@@ -1,0 +1,99 @@
+"""The large word model of the One Billion Word benchmark, with two tables that are touched in few rows."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workloads.data.arrays import endless
+from workloads.data.zipf import zipf_ids
+from workloads.flops import dense_flops
+from workloads.models.embedding import embedding_table, look_up
+from workloads.models.projected_lstm import projected_lstm
+from workloads.optimizers import Training
+from workloads.protocol import TrainStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_DATA_SEED = 20_240_306
+
+
+@dataclass(kw_only=True, slots=True)
+class Lm1b:
+    """Embedding, an LSTM with projection, and a softmax over words that are drawn anew in each step.
+
+    Args:
+        name: as references name it.
+        training: optimizer and clipping.
+        batch_size: global examples per step.
+        vocabulary: words, by falling frequency.
+        width: length of a word's vector, before and after the LSTM.
+        units: of the LSTM's state.
+        steps: words of an example.
+        sampled: words that each step draws for its softmax beside the right ones.
+        dropout: share dropped before and after the LSTM.
+        examples: size of the data set.
+    Source:
+        Jozefowicz et al. 2016, arXiv:1602.02410, sections 3.1 and 4.2 (LSTM-2048-512).
+    """
+
+    name: str
+    training: Training
+    batch_size: int
+    vocabulary: int
+    width: int
+    units: int
+    steps: int
+    sampled: int
+    dropout: float
+    examples: int
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A product of a word's vector with the drawn ones for each example, one with its own.
+        self.flops_per_example = (
+            dense_flops(2 * self.width, 4 * self.units, positions=self.steps)
+            + dense_flops(self.units, self.width, positions=self.steps)
+            + dense_flops(self.width, self.sampled + 1, positions=self.steps)
+        )
+
+    def train_step(self) -> TrainStep:
+        """Create the model and its optimizer."""
+        import keras
+        import tensorflow as tf
+
+        table = embedding_table(self.vocabulary, self.width, name="words")
+        softmax = embedding_table(self.vocabulary, self.width, name="softmax")
+        offsets = keras.Variable(np.zeros(self.vocabulary, np.float32), name="softmax_offsets")
+        body = keras.Sequential(
+            [
+                keras.Input([self.steps, self.width]),
+                keras.layers.Dropout(self.dropout, name="before"),
+                projected_lstm(self.units, self.width, name="lstm"),
+                keras.layers.Dropout(self.dropout, name="after"),
+            ],
+            name="lm1b",
+        )
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            words, following = batch
+            hidden = tf.reshape(body(look_up(table, words), training=True), [-1, self.width])
+            return tf.reduce_mean(
+                tf.nn.sampled_softmax_loss(
+                    weights=softmax.value,
+                    biases=offsets.value,
+                    labels=tf.reshape(following, [-1, 1]),
+                    inputs=hidden,
+                    num_sampled=self.sampled,
+                    num_classes=self.vocabulary,
+                )
+            )
+
+        return self.training.step(loss, [table, softmax, offsets, *body.trainable_variables])
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (words [steps] int32, their successors int64), synthetic and endless."""
+        rng = np.random.default_rng(_DATA_SEED)
+        words = zipf_ids(rng, self.vocabulary, size=(self.examples, self.steps + 1))
+        return endless(words[:, :-1], words[:, 1:].astype(np.int64), seed=seed)
