@@ -56,6 +56,7 @@ STATE: Mapping[str, Callable[[], Model]] = {
     "two-tapes": state_models.two_tapes,
     "looked-up": state_models.looked_up,
     "looked-at-afterwards": state_models.looked_at_afterwards,
+    "sampled-rows": state_models.sampled_rows,
 }
 ASSIGNING: Mapping[str, Callable[[], Model]] = {
     "target-network": sequence_models.target_network,

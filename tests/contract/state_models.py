@@ -1,7 +1,10 @@
 """Steps of plain gradient descent with state of every rule, two tapes, a table and side effects."""
 
+import keras
 import tensorflow as tf
 from model import on_rows
+
+from workloads import TrainStep
 
 
 def kernel() -> tf.Variable:
@@ -127,3 +130,19 @@ def looked_at_afterwards():
         return loss
 
     return on_rows(train)
+
+
+def sampled_rows():
+    """Updates wait for reads of rows that ops drew from states of their own, uniformly and as words."""
+    table = tf.Variable([[0.1 * i, -0.05 * i, 0.3] for i in range(9)], name="table")
+    w = kernel()
+
+    def loss(x):
+        drawn = tf.random.uniform([4], maxval=9, dtype=tf.int64)
+        words, _, _ = tf.random.log_uniform_candidate_sampler(drawn[:, tf.newaxis], 1, 3, True, 9)
+        rows = tf.nn.embedding_lookup(table, tf.concat([drawn, words], 0))
+        return tf.reduce_mean(tf.matmul(x * w, rows, transpose_b=True) ** 2)
+
+    optimizer = keras.optimizers.Adagrad(0.1)
+    optimizer.build([table, w])
+    return on_rows(TrainStep(loss=loss, variables=[table, w], optimizer=optimizer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,12 +13,14 @@ import pytest
 from workloads import TrainStep, Workload, WorkloadError
 from workloads.data.arrays import digits
 from workloads.data.examples import examples_of
-from workloads.lookup.registry import WORKLOADS, resolve
+from workloads.lookup.registry import resolve
+from workloads.lookup.table import WORKLOADS
 from workloads.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.tensorflow
 
 SMALL: dict[str, dict[str, object]] = {
+    **{name: {"size": "tiny"} for name, entry in WORKLOADS.items() if entry.sizes},
     "digits-mlp": {"units": 8},
     "digits-cnn": {"filters": 2, "units": 4},
     "word-lm": {"vocabulary": 50, "sequence_length": 3, "embedding": 4, "units": 4},
@@ -52,11 +54,11 @@ def fresh_step(workload: Workload) -> TrainStep:
     return step
 
 
-def gradients(step: TrainStep, batch: Sequence[object]) -> tuple[float, list[Any]]:
+def gradients(step: TrainStep, batch: object) -> tuple[float, list[Any]]:
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        loss = step.loss(tuple(batch))
+        loss = step.loss(batch)
     assert loss.shape == ()
     return float(loss), tape.gradient(loss, [variable.value for variable in step.variables])
 
@@ -66,16 +68,18 @@ def train(workload: Workload, n_steps: int) -> list[float]:
 
     step = fresh_step(workload)
     n_variables = len(step.optimizer.variables)
+    examples = examples_of(workload)
+    structure = examples.dataset.element_spec
 
     @tf.function
-    def one(*batch):
+    def one(*parts):
         with tf.GradientTape() as tape:
-            loss = step.loss(batch)
+            loss = step.loss(tf.nest.pack_sequence_as(structure, parts))
         values = tape.gradient(loss, [variable.value for variable in step.variables])
         step.optimizer.apply_gradients(zip(values, step.variables, strict=True))
         return loss
 
-    sequence = examples_of(workload).batches(workload.batch_size)
+    sequence = examples.batches(workload.batch_size)
     losses = [float(one(*map(tf.constant, batch))) for batch in islice(sequence, n_steps)]
     assert len(step.optimizer.variables) == n_variables, "a slot was created while tracing"
     return losses
@@ -92,7 +96,8 @@ def test_every_variable_gets_a_finite_gradient_and_the_spec_fits_the_batches(nam
     for component, array in zip(examples_of(workload).components, batch, strict=True):
         assert array.shape == (6, *component.shape)
         assert array.dtype == component.dtype
-    loss, values = gradients(step, batch)
+    structure = examples_of(workload).dataset.element_spec
+    loss, values = gradients(step, tf.nest.pack_sequence_as(structure, [tf.constant(part) for part in batch]))
     assert np.isfinite(loss)
     for value in values:
         assert np.isfinite(tf.convert_to_tensor(value).numpy()).all()
@@ -137,7 +142,7 @@ def test_the_language_model_reads_rows_and_has_one_sparse_gradient() -> None:
     workload = resolve("word-lm", SMALL["word-lm"])
     step = fresh_step(workload)
     batch = next(examples_of(workload, seed=1).batches(6))
-    _, values = gradients(step, batch)
+    _, values = gradients(step, tuple(batch))
     sparse = [isinstance(value, tf.IndexedSlices) for value in values]
     assert sparse == [True] + [False] * (len(values) - 1)
     assert tuple(step.variables[0].shape) == (50, 4)
@@ -166,6 +171,11 @@ def test_the_wide_model_has_sixteen_mebibytes_of_float32() -> None:
         ("digits-cnn", {}, 60, 0.3),
         ("word-lm", {}, 60, 0.85),
         ("wide-mlp", {"units": 128}, 60, 0.5),
+        ("linear-regression", {"features": 8}, 60, 0.2),
+        ("gpt-small", {"size": "tiny"}, 60, 0.9),
+        ("lm1b", {"size": "tiny", "learning_rate": 0.3}, 100, 0.85),
+        ("dlrm", {"batch_size": 64}, 100, 0.92),
+        ("ncf", {"size": "tiny"}, 100, 0.95),
     ],
 )
 def test_the_default_optimizer_learns(
@@ -395,7 +405,7 @@ def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
     workload = resolve("keras:MobileNetV2", {"input": 32, "classes": 3, "examples": 4, "batch_size": 2})
     step = fresh_step(workload)
     assert [part.shape for part in examples_of(workload).components] == [(32, 32, 3), ()]
-    loss, found = gradients(step, next(examples_of(workload).batches(2)))
+    loss, found = gradients(step, tuple(next(examples_of(workload).batches(2))))
     assert np.isfinite(loss)
     assert len(found) == len(step.variables) > 100
     assert all(gradient is not None for gradient in found)

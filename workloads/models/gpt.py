@@ -75,7 +75,9 @@ class Gpt:
 
         def logits(tokens: tf.Tensor) -> tf.Tensor:
             hidden = decoder(look_up(words, tokens) + places.value[: self.sequence], training=True)
-            return tf.matmul(hidden, words.value, transpose_b=True)
+            # As one matrix: by examples, the table's gradient would be made for each and then added up.
+            flat = tf.matmul(tf.reshape(hidden, [-1, self.width]), words.value, transpose_b=True)
+            return tf.reshape(flat, [-1, self.sequence, self.vocabulary])
 
         return self.training.step(cross_entropy(logits), [words, places, *decoder.trainable_variables])
 

@@ -37,7 +37,8 @@ class LinearRegression:
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.flops_per_example = dense_flops(self.features, 1)
+        # No gradient of the input is needed.
+        self.flops_per_example = 2 * dense_flops(self.features, 1) / 3
 
     def train_step(self) -> TrainStep:
         """Create the weights and their optimizer."""

@@ -172,6 +172,7 @@ class ShardSteps:
             for result in self._step.results
         )
         self.crossed = [self._turns.crossed(own) for own in fetched]
+        self._drawn = {ref: fetched[0][ref] for ref in self._turns.drawn_again}
         self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
         loss = self._step.losses[0]
         self.losses = [float(own[loss.tensor]) for own in fetched]
@@ -236,9 +237,14 @@ class ShardSteps:
         """All updates from the combined values, in every session alike."""
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
         first = self._shards_of(batch)[0]
-        feed = self._turns.fed(combined) | {
-            b.node: part[first.start : first.stop] for b, part in zip(self._step.batch, batch, strict=True)
-        }
+        feed = (
+            self._turns.fed(combined)
+            | self._drawn
+            | {
+                b.node: part[first.start : first.stop]
+                for b, part in zip(self._step.batch, batch, strict=True)
+            }
+        )
         targets = [t for region in self._step.regions for t in region.targets]
         targets += [t for t in self._step.state_targets if t not in self._turns.replica_targets]
         self._sessions.run_all(targets, feed)

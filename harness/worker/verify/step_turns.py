@@ -1,6 +1,6 @@
 """Turns of a reference step: what is fetched, run and fed once the boundaries before it are crossed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.equivalence.yardstick import Array
@@ -11,6 +11,7 @@ from strategies.ir.graph import producer
 from strategies.ir.replicas.after_update import passing, replica_targets
 from strategies.ir.replicas.seeds import draws_from_op
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import ancestors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class StepTurns:
         fetches: tensor → its turn.
         replica_targets: target that each shard runs itself → its turn.
         draws: those from states of ops, which no second run repeats.
+        drawn_again: those of them that updates would draw anew, as they wait for reads that need them.
     """
 
     boundaries: tuple[Boundary, ...]
@@ -29,6 +31,7 @@ class StepTurns:
     fetches: Mapping[str, int]
     replica_targets: Mapping[str, int]
     draws: frozenset[str]
+    drawn_again: frozenset[str]
     n_turns: int
 
     @classmethod
@@ -49,7 +52,8 @@ class StepTurns:
         levels = levels_of(
             step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
         )
-        draws = _draws(step) if step.n_levels > 1 else frozenset()
+        drawn_again = _draws(step, _before_updates(step))
+        draws = _draws(step, passing(step)) if step.n_levels > 1 else drawn_again
         refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
         refs += [ref for source in sources.values() for ref in source if ref is not None]
         fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(draws)]}
@@ -60,6 +64,7 @@ class StepTurns:
             fetches=fetches,
             replica_targets=targets,
             draws=draws,
+            drawn_again=drawn_again,
             n_turns=max(*fetches.values(), *targets.values(), 1),
         )
 
@@ -84,7 +89,18 @@ class StepTurns:
         return fed
 
 
-def _draws(step: TrainGraph) -> frozenset[str]:
-    """Draws from states of ops, which no second run repeats, in forward and backward."""
-    needed = passing(step)
-    return frozenset(n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n))
+def _draws(step: TrainGraph, needed: Collection[str]) -> frozenset[str]:
+    """Tensors that ops draw from states of their own, of these nodes."""
+    drawing = {n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n)}
+    return frozenset(
+        ref
+        for node in step.graph.nodes
+        for ref in node.inputs
+        if not ref.startswith("^") and producer(ref) in drawing
+    )
+
+
+def _before_updates(step: TrainGraph) -> set[str]:
+    """What updates need, or wait for, of forward and backward."""
+    crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+    return ancestors(step.graph, [t for r in step.regions for t in r.targets], stop=crossing)

@@ -15,7 +15,16 @@ _GENERATOR_OPS = (
     "StatefulTruncatedNormal",
     "StatefulRandom",
 )
-_SEEDED_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_SEEDED_OPS = (
+    "Random",
+    "TruncatedNormal",
+    "ParameterizedTruncatedNormal",
+    "Multinomial",
+    "SampleDistortedBoundingBox",
+    "FractionalMaxPool",
+    "FractionalAvgPool",
+)
+_SAMPLERS = "CandidateSampler"
 _STATELESS_OPS = (
     "StatelessRandom",
     "StatelessTruncatedNormal",
@@ -26,12 +35,12 @@ _STATELESS_OPS = (
 
 def is_random_op(op: str) -> bool:
     """Whether an op draws numbers from a state, its own or a generator's."""
-    return op.startswith((*_GENERATOR_OPS, *_SEEDED_OPS))
+    return op.startswith(_GENERATOR_OPS) or _is_seeded_op(op)
 
 
 def draws_from_op(node: Node) -> bool:
     """Whether a node draws numbers from a state of its own, not of a variable."""
-    return node.op.startswith(_SEEDED_OPS)
+    return _is_seeded_op(node.op)
 
 
 def draws(graph: Graph, node: Node) -> bool:
@@ -86,6 +95,11 @@ def reseed(graph: Graph, rank: int) -> Graph:
         body = tuple(_reseeded(node, rank, renamed) for node in graph.functions[old].nodes)
         functions[new] = replace(graph.functions[old], name=new, nodes=body)
     return replace(graph, nodes=tuple(_reseeded(n, rank, renamed) for n in graph.nodes), functions=functions)
+
+
+def _is_seeded_op(op: str) -> bool:
+    # Gradients of pooling take what was drawn as inputs.
+    return (op.startswith(_SEEDED_OPS) and not op.endswith("Grad")) or op.endswith(_SAMPLERS)
 
 
 def _is_seeded(node: Node) -> bool:

@@ -2,7 +2,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.ir.graph import Function, FunctionRef, Graph, Node
-from strategies.ir.replicas.seeds import draws, draws_statelessly, is_random_op, mix, moves_generator, reseed
+from strategies.ir.replicas.seeds import (
+    draws,
+    draws_from_op,
+    draws_statelessly,
+    is_random_op,
+    mix,
+    moves_generator,
+    reseed,
+)
 
 SEEDS = st.integers(0, (1 << 31) - 1)
 
@@ -74,3 +82,10 @@ def test_what_draws():
     assert draws_statelessly(graph, Node(name="s", op="StatelessRandomUniformV2"))
     assert not is_random_op("StatelessRandomUniformV2")
     assert is_random_op("RandomUniform")
+
+
+def test_samplers_and_random_pools_draw_from_states_of_their_own():
+    for op in ("LogUniformCandidateSampler", "SampleDistortedBoundingBoxV2", "FractionalMaxPool"):
+        assert draws_from_op(Node(name="n", op=op))
+        assert is_random_op(op)
+    assert not draws_from_op(Node(name="n", op="FractionalMaxPoolGrad"))

@@ -1,0 +1,77 @@
+"""Standard workloads, tiny, compute under every exact strategy what they compute on one device.
+
+By default one of each kind meets one of a few strategies; with `--all-cases` each meets all.
+"""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from matrix import ROWS
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
+pytest.importorskip("tensorflow")
+
+import keras
+from cases import Case, case_of_model
+from model import Model
+
+from workloads.data.examples import examples_of
+from workloads.lookup import registry
+from workloads.lookup.table import WORKLOADS
+
+STANDARD = tuple(name for name, entry in WORKLOADS.items() if entry.sizes)
+TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
+N_STEPS = 2
+# One of each kind of model, with one strategy of each family.
+FEW = ("linear-regression", "vgg16", "bert-base", "gpt-small", "lm1b", "ncf", "dlrm", "resnet50")
+FAMILIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" not in metafunc.fixturenames:
+        return
+    topologies = itertools.cycle(TOPOLOGIES)
+    if metafunc.config.getoption("--all-cases"):
+        pairs = zip(STANDARD, topologies, strict=False)
+        chosen = [(*pair, row) for pair in pairs for row in ROWS]
+    else:
+        chosen = list(zip(FEW, topologies, itertools.cycle(FAMILIES), strict=False))
+    metafunc.parametrize("combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-{c[2]}")
+
+
+def tiny(name: str) -> Model:
+    """The workload's tiny size and a batch for each step, of a length that shards do not share evenly."""
+    workload = registry.resolve(name, {"size": "tiny"})
+    examples = examples_of(workload)
+    fed = itertools.islice(examples.batches(workload.batch_size - 1), N_STEPS)
+    return Model(
+        step=workload.train_step(),
+        spec=examples.dataset.element_spec,
+        batches=[list(batch) for batch in fed],
+    )
+
+
+@pytest.fixture(scope="module")
+def standard(shared: Path):
+    """One case at a time."""
+    kept: dict[str, Case] = {}
+
+    def of(name: str) -> Case:
+        if name not in kept:
+            kept.clear()
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(1)
+            kept[name] = case_of_model(tiny(name), shared / "standard" / name)
+        return kept[name]
+
+    return of
+
+
+def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):
+    name, replicas, row = combination
+    strategy, params = ROWS[row]
+    case = standard(name)
+    verdict = case.check(case.plan(strategy, replicas, **params))
+    assert verdict.equivalent is True, verdict.reason
+    assert verdict.loss.limits.decide
