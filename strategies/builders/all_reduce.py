@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.waiting import KNOBS
+from strategies.plan.compressors import is_rounding
 from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
@@ -47,8 +48,12 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
         return f"transport=nccl needs GPUs, got device {topology.device}; use auto"
     if params.get("transport") == "tcp" and topology.n_tasks < 2:
         return "transport=tcp needs two workers, got one; use auto"
-    if params.get("transport") == "tcp" and params.get("compressor") is not None:
-        return f"transport=tcp takes gradients as they are, got compressor={params['compressor']}; use auto"
+    compressor = params.get("compressor")
+    if params.get("transport") == "tcp" and compressor is not None and not is_rounding(str(compressor)):
+        return (
+            "transport=tcp takes gradients as they are or in a smaller type, got "
+            f"compressor={compressor}; use auto"
+        )
     return None
 
 

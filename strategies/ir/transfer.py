@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from strategies.ir.graph import DType
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -14,12 +16,14 @@ class Transfer:
             which everybody gets the shares of all others.
         shares: elements of each worker's share, by task; empty for a sum.
         level: of the boundary that is crossed so, or of the update whose result travels.
+        wire: type that the values of a sum have on their way; their own unless given.
     """
 
     name: str
     kind: Literal["sum", "scatter", "gather"] = "sum"
     shares: tuple[int, ...] = ()
     level: int = 1
+    wire: DType | None = None
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.

@@ -58,6 +58,13 @@ def compressed_sum(
     ]
 
 
+def rounded_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> list[tf.Tensor]:
+    """A gradient as its encoding leaves it, in its own type, and the next states."""
+    payload, after = codec.encode(_working(gradient), *state)
+    sent = codec.decode(payload, _dims(gradient), _working_type(gradient.dtype))
+    return [tf.cast(sent, gradient.dtype), *after]
+
+
 def encode_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> tuple[tf.Tensor, States]:
     """The payload of one gradient, and the next state."""
     return codec.encode(_working(gradient), *state)

@@ -10,6 +10,7 @@ from strategies.passes.collectives.separate_runs import CollectivesApart
 from strategies.passes.collectives.shard_updates import ShardUpdates
 from strategies.passes.compression.compressed_all_reduce import CompressedAllReduce
 from strategies.passes.compression.compressed_push import CompressedPush
+from strategies.passes.compression.rounded_gradients import RoundedGradients
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates, OwnMean
 from strategies.passes.parameter_server.place import Place
 from strategies.passes.parameter_server.proxy import ProxyVariables
@@ -40,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     DenseReduceScatter,
     SparseAllGather,
     CompressedAllReduce,
+    RoundedGradients,
     TransportAllReduce,
     DenseAllReduce,
     HandOn,

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from strategies.ir.ranges import Cut
+from strategies.plan.compressors import is_rounding
 from strategies.plan.execution import Execution
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Compression, Plan, PlanNode
@@ -116,9 +117,20 @@ class TaskPlan:
         return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}
 
     def compressions(self, *, served: bool) -> Mapping[str, Compression]:
-        """Variable → compressor of its gradient, of those that servers hold or of the others."""
+        """Variable → compressor of its gradient, of those that servers hold or that collectives sum."""
         return {
             n.variable: n.compressor
             for n in self.nodes
-            if n.compressor is not None and (n.destination is not None) == served
+            if n.compressor is not None
+            and (n.destination is not None) == served
+            and n.variable not in self.rounded_on_wire
+        }
+
+    @cached_property
+    def rounded_on_wire(self) -> Mapping[str, Compression]:
+        """Variable → compressor of its gradient, of those that the workers' own transport sums."""
+        return {
+            n.variable: n.compressor
+            for n in self.nodes
+            if n.compressor is not None and n.transport == "tcp" and is_rounding(n.compressor.name)
         }

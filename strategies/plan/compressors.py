@@ -90,6 +90,11 @@ _COMPRESSORS = (
 BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
 
 
+def is_rounding(name: str) -> bool:
+    """Whether a compressor of this name sends values in a smaller type."""
+    return BY_NAME[name].codec in ("half", "bfloat16")
+
+
 def param_of(option: str) -> str:
     """An option's name among a strategy's parameters."""
     return f"{COMPRESSOR}_{option}"

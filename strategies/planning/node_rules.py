@@ -126,10 +126,11 @@ def _transport(checked: NodeInPlan) -> None:
     if transport == "tcp" and "ps" in checked.synchronizers:
         # On one core that is the only one, and another worker's step may need it to read here.
         checked.fail("transport tcp waits on a thread that servers need", "ps beside it", "use auto")
-    if transport == "tcp" and checked.node.compressor is not None:
+    compressor = checked.node.compressor
+    if transport == "tcp" and compressor is not None and not compressors.is_rounding(compressor.name):
         checked.fail(
-            "transport tcp takes gradients as they are",
-            f"compressor {checked.node.compressor.name}",
+            "transport tcp takes gradients as they are or in a smaller type",
+            f"compressor {compressor.name}",
             "use auto",
         )
 

@@ -162,11 +162,18 @@ def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, comp
     assert Totals.of(steady, plan, forgetful).missing(exact) > 0.1
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "transport"),
+    [*((strategy, None) for strategy in STRATEGIES), ("all-reduce", "ring")],
+)
 @pytest.mark.parametrize("compressor", ["fp16", "bf16"])
-def test_half_precision_keeps_its_bound(steady, strategy, compressor):
+def test_half_precision_keeps_its_bound(steady, strategy, transport, compressor):
     replicas = (2, 1)
-    made = Totals.of(steady, plan_of(steady, strategy, compressor, replicas))
+    params = {} if transport is None else {"transport": transport}
+    plan = steady.plan(strategy, replicas, compressor=compressor, **params)
+    carried = {node.transport for node in plan.nodes if node.compressor}
+    assert carried == ({transport or "tcp"} if strategy == "all-reduce" else {None})
+    made = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
     n_terms = sum(replicas) if strategy == "all-reduce" else 1
     codec = Cast(wire=BY_NAME[compressor].codec, n_terms=n_terms)

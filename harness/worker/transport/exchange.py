@@ -5,16 +5,21 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from harness.worker.transport.ring import Vector
 from harness.worker.transport.ring_connections import RingError
 from strategies.ir.transfer import Transfer
 
+_WIRES: Mapping[str, np.dtype[Any]] = {
+    "half": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
 _END_S = 10.0
 
@@ -22,9 +27,11 @@ _END_S = 10.0
 class Transport(Protocol):
     """Moves vectors between all workers, which do the same in the same order."""
 
-    def sum(self, values: Vector, total: Vector) -> float:
+    def sum(self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None) -> float:
         """Sum vectors of one length and type into `total`.
 
+        Args:
+            wire: type that they have on their way, if not their own.
         Returns:
             when the first came from another worker, `time.time()`; so do the others.
         """
@@ -131,15 +138,17 @@ class Exchange:
         """What comes to this worker for what it gave; of shares, those with anything in them."""
         room, dtype = transfer.comes(self._rank, len(vectors[0])), vectors[0].dtype
         into = [self._pools[transfer, k].free(n, dtype) for k, n in enumerate(room)]
+        wire = None if transfer.wire is None else _WIRES[transfer.wire]
         start_s = time.time()
         if transfer.kind == "gather":
             came_s = self._transport.gather(vectors[0], into)
         elif transfer.kind == "scatter":
             came_s = self._transport.scatter(vectors, into[0])
         else:
-            came_s = self._transport.sum(vectors[0], into[0])
+            came_s = self._transport.sum(vectors[0], into[0], wire)
         if (seen := self.seen) is not None:
-            n_bytes = sum(v.nbytes for v in (*vectors, *(into if transfer.kind == "gather" else ())))
+            moved = (*vectors, *(into if transfer.kind == "gather" else ()))
+            n_bytes = sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in moved)
             end_s = time.time()
             name, kind = transfer.name, transfer.kind
             seen.append(

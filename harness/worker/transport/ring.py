@@ -50,12 +50,14 @@ class Ring:
         self._chunk = np.empty(CHUNK_BYTES, np.uint8)
         self._spares: list[Vector] = []
 
-    def sum(self, values: Vector, total: Vector) -> float:
+    def sum(self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None) -> float:
         """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
 
         Args:
             values: this worker's.
             total: takes the sum, the same to the last bit on every worker.
+            wire: type that values have on their way, their own unless given. Sums are made in the values'
+                type and rounded each time that they are sent.
         Returns:
             when the first bytes came from the worker before, `time.time()`.
         Raises:
@@ -63,9 +65,17 @@ class Ring:
         """
         bounds = [len(values) * k // self._size for k in range(self._size + 1)]
         first, *others = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
-        added = [(values[segment], total[segment]) for segment in others]
-        handed_on = [(None, total[segment]) for segment in (first, *others[:-1])]
-        return self._pass_on(values[first], [*added, *handed_on])
+        on_wire = total if wire is None else self._spare(0, len(total), wire)
+        begun = values[first]
+        if wire is not None:
+            begun = self._spare(1, len(begun), wire)
+            begun[:] = values[first]
+        added = [(values[segment], on_wire[segment]) for segment in others]
+        handed_on = [(None, on_wire[segment]) for segment in (first, *others[:-1])]
+        came_s = self._pass_on(begun, [*added, *handed_on])
+        if wire is not None:
+            total[:] = on_wire
+        return came_s
 
     def scatter(self, shares: Sequence[Vector], total: Vector) -> float:
         """Sum vectors over all workers, each for the worker whose share it is; half of the rounds of a sum.
@@ -79,7 +89,7 @@ class Ring:
             RingError: a neighbour has gone.
         """
         first, *passing, own = self._turns()
-        added = [(shares[k], self._spare(i, shares[k])) for i, k in enumerate(passing)]
+        added = [(shares[k], self._spare(i, len(shares[k]), shares[k].dtype)) for i, k in enumerate(passing)]
         return self._pass_on(shares[first], [*added, (shares[own], total)])
 
     def gather(self, share: Vector, others: Sequence[Vector]) -> float:
@@ -106,13 +116,14 @@ class Ring:
         """Whose shares pass this worker while they are added up: its own comes last, to stay."""
         return [(self._rank - k) % self._size for k in range(1, self._size + 1)]
 
-    def _spare(self, number: int, like: Vector) -> Vector:
+    def _spare(self, number: int, length: int, dtype: np.dtype[Any]) -> Vector:
         """Memory for what is sent on at once, used again in the next call."""
+        n_bytes = length * dtype.itemsize
         while len(self._spares) <= number:
             self._spares.append(np.empty(0, np.uint8))
-        if self._spares[number].nbytes < like.nbytes:
-            self._spares[number] = np.empty(like.nbytes, np.uint8)
-        return self._spares[number][: like.nbytes].view(like.dtype)
+        if self._spares[number].nbytes < n_bytes:
+            self._spares[number] = np.empty(n_bytes, np.uint8)
+        return self._spares[number][:n_bytes].view(dtype)
 
     def _pass_on(self, first: Vector, arriving: Sequence[tuple[Vector | None, Vector]]) -> float:
         """Send a vector, then each that came in but for the last.
@@ -135,15 +146,22 @@ class Ring:
         return flow.came_s or time.time()
 
     def _receive_addend(self, values: Vector, total: Vector, flow: "_Flow") -> None:
-        """Receive what the workers before have summed of a segment, and add this worker's values."""
-        width = values.itemsize
+        """Receive what the workers before have summed of a segment, and add this worker's values.
+
+        Args:
+            total: takes the sum, in the type that it has on its way.
+        """
+        width = total.itemsize
         done = held_bytes = 0
         while done < len(values):
             wanted_bytes = min(len(self._chunk) // width, len(values) - done) * width
             held_bytes += self._arrived(self._chunk.data[held_bytes:wanted_bytes], flow)
             n = held_bytes // width
-            addend = self._chunk[: n * width].view(values.dtype)
-            np.add(values[done : done + n], addend, out=total[done : done + n])
+            addend = self._chunk[: n * width].view(total.dtype)
+            if total.dtype == values.dtype:
+                np.add(values[done : done + n], addend, out=total[done : done + n])
+            else:
+                total[done : done + n] = values[done : done + n] + addend.astype(values.dtype)
             done += n
             flow.allow(n * width)
             rest = bytes(self._chunk[n * width : held_bytes])

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 from strategies.ir.assembly.levels import at_level
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node
-from strategies.ir.sizes import n_elements
+from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.buckets import Member, collectives, shard_buckets, static_dims
@@ -17,6 +17,7 @@ from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring_transfers import all_given, give, take
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
+from strategies.plan.compressors import BY_NAME
 from strategies.topology import Replica, Topology
 
 _Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
@@ -34,6 +35,7 @@ class TransportAllReduce:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
         between: whose contributions are summed.
         owners: variable → rank of the replica that alone gets the sum; other boundaries are gone afterwards.
+        wires: variable → type that its gradient has on its way, where it is not its own.
     """
 
     name: ClassVar[str] = "transport-all-reduce"
@@ -41,13 +43,12 @@ class TransportAllReduce:
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
     owners: Mapping[str, int] = field(default_factory=dict)
+    wires: Mapping[str, DType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
         """Where gradients travel by the workers' own transport."""
-        carried = frozenset(
-            n.variable for n in plan.nodes if n.variable in plan.on_own_transport and n.compressor is None
-        )
+        carried = plan.on_own_transport.difference(plan.compressions(served=False))
         if not plan.needs_collectives or not carried:
             return None
         return cls(
@@ -55,6 +56,10 @@ class TransportAllReduce:
             buckets=tuple(tuple(name for name in bucket if name in carried) for bucket in plan.buckets),
             between=plan.between,
             owners={name: owner for name, owner in plan.scattered_owners.items() if name in carried},
+            wires={
+                name: DType(BY_NAME[compression.name].codec)
+                for name, compression in plan.rounded_on_wire.items()
+            },
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
@@ -152,10 +157,17 @@ class TransportAllReduce:
 
     def _for_all(self, one: Mapping[str, Boundary]) -> Iterable["_Sum"]:
         dense = [b for b in one.values() if not self._owned(b)]
-        for name, each in collectives(dense, self.buckets).items():
-            first = one[each.members[0]]
-            transfer = Transfer(name=name, level=first.level)
-            yield _Sum(transfer=transfer, dtype=first.dtype, shares=(each.members,), kept=each.members)
+        for wire in dict.fromkeys(self.wires.get(b.variable) for b in dense):
+            alike = [b for b in dense if self.wires.get(b.variable) == wire]
+            for name, each in collectives(alike, self.buckets, self._wire_bytes).items():
+                first = one[each.members[0]]
+                transfer = Transfer(
+                    name=name if wire is None else f"{name}/{wire}", level=first.level, wire=wire
+                )
+                yield _Sum(transfer=transfer, dtype=first.dtype, shares=(each.members,), kept=each.members)
+
+    def _wire_bytes(self, b: Boundary) -> int:
+        return n_elements(static_dims(b)) * element_bytes(self.wires.get(b.variable, b.dtype))
 
     def _for_owners(self, one: Mapping[str, Boundary], topology: Topology) -> Iterable["_Sum"]:
         task_of = {replica.rank: replica.task for replica in topology.replicas()}

@@ -403,8 +403,8 @@ MISTAKES = {
     "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for dense .*got ring"),
     "transport of what is encoded": (
         "all-reduce",
-        put("w", compressor={"name": "fp16"}),
-        "'w': transport tcp takes gradients as they are, got compressor fp16; use auto",
+        put("w", compressor={"name": "signsgd-ef"}),
+        "'w': transport tcp takes gradients as they are or in a smaller type, got compressor signsgd-ef",
     ),
     "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
     "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),

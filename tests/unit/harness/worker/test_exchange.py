@@ -19,7 +19,7 @@ class Doubling:
         self.lengths = []
         self.closed = queue.SimpleQueue()
 
-    def sum(self, values, total):
+    def sum(self, values, total, wire=None):
         if len(values) == 13:
             raise RingError("the next worker has gone")
         self.lengths.append(len(values))

@@ -4,6 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ports import kept_port
@@ -56,6 +57,51 @@ def test_every_worker_gets_the_sum_to_the_same_bits(n_workers, dtype):
             error = np.abs(totals[0] - expected).max(initial=0.0)
             precise = dtype == "int64"
             assert error <= (0 if precise else 4 * n_workers * 300 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("n_workers", [2, 3, 5])
+@pytest.mark.parametrize("wire", [np.float16, ml_dtypes.bfloat16], ids=["half", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_in_a_smaller_type_is_rounded_once_for_each_worker(n_workers, wire, dtype):
+    random = np.random.default_rng(n_workers)
+    wire = np.dtype(wire)
+    with rings(n_workers) as (made, threads):
+        for length in (0, 1, 7, 1_500_007):
+            values = [random.standard_normal(length).astype(dtype) for _ in range(n_workers)]
+            totals = [np.empty_like(v) for v in values]
+            kinds = [wire] * n_workers
+            list(threads.map(Ring.sum, made, values, totals, kinds, timeout=TIMEOUT_S))
+            for total in totals[1:]:
+                assert total.tobytes() == totals[0].tobytes()
+            np.testing.assert_array_equal(totals[0], totals[0].astype(wire).astype(dtype))
+            roundoff = float(ml_dtypes.finfo(wire).eps) / 2
+            allowed = ((1 + roundoff) ** n_workers - 1) * np.sum(np.abs(values), axis=0)
+            error = np.abs(totals[0] - np.sum(values, axis=0))
+            assert (error <= allowed * (1 + 1e-3) + 1e-6).all()
+            assert length < 7 or error.max() > 0
+
+
+def test_a_sum_in_a_smaller_type_sends_its_bytes():
+    with rings(2) as (made, threads):
+        sent = []
+
+        class Counting:
+            def __init__(self, connection):
+                self.connection = connection
+
+            def send(self, part):
+                n_bytes = self.connection.send(part)
+                sent.append(n_bytes)
+                return n_bytes
+
+            def __getattr__(self, name):
+                return getattr(self.connection, name)
+
+        made[0]._next = Counting(made[0]._next)
+        values, totals = [np.ones(1000, np.float32)] * 2, [np.empty(1000, np.float32) for _ in range(2)]
+        list(threads.map(Ring.sum, made, values, totals, [np.dtype(np.float16)] * 2, timeout=TIMEOUT_S))
+        assert sum(sent) == 2 * 1000
+        np.testing.assert_array_equal(totals[1], 2.0)
 
 
 def test_what_a_worker_gives_is_left_as_it_is():

@@ -23,6 +23,7 @@ from strategies.topology import Topology
         ("all-reduce", 0, "transport-all-reduce"),
         ("all-reduce", 0, "dense-all-reduce"),
         ("all-reduce", 0, "compressed-all-reduce"),
+        ("all-reduce", 0, "rounded-gradients"),
         ("hierarchical-all-reduce", 0, "lead"),
         ("hierarchical-all-reduce", 0, "combine-local"),
         ("hierarchical-all-reduce", 0, "hand-on"),
@@ -43,10 +44,15 @@ from strategies.topology import Topology
 def test_golden(strategy, task, name):
     step = tiny()
     # Over the workers' own transport there is nothing left for the collectives.
-    by_collectives = name in ("dense-all-reduce", "shard-updates", "dense-reduce-scatter")
+    by_collectives = name in (
+        "dense-all-reduce",
+        "compressed-all-reduce",
+        "shard-updates",
+        "dense-reduce-scatter",
+    )
     params = {"transport": "ring"} if by_collectives else {}
-    if name.startswith("compressed"):
-        params = {"compressor": "fp16-ef"}
+    if name.startswith(("compressed", "rounded")):
+        params["compressor"] = "fp16-ef"
     plan = make_plan(
         strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2, 1), batch_size=3)
     )
