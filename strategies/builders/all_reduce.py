@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from strategies.builders.waiting import KNOBS
-from strategies.plan.compressors import is_rounding
+from strategies.plan.compressors import on_own_transport
 from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
@@ -49,10 +49,9 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
     if params.get("transport") == "tcp" and topology.n_tasks < 2:
         return "transport=tcp needs two workers, got one; use auto"
     compressor = params.get("compressor")
-    if params.get("transport") == "tcp" and compressor is not None and not is_rounding(str(compressor)):
+    if params.get("transport") == "tcp" and compressor is not None and not on_own_transport(str(compressor)):
         return (
-            "transport=tcp takes gradients as they are or in a smaller type, got "
-            f"compressor={compressor}; use auto"
+            f"transport=tcp takes gradients as they are or in bfloat16, got compressor={compressor}; use auto"
         )
     return None
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from strategies.ir.ranges import Cut
-from strategies.plan.compressors import is_rounding
+from strategies.plan.compressors import on_own_transport
 from strategies.plan.execution import Execution
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Compression, Plan, PlanNode
@@ -132,5 +132,5 @@ class TaskPlan:
         return {
             n.variable: n.compressor
             for n in self.nodes
-            if n.compressor is not None and n.transport == "tcp" and is_rounding(n.compressor.name)
+            if n.compressor is not None and n.transport == "tcp" and on_own_transport(n.compressor.name)
         }

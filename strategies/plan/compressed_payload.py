@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan.compressors import BY_NAME, FLOATING, is_rounding
+from strategies.plan.compressors import BY_NAME, FLOATING, on_own_transport
 from strategies.plan.schema import Compression, PlanNode, StepSummary
 from strategies.topology import Topology
 
@@ -27,7 +27,7 @@ def compressed(
     kinds = {v.name: v.kind for v in step.variables}
 
     def of(node: PlanNode) -> PlanNode:
-        carried = node.transport if is_rounding(compression.name) else node.transport and "auto"
+        carried = node.transport if on_own_transport(compression.name) else node.transport and "auto"
         encoded = node.model_copy(update={"compressor": compression, "transport": carried})
         gains = kinds[node.variable] == "trainable" and _gains(encoded, compression, topology)
         return encoded if gains else node

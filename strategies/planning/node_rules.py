@@ -127,9 +127,9 @@ def _transport(checked: NodeInPlan) -> None:
         # On one core that is the only one, and another worker's step may need it to read here.
         checked.fail("transport tcp waits on a thread that servers need", "ps beside it", "use auto")
     compressor = checked.node.compressor
-    if transport == "tcp" and compressor is not None and not compressors.is_rounding(compressor.name):
+    if transport == "tcp" and compressor is not None and not compressors.on_own_transport(compressor.name):
         checked.fail(
-            "transport tcp takes gradients as they are or in a smaller type",
+            "transport tcp takes gradients as they are or in bfloat16",
             f"compressor {compressor.name}",
             "use auto",
         )

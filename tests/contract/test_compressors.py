@@ -163,16 +163,19 @@ def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, comp
 
 
 @pytest.mark.parametrize(
-    ("strategy", "transport"),
-    [*((strategy, None) for strategy in STRATEGIES), ("all-reduce", "ring")],
+    ("strategy", "compressor", "carried"),
+    [
+        ("all-reduce", "fp16", "auto"),
+        ("all-reduce", "bf16", "tcp"),
+        ("all-reduce", "bf16", "ring"),
+        *(("ps", compressor, None) for compressor in ("fp16", "bf16")),
+    ],
 )
-@pytest.mark.parametrize("compressor", ["fp16", "bf16"])
-def test_half_precision_keeps_its_bound(steady, strategy, transport, compressor):
+def test_half_precision_keeps_its_bound(steady, strategy, compressor, carried):
     replicas = (2, 1)
-    params = {} if transport is None else {"transport": transport}
+    params = {"transport": carried} if carried == "ring" else {}
     plan = steady.plan(strategy, replicas, compressor=compressor, **params)
-    carried = {node.transport for node in plan.nodes if node.compressor}
-    assert carried == ({transport or "tcp"} if strategy == "all-reduce" else {None})
+    assert {node.transport for node in plan.nodes if node.compressor} == {carried}
     made = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
     n_terms = sum(replicas) if strategy == "all-reduce" else 1

@@ -16,10 +16,7 @@ from harness.worker.transport.ring import Vector
 from harness.worker.transport.ring_connections import RingError
 from strategies.ir.transfer import Transfer
 
-_WIRES: Mapping[str, np.dtype[Any]] = {
-    "half": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
+_WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
 _END_S = 10.0
 

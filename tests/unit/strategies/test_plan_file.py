@@ -404,7 +404,7 @@ MISTAKES = {
     "transport of what is encoded": (
         "all-reduce",
         put("w", compressor={"name": "signsgd-ef"}),
-        "'w': transport tcp takes gradients as they are or in a smaller type, got compressor signsgd-ef",
+        "'w': transport tcp takes gradients as they are or in bfloat16, got compressor signsgd-ef",
     ),
     "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
     "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),

@@ -150,6 +150,6 @@ def test_every_size_gives_every_parameter_but_the_training(name: str) -> None:
         made = resolve(name, {"size": size})
         for param, value in values.items():
             assert getattr(made, param) == value
-        for param in entry.params:
-            if param.name in values:
-                assert param.read(values[param.name]) == values[param.name]
+        for each in entry.params:
+            if each.name in values:
+                assert each.read(values[each.name]) == values[each.name]

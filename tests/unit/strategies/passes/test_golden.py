@@ -52,7 +52,7 @@ def test_golden(strategy, task, name):
     )
     params = {"transport": "ring"} if by_collectives else {}
     if name.startswith(("compressed", "rounded")):
-        params["compressor"] = "fp16-ef"
+        params["compressor"] = "bf16-ef" if name.startswith("rounded") else "fp16-ef"
     plan = make_plan(
         strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2, 1), batch_size=3)
     )
