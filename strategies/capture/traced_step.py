@@ -86,7 +86,8 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
             for name, value in recorder.results.items()
         ),
     )
-    initial = {name: v.numpy() for name, v in named.items()}
+    # Shares the variable's memory, of which `numpy()` would make a copy.
+    initial = {name: np.asarray(v.read_value()) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
     return Told(step=step, initial=initial)
 

@@ -185,5 +185,6 @@ KNOBS: Mapping[str, str] = {
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
     "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
     "TensorFlow chooses, as always for gradients encoded otherwise than in bfloat16, rows of sparse ones, "
-    "averages of variables and statistics of batches; not `nccl` for `sharded-update`, whose owners begin sums in orders of their own",
+    "averages of variables and statistics of batches; not `nccl` for `sharded-update`, whose owners begin "
+    "sums in orders of their own",
 }

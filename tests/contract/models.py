@@ -56,7 +56,6 @@ STATE: Mapping[str, Callable[[], Model]] = {
     "two-tapes": state_models.two_tapes,
     "looked-up": state_models.looked_up,
     "looked-at-afterwards": state_models.looked_at_afterwards,
-    "sampled-rows": state_models.sampled_rows,
 }
 ASSIGNING: Mapping[str, Callable[[], Model]] = {
     "target-network": sequence_models.target_network,
@@ -88,6 +87,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "loops-and-branches": loop_models.loops_and_branches,
     "recurrent": loop_models.recurrent,
     "looked-up-in-a-loop": loop_models.looked_up_in_a_loop,
+    "sampled-rows": state_models.sampled_rows,
     **STATE,
     **ASSIGNING,
     **SEQUENCES,

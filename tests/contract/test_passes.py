@@ -39,6 +39,7 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "dense-reduce-scatter": [("sharded-update", {"transport": "ring"})],
     "sparse-all-gather": [("all-reduce", {})],
     "compressed-all-reduce": [("all-reduce", {"compressor": "fp16-ef"})],
+    "rounded-gradients": [("all-reduce", {"compressor": "bf16-ef"})],
     "transport-all-reduce": [("all-reduce", {}), ("sharded-update", {})],
     "dense-all-reduce": [("all-reduce", {"transport": "ring"})],
     "hand-on": [("hierarchical-all-reduce", {})],

@@ -33,7 +33,7 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
     assert status == 0
     assert rows
     for row in rows:
-        assert {"name", "summary", "params"} <= set(row) <= {"name", "summary", "params", "class"}
+        assert {"name", "summary", "params"} <= set(row) <= {"name", "summary", "params", "class", "sizes"}
         assert all({"name", "type", "default"} <= set(item) for item in row["params"])
     status, captured = call(capsys, "list", kind)
     assert status == 0
