@@ -91,6 +91,21 @@ class Cases:
         return self._made[name]
 
 
+def one_at_a_time(make: Callable[[str], Model], folder: Path) -> Callable[[str], Case]:
+    """Cases by name, of which one is kept: a model of millions of parameters goes when the next one comes."""
+    kept: dict[str, Case] = {}
+
+    def of(name: str) -> Case:
+        if name not in kept:
+            kept.clear()
+            keras.backend.clear_session()
+            keras.utils.set_random_seed(1)
+            kept[name] = case_of_model(make(name), folder / name)
+        return kept[name]
+
+    return of
+
+
 def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
     """A case of a model that was just made."""
     return case_of(capture(model.step, model.spec), model.batches, folder, float64=float64)

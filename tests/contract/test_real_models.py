@@ -11,8 +11,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
 pytest.importorskip("tensorflow")
 
-import keras
-from cases import Case, case_of_model
+from cases import one_at_a_time
 from covering import covering
 from real_models import REAL
 
@@ -35,18 +34,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="module")
 def real(shared: Path):
-    """One case at a time: a model of millions of parameters is not kept when the next one comes."""
-    kept: dict[str, Case] = {}
-
-    def of(name: str) -> Case:
-        if name not in kept:
-            kept.clear()
-            keras.backend.clear_session()
-            keras.utils.set_random_seed(1)
-            kept[name] = case_of_model(REAL[name](), shared / "real" / name)
-        return kept[name]
-
-    return of
+    return one_at_a_time(lambda name: REAL[name](), shared / "real")
 
 
 def test_a_real_model_is_trained_as_on_one_device(real, combination):

@@ -12,8 +12,7 @@ from matrix import ROWS
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
 pytest.importorskip("tensorflow")
 
-import keras
-from cases import Case, case_of_model
+from cases import one_at_a_time
 from model import Model
 
 from workloads.data.examples import examples_of
@@ -54,18 +53,7 @@ def tiny(name: str) -> Model:
 
 @pytest.fixture(scope="module")
 def standard(shared: Path):
-    """One case at a time."""
-    kept: dict[str, Case] = {}
-
-    def of(name: str) -> Case:
-        if name not in kept:
-            kept.clear()
-            keras.backend.clear_session()
-            keras.utils.set_random_seed(1)
-            kept[name] = case_of_model(tiny(name), shared / "standard" / name)
-        return kept[name]
-
-    return of
+    return one_at_a_time(tiny, shared / "standard")
 
 
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):

@@ -53,7 +53,7 @@ class StepTurns:
             step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
         )
         drawn_again = _draws(step, _before_updates(step))
-        draws = _draws(step, passing(step)) if step.n_levels > 1 else drawn_again
+        draws = drawn_again | (_draws(step, passing(step)) if step.n_levels > 1 else frozenset())
         refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
         refs += [ref for source in sources.values() for ref in source if ref is not None]
         fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(draws)]}

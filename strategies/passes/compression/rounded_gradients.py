@@ -58,7 +58,7 @@ class RoundedGradients:
         for replica in members.local(topology, self.task):
             for b in (each for each in chosen if each.rank == replica.rank):
                 codec = codec_of(self.compressions[b.variable], n_terms=len(members.ranks))
-                if codec == Cast(wire="bfloat16", n_terms=len(members.ranks)):
+                if isinstance(codec, Cast):
                     # The transport's own rounding does the same, and nothing is too large for it.
                     continue
                 states = memories[captured_name(b)].states(b, codec, replica.rank, replica.device)

@@ -9,6 +9,8 @@ import pytest
 from workloads import Workload, WorkloadError
 from workloads.lookup.registry import check, describe, resolve
 from workloads.lookup.table import WORKLOADS
+from workloads.models.bert import Bert
+from workloads.models.wide_mlp import WideMlp
 from workloads.optimizers import OPTIMIZERS, build_optimizer
 
 ONE_SIZE = ["digits-mlp", "digits-cnn", "word-lm", "wide-mlp"]
@@ -73,7 +75,8 @@ def test_flops_follow_the_weights() -> None:
 def test_parameters_are_read_with_either_dash_and_from_text() -> None:
     workload = resolve("wide-mlp", {"batch-size": "8", "learning_rate": "1e-3", "clip_global_norm": None})
     assert workload.batch_size == 8
-    assert workload.training.learning_rate == 0.001  # type: ignore[attr-defined]
+    assert isinstance(workload, WideMlp)
+    assert workload.training.learning_rate == 0.001
 
 
 def test_check_returns_the_name_that_records_write() -> None:
@@ -134,11 +137,17 @@ def test_a_model_of_keras_is_a_workload_by_its_name() -> None:
         check("keras:MobileNetV2", {"size": 3})
 
 
+def bert(params: dict[str, object]) -> Bert:
+    workload = resolve("bert-large", params)
+    assert isinstance(workload, Bert)
+    return workload
+
+
 def test_a_size_sets_what_was_not_given() -> None:
-    full = resolve("bert-large", {"size": "full", "batch-size": 4})
-    assert (full.batch_size, full.layers, full.width) == (4, 24, 1024)  # type: ignore[attr-defined]
-    assert resolve("bert-large", {}).layers == 8  # type: ignore[attr-defined]
-    assert resolve("bert-large", {"layers": 3}).layers == 3  # type: ignore[attr-defined]
+    full = bert({"size": "full", "batch-size": 4})
+    assert (full.batch_size, full.layers, full.width) == (4, 24, 1024)
+    assert bert({}).layers == 8
+    assert bert({"layers": 3}).layers == 3
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ONE_SIZE])
