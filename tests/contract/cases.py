@@ -63,14 +63,18 @@ class Case:
     def run(self, plan: Plan, programs: Sequence[Program], start: Start = running) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
         with start(programs, self.initial) as cluster:
-            losses = [cluster.step(batch) for batch in self.batches]
-            asked = topology_of(plan)
-            reference = self.reference(
-                plan.replicas_per_task,
-                micro_batches=asked.micro_batches,
-                global_statistics=asked.global_statistics,
-            )
-            return reference.yardstick.judge(cluster.read(), losses)
+            return self.judge(cluster, plan)
+
+    def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:
+        """The verdict on a cluster that steps from this case's initial values."""
+        losses = [cluster.step(batch) for batch in self.batches]
+        asked = topology_of(plan)
+        reference = self.reference(
+            plan.replicas_per_task,
+            micro_batches=asked.micro_batches,
+            global_statistics=asked.global_statistics,
+        )
+        return reference.yardstick.judge(cluster.read(), losses)
 
 
 @dataclass(frozen=True)

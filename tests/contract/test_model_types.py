@@ -5,7 +5,7 @@ every topology, from three seeds.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from cases import Case, case_of_model
 from matrix import ROWS, TOPOLOGIES
 from model import LABELLED, Model, on_labelled
 from models import MODELS
+from servers import running
 from test_mutations import after, broken, one_shard_less, reweighted, without
 
 from harness.equivalence.verdict import Verdict
-from harness.worker.verify.in_process import InProcessCluster
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.topology import Topology
 from workloads import TrainStep
@@ -159,38 +160,53 @@ def pytest_generate_tests(metafunc):
     if "combination" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        of_case = itertools.product(MODELS, SEEDS, TOPOLOGIES, ROWS)
-        chosen = [(model, topology, seed, row) for model, seed, topology, row in of_case]
+        chosen = [(SEEDS, *each) for each in itertools.product(MODELS, TOPOLOGIES, ROWS)]
     else:
         chosen = [
-            (model, topology, 1, row)
+            (SEEDS[:1], model, topology, row)
             for model, topology in zip(FEW, TOPOLOGIES[1:], strict=False)
             for row in ("all-reduce", "ps", "partitioned-ps", "sharded-update")
         ]
     metafunc.parametrize(
-        "combination", chosen, ids=lambda c: f"{c[0]}-{'+'.join(map(str, c[1]))}-seed{c[2]}-{c[3]}"
+        "combination",
+        chosen,
+        ids=lambda c: f"{c[1]}-{'+'.join(map(str, c[2]))}-{c[3]}-seed{'+'.join(map(str, c[0]))}",
     )
 
 
 @pytest.fixture(scope="module")
 def in_own_types(shared: Path):
-    """One model and seed at a time, with its references."""
-    kept: dict[tuple[str, int], Case] = {}
+    """The cases of one model at a time, one for each seed, in groups that share a graph."""
+    kept: dict[str, list[list[Case]]] = {}
 
-    def of(name: str, seed: int) -> Case:
-        if (name, seed) not in kept:
+    def of(name: str, seeds: Sequence[int]) -> list[list[Case]]:
+        if name not in kept:
             kept.clear()
-            keras.backend.clear_session()
-            keras.utils.set_random_seed(seed)
-            kept[name, seed] = case_of_model(MODELS[name](), shared / f"{name}-{seed}", float64=False)
-        return kept[name, seed]
+            groups: list[list[Case]] = []
+            for seed in seeds:
+                keras.backend.clear_session()
+                keras.utils.set_random_seed(seed)
+                case = case_of_model(MODELS[name](), shared / f"{name}-{seed}", float64=False)
+                group = next((group for group in groups if group[0].step == case.step), None)
+                if group is None:
+                    groups.append(group := [])
+                group.append(case)
+            kept[name] = groups
+        return kept[name]
 
     return of
 
 
 def test_no_exact_strategy_is_called_wrong(in_own_types, combination):
-    name, replicas, seed, row = combination
+    seeds, name, replicas, row = combination
     strategy, params = ROWS[row]
-    case = in_own_types(name, seed)
-    verdict = case.check(case.plan(strategy, replicas, **params))
-    assert verdict.equivalent is not False, verdict.reason
+    for first, *others in in_own_types(name, seeds):
+        plan = first.plan(strategy, replicas, **params)
+        programs = programs_of(first.step, plan)
+        with running(programs, first.initial) as cluster:
+            verdicts = [first.judge(cluster, plan)]
+            for case in others:
+                cluster.begin(case.initial)
+                verdicts.append(case.judge(cluster, plan))
+        for verdict in verdicts:
+            assert verdict.equivalent is not False, verdict.reason

@@ -28,13 +28,13 @@ class WorkerSession:
     """One worker's session on its server.
 
     Attributes:
+        initial: what `load` gives to variables.
         updates: runs beside the steps; None where steps make their updates themselves.
         pace: of steps that updates do not wait for; None where they wait.
         waits: nodes that wait for what the transport moves.
         results: what the last step returned beside its losses, as the program lists it, if asked for.
     Args:
         target: of the worker's server.
-        initial: what `load` gives to variables.
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
         with_results: fetch results in every step.
@@ -54,7 +54,7 @@ class WorkerSession:
         self.program = program
         self.results: Sequence[Array] = ()
         self._target = target
-        self._initial = initial
+        self.initial = initial
         self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
         # What counts from the start of a session is nobody's to read or save.
         self._passing = [access for access in program.variables if not lasts(access)]
@@ -100,10 +100,10 @@ class WorkerSession:
         for accesses in self._accesses.values():
             first = accesses[0]
             if first.fresh is None:
-                value = self._initial.value(first.variable, first.seed_mix, rank=first.rank)
+                value = self.initial.value(first.variable, first.seed_mix, rank=first.rank)
                 yield from ((access, of_part(value, access.part)) for access in accesses)
             else:
-                saved = self._initial.of_ranks(first.variable)
+                saved = self.initial.of_ranks(first.variable)
                 yield from ((access, first_value(access, saved)) for access in accesses)
         yield from ((access, first_value(access, {})) for access in self._passing)
 

@@ -66,6 +66,13 @@ class InProcessCluster:
         self.each(WorkerSession.setup)
         return self
 
+    def begin(self, initial: InitialValues) -> None:
+        """Step from other initial values from now on; no plan whose steps leave anything for later ones."""
+        assert not any(s.program.setup or s.program.background for s in self.sessions)
+        for session in self.sessions:
+            session.initial = initial
+        self.each(WorkerSession.load)
+
     def __exit__(self, *exc: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._close()
