@@ -1,8 +1,10 @@
 """Parameters of the shipped workloads: their types, defaults and limits, checked in one place."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from workloads.errors import WorkloadError
 from workloads.suggestion import did_you_mean
@@ -18,7 +20,8 @@ class WorkloadParam:
 
     Args:
         name: snake_case.
-        type: `int` (at least 1), `float` (above 0, or within `within`) or `str` (one of `choices`).
+        type: `int` (at least 1), `float` (above 0, or within `within`), `str` (one of `choices`), `path`
+            (absolute, or below `~`) or `sha256`.
         default: None is allowed as a value where it is the default.
         choices: the values of a `str`.
         within: lower limit (included) and upper limit (excluded) of a `float`.
@@ -48,6 +51,8 @@ class WorkloadParam:
             return None
         if self.type == "str":
             return self._read_choice(value)
+        if self.type in ("path", "sha256"):
+            return self._read_path(value) if self.type == "path" else self._read_digest(value)
         number = _whole(value) if self.type == "int" else _real(value)
         if number is None or not self._allows(number):
             message = f"{self.name} must be {self._rule()}, got {value!r}; the default is {self.default}"
@@ -60,6 +65,20 @@ class WorkloadParam:
             message = f"{self.name}={value!r} is not known{hint}"
             raise WorkloadError(message, field=self.name)
         return value
+
+    def _read_path(self, value: object) -> str:
+        path = Path(value).expanduser() if isinstance(value, str) else Path()
+        if not path.is_absolute():
+            # Workers have another working directory.
+            message = f"{self.name} must be an absolute path, got {value!r}; write it in full"
+            raise WorkloadError(message, field=self.name)
+        return str(path)
+
+    def _read_digest(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch("[0-9a-fA-F]{64}", value):
+            message = f"{self.name} must be 64 hexadecimal digits, got {value!r}; sha256sum prints them"
+            raise WorkloadError(message, field=self.name)
+        return value.lower()
 
     def _allows(self, number: float) -> bool:
         if self.type == "int":

@@ -56,6 +56,14 @@ def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
     )
 
 
+# Real data in place of synthetic, and what it must hash to.
+_DATA = (
+    WorkloadParam(name="data", type="path", default=None),
+    WorkloadParam(name="data_sha256", type="sha256", default=None),
+)
+_PIECES = WorkloadParam(name="pieces", type="path", default=None)
+
+
 def _sized(
     summary: str,
     factory: str,
@@ -63,6 +71,7 @@ def _sized(
     optimizer: str,
     rows: Mapping[str, tuple[float, float, float]],
     fixed: Mapping[str, str] = MappingProxyType({}),
+    data: tuple[WorkloadParam, ...] = (),
 ) -> Entry:
     """A workload in three sizes: parameter → its values when tiny, small and full."""
     sizes = {size: {name: values[place] for name, values in rows.items()} for place, size in enumerate(SIZES)}
@@ -76,6 +85,7 @@ def _sized(
                 _number(name, value) if isinstance(value, int) else _FRACTIONS[name](value)
                 for name, value in sizes["small"].items()
             ],
+            *data,
             *_optimizer(optimizer),
         ),
         sizes=sizes,
@@ -99,6 +109,7 @@ def _images(
             "examples": (64, 256, 256),
         },
         fixed={"model": model},
+        data=_DATA,
     )
 
 
@@ -121,6 +132,7 @@ def _bert(summary: str, *, tiny: int, small: tuple[int, int], full: tuple[int, i
             "dropout": (0.1, 0.1, 0.1),
             "examples": (64, 1_024, 4_096),
         },
+        data=(*_DATA, _PIECES),
     )
 
 
@@ -202,6 +214,7 @@ WORKLOADS: Mapping[str, Entry] = {
             "dropout": (0.1, 0.1, 0.1),
             "examples": (64, 1_024, 1_024),
         },
+        data=_DATA,
     ),
     "lm1b": _sized(
         "LSTM-2048-512 of the One Billion Word benchmark, sampled softmax over 793,471 words when full",
@@ -217,6 +230,7 @@ WORKLOADS: Mapping[str, Entry] = {
             "dropout": (0.1, 0.1, 0.1),
             "examples": (64, 4_096, 16_384),
         },
+        data=_DATA,
     ),
     "ncf": _sized(
         "NeuMF over users and items, as many as MovieLens-1M has when full",
@@ -227,8 +241,9 @@ WORKLOADS: Mapping[str, Entry] = {
             "users": (40, 6_040, 6_040),
             "items": (30, 3_706, 3_706),
             "factors": (8, 8, 8),
-            "examples": (64, 50_000, 1_000_209),
+            "examples": (64, 50_000, 5_001_045),
         },
+        data=_DATA,
     ),
     "dlrm": _sized(
         "Clicks from 13 numbers and ids in 26 tables, those of Criteo's Kaggle data when full",
@@ -253,6 +268,7 @@ KERAS = Entry(
         _number("classes", 10),
         _width_multiplier(1.0),
         _number("examples", 128),
+        *_DATA,
         *_optimizer("momentum"),
     ),
 )

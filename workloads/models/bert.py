@@ -1,11 +1,17 @@
 """BERT's pre-training: masked words and whether one sentence follows the other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from workloads.data.arrays import endless
+from workloads.data.files import data_files, one_file
+from workloads.data.masked_pairs import masked_pairs
+from workloads.data.text import WordPieces, sentences_of
 from workloads.data.zipf import zipf_ids
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
@@ -16,6 +22,7 @@ from workloads.protocol import TrainStep
 if TYPE_CHECKING:
     import tensorflow as tf
 
+Array = npt.NDArray[np.generic]
 _DATA_SEED = 20_240_302
 _SENTENCES = 2
 _MASK = 0
@@ -39,6 +46,9 @@ class Bert:
         hidden: units between a layer's two dense ones.
         dropout: share dropped, everywhere.
         examples: size of the data set.
+        data: path of text with a sentence a line; None makes examples up.
+        pieces: path of a vocabulary, one piece a line; None makes one of the text.
+        data_sha256: what it must hash to.
     Source:
         Devlin et al. 2018, arXiv:1810.04805, sections 3.1 and A.2.
     """
@@ -56,6 +66,9 @@ class Bert:
     hidden: int
     dropout: float
     examples: int
+    data: str | None = None
+    data_sha256: str | None = None
+    pieces: str | None = None
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,15 +128,39 @@ class Bert:
         return self.training.step(loss, [*own, *encoder.trainable_variables, *masked.trainable_variables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return synthetic pairs of sentences, endless, in a new order each epoch.
+        """Return pairs of sentences, endless, in a new order each epoch.
 
         A dict: `tokens` and `sentences` (0 or 1) [sequence] int32, of which the first `length` are given;
         places `masked` [predictions] int32 and the `words` [predictions] int32 that stood there; whether
-        sentence 1 `follows` [] int32. Words have Zipf's frequencies, lengths vary between a half and the
-        whole.
-        """
+        sentence 1 `follows` [] int32. Of those made up, words have Zipf's frequencies, and lengths vary
+        between a half and the whole.
 
+        Raises:
+            WorkloadError: the data or the vocabulary is not there, or not what the parameters ask for.
+        """
         rng = np.random.default_rng(_DATA_SEED)
+        columns = self._made_up(rng) if self.data is None else self._read(self.data, rng)
+        keys = sorted(columns)
+        rows = endless(*[columns[key].astype(np.int32) for key in keys], seed=seed)
+        return rows.map(lambda *parts: dict(zip(keys, parts, strict=True)))
+
+    def _read(self, data: str, rng: np.random.Generator) -> Mapping[str, Array]:
+        sentences = sentences_of(data_files(data, self.data_sha256))
+        if self.pieces is None:
+            pieces = WordPieces.of_text(chain.from_iterable(sentences), self.vocabulary)
+        else:
+            pieces = WordPieces.of_file(one_file(self.pieces), self.vocabulary)
+        return masked_pairs(
+            [pieces.ids(words) for words in sentences],
+            pieces,
+            rng,
+            vocabulary=self.vocabulary,
+            sequence=self.sequence,
+            predictions=self.predictions,
+            examples=self.examples,
+        )
+
+    def _made_up(self, rng: np.random.Generator) -> Mapping[str, Array]:
         shape = (self.examples, self.sequence)
         words = zipf_ids(rng, self.vocabulary - 1, size=shape) + 1
         shortest = max(self.predictions, self.sequence // 2)
@@ -135,7 +172,7 @@ class Bert:
         masked = np.sort(order[:, : self.predictions], axis=1)
         tokens = np.where(given, words, _MASK)
         np.put_along_axis(tokens, masked, _MASK, axis=1)
-        columns = {
+        return {
             "tokens": tokens,
             "sentences": given & (place >= length[:, np.newaxis] // 2),
             "length": length,
@@ -143,9 +180,6 @@ class Bert:
             "words": np.take_along_axis(words, masked, axis=1),
             "follows": rng.integers(_SENTENCES, size=self.examples),
         }
-        keys = sorted(columns)
-        rows = endless(*[columns[key].astype(np.int32) for key in keys], seed=seed)
-        return rows.map(lambda *parts: dict(zip(keys, parts, strict=True)))
 
     def _layer(self) -> TransformerLayer:
         return TransformerLayer(

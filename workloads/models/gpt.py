@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workloads.data.arrays import endless
+from workloads.data.files import data_files
+from workloads.data.text import byte_ids, rows_of
 from workloads.data.zipf import zipf_ids
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
@@ -36,6 +38,8 @@ class Gpt:
         heads: of each attention.
         dropout: share dropped, everywhere.
         examples: size of the data set.
+        data: path of text, of whose bytes at most so many examples are made; None makes examples up.
+        data_sha256: what it must hash to.
     Source:
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
     """
@@ -51,6 +55,8 @@ class Gpt:
     heads: int
     dropout: float
     examples: int
+    data: str | None = None
+    data_sha256: str | None = None
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,9 +88,18 @@ class Gpt:
         return self.training.step(cross_entropy(logits), [words, places, *decoder.trainable_variables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return (tokens [sequence] int32, their successors), synthetic and endless."""
-        rng = np.random.default_rng(_DATA_SEED)
-        tokens = zipf_ids(rng, self.vocabulary, size=(self.examples, self.sequence + 1))
+        """Return (tokens [sequence] int32, their successors), endless, in a new order each epoch.
+
+        Raises:
+            WorkloadError: the data is not there, or not what the parameters ask for.
+        """
+        length = self.sequence + 1
+        if self.data is None:
+            rng = np.random.default_rng(_DATA_SEED)
+            tokens = zipf_ids(rng, self.vocabulary, size=(self.examples, length))
+        else:
+            ids = byte_ids(data_files(self.data, self.data_sha256), vocabulary=self.vocabulary)
+            tokens = rows_of(ids, length, most=self.examples, field="sequence")
         return endless(tokens[:, :-1], tokens[:, 1:], seed=seed)
 
     def _layer(self) -> TransformerLayer:

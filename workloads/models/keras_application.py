@@ -1,4 +1,4 @@
-"""A model of `keras.applications` with random weights, on synthetic images."""
+"""A model of `keras.applications` with random weights, on synthetic images or those of TFRecord files."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workloads.data.arrays import endless
+from workloads.data.files import data_files
+from workloads.data.image_records import image_records
 from workloads.errors import WorkloadError
 from workloads.flops import layer_flops
 from workloads.models.losses import cross_entropy
@@ -38,6 +40,8 @@ class KerasApplication:
         classes: number of labels.
         width_multiplier: what the channels and units of each layer but the last are multiplied by, at most 1.
         examples: size of the data set.
+        data: path of TFRecord files of images; `examples` is only for those made up; None makes examples up.
+        data_sha256: what it must hash to.
         flops_per_example: of its convolutions and dense layers; None until `train_step` made them.
     """
 
@@ -49,6 +53,8 @@ class KerasApplication:
     classes: int
     width_multiplier: float
     examples: int
+    data: str | None = None
+    data_sha256: str | None = None
     flops_per_example: float | None = field(default=None, init=False)
 
     def train_step(self) -> TrainStep:
@@ -75,7 +81,14 @@ class KerasApplication:
         return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return (image [input, input, 3] float32, label [] int32), endless, in a new order each epoch."""
+        """Return (image [input, input, 3] float32, label [] int32), endless, in a new order each epoch.
+
+        Raises:
+            WorkloadError: the data is not there.
+        """
+        if self.data is not None:
+            files = data_files(self.data, self.data_sha256)
+            return image_records(files, side=self.input, classes=self.classes, seed=seed)
         rng = np.random.default_rng(_DATA_SEED)
         colours = rng.normal(size=(self.classes, 1, 1, _CHANNELS)).astype(np.float32)
         labels = rng.integers(self.classes, size=self.examples).astype(np.int32)

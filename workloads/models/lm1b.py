@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workloads.data.arrays import endless
+from workloads.data.files import data_files, read_text
+from workloads.data.text import rows_of, word_ids, words_of
 from workloads.data.zipf import zipf_ids
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
@@ -34,6 +36,8 @@ class Lm1b:
         sampled: words that each step draws for its softmax beside the right ones.
         dropout: share dropped before and after the LSTM.
         examples: size of the data set.
+        data: path of text, of whose words at most so many examples are made; None makes examples up.
+        data_sha256: what it must hash to.
     Source:
         Jozefowicz et al. 2016, arXiv:1602.02410, sections 3.1 and 4.2 (LSTM-2048-512).
     """
@@ -48,6 +52,8 @@ class Lm1b:
     sampled: int
     dropout: float
     examples: int
+    data: str | None = None
+    data_sha256: str | None = None
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +99,18 @@ class Lm1b:
         return self.training.step(loss, [table, softmax, offsets, *body.trainable_variables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return (words [steps] int32, their successors int64), synthetic and endless."""
-        rng = np.random.default_rng(_DATA_SEED)
-        words = zipf_ids(rng, self.vocabulary, size=(self.examples, self.steps + 1))
+        """Return (words [steps] int32, their successors int64), endless, in a new order each epoch.
+
+        Raises:
+            WorkloadError: the data is not there, or not what the parameters ask for.
+        """
+        length = self.steps + 1
+        if self.data is None:
+            rng = np.random.default_rng(_DATA_SEED)
+            words = zipf_ids(rng, self.vocabulary, size=(self.examples, length))
+        else:
+            files = data_files(self.data, self.data_sha256)
+            text = [word for path in files for word in words_of(read_text(path))]
+            ids = word_ids(text, vocabulary=self.vocabulary)
+            words = rows_of(ids, length, most=self.examples, field="steps")
         return endless(words[:, :-1], words[:, 1:].astype(np.int64), seed=seed)

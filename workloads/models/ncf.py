@@ -5,9 +5,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from workloads.data.arrays import endless
+from workloads.data.files import one_file
+from workloads.data.ratings import not_rated, read_ratings
 from workloads.data.zipf import zipf_ids
+from workloads.errors import WorkloadError
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
 from workloads.models.losses import binary_cross_entropy
@@ -17,6 +21,7 @@ from workloads.protocol import TrainStep
 if TYPE_CHECKING:
     import tensorflow as tf
 
+Array = npt.NDArray[np.generic]
 _DATA_SEED = 20_240_304
 _LAYERS = (64, 32, 16, 8)
 # One rated item for so many that the user did not rate.
@@ -35,6 +40,8 @@ class Ncf:
         items: rows of the items' tables.
         factors: length of the vectors that are multiplied.
         examples: size of the data set.
+        data: path of a `ratings.dat`, of which at most so many examples are taken; None makes examples up.
+        data_sha256: what it must hash to.
     Source:
         He et al. 2017, arXiv:1708.05031, sections 3.4 and 4.1; layers as in MLPerf's recommendation.
     """
@@ -46,6 +53,8 @@ class Ncf:
     items: int
     factors: int
     examples: int
+    data: str | None = None
+    data_sha256: str | None = None
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,13 +100,39 @@ class Ncf:
         )
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return (user and item [2] int32, rated [] float32), synthetic, endless, in a new order each epoch.
+        """Return (user and item [2] int32, rated [] float32), endless, in a new order each epoch.
 
-        One in five is rated, of items whose frequencies are Zipf's; the others are any.
+        One in five is rated; of those made up, items have Zipf's frequencies. The others are any that the
+        user did not rate, or made up, any at all.
+
+        Raises:
+            WorkloadError: the data is not there, or has more users or items than there are tables for.
         """
         rng = np.random.default_rng(_DATA_SEED)
+        pairs, rated = self._made_up(rng) if self.data is None else self._read(self.data, rng)
+        return endless(pairs.astype(np.int32), rated.astype(np.float32), seed=seed)
+
+    def _made_up(self, rng: np.random.Generator) -> tuple[Array, Array]:
         rated = np.arange(self.examples) % (1 + _NEGATIVES) == 0
         users = rng.integers(self.users, size=self.examples)
         liked = zipf_ids(rng, self.items, size=(self.examples,))
         items = np.where(rated, liked, rng.integers(self.items, size=self.examples))
-        return endless(np.stack([users, items], 1).astype(np.int32), rated.astype(np.float32), seed=seed)
+        return np.stack([users, items], 1), rated
+
+    def _read(self, data: str, rng: np.random.Generator) -> tuple[Array, Array]:
+        ratings = read_ratings(one_file(data, self.data_sha256))
+        for name, there, rows in (
+            ("users", ratings.n_users, self.users),
+            ("items", ratings.n_items, self.items),
+        ):
+            if there > rows:
+                message = f"{name} must be at least {there:,}, as many as {data} has, got {rows:,}; raise it"
+                raise WorkloadError(message, field=name)
+        most = max(1, self.examples // (1 + _NEGATIVES))
+        chosen = rng.permutation(len(ratings.users))[:most]
+        users = np.repeat(ratings.users[chosen], 1 + _NEGATIVES)
+        rated = np.arange(len(users)) % (1 + _NEGATIVES) == 0
+        items = np.zeros_like(users)
+        items[rated] = ratings.items[chosen]
+        items[~rated] = not_rated(ratings, users[~rated], rng)
+        return np.stack([users, items], 1), rated

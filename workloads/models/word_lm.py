@@ -1,17 +1,13 @@
 """A word-level language model over English prose, whose embedding has sparse gradients."""
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from workloads.data.arrays import endless
+from workloads.data.text import word_ids, words_of
 from workloads.errors import WorkloadError
 from workloads.flops import dense_flops, lstm_flops
 from workloads.models.embedding import embedding_table, look_up
@@ -22,8 +18,6 @@ from workloads.protocol import TrainStep
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
-_UNKNOWN = 0
 # A softmax over thousands of words spreads each gradient thin: plain steps must be longer than for digits.
 _LEARNING_RATES: Mapping[str, float] = {
     "sgd": 4.0,
@@ -100,18 +94,6 @@ class WordLm:
         return endless(words, following, seed=seed)
 
 
-def word_ids(words: list[str], *, vocabulary: int) -> npt.NDArray[np.int32]:
-    """Number words by frequency, from 1; words beyond the vocabulary are all 0.
-
-    Args:
-        words: the text.
-        vocabulary: numbers in use, 0 included.
-    """
-    by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
-    numbers = {word: number for number, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}
-    return np.array([numbers.get(word, _UNKNOWN) for word in words], np.int32)
-
-
 @cache
 def prose() -> list[str]:
     """Return the words of Python's help texts in lower case, topic after topic.
@@ -126,4 +108,4 @@ def prose() -> list[str]:
             "word-lm needs Python's help texts, module pydoc_data.topics; install the full standard library"
         )
         raise WorkloadError(message, field="name") from None
-    return [word for _, text in sorted(topics.items()) for word in _WORD.findall(text.lower())]
+    return [word for _, text in sorted(topics.items()) for word in words_of(text)]

@@ -151,9 +151,9 @@ def test_a_size_sets_what_was_not_given() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ONE_SIZE])
-def test_every_size_gives_every_parameter_but_the_training(name: str) -> None:
+def test_every_size_gives_every_parameter_but_training_and_data(name: str) -> None:
     entry = WORKLOADS[name]
-    training = {"size", "optimizer", "learning_rate", "clip_global_norm"}
+    training = {"size", "optimizer", "learning_rate", "clip_global_norm", "data", "data_sha256", "pieces"}
     for size, values in entry.sizes.items():
         assert set(values) == {param.name for param in entry.params} - training
         made = resolve(name, {"size": size})

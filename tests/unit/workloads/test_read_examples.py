@@ -1,0 +1,102 @@
+"""Examples of real data, as workloads read them: shapes, order, and records that are damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from workloads.data.examples import examples_of
+from workloads.errors import WorkloadError
+from workloads.lookup.registry import resolve
+
+WORDS = "the quick brown fox jumps over the lazy dog and runs away\n"
+
+
+def first_batches(name: str, params: dict[str, object], n: int = 3) -> list[list[np.ndarray]]:
+    workload = resolve(name, {"size": "tiny", **params} if not name.startswith("keras:") else params)
+    batches = examples_of(workload, seed=0).batches(4)
+    return [next(batches) for _ in range(n)]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Two files of six images each, whose colour is their label's."""
+    for number in range(2):
+        with tf.io.TFRecordWriter(str(tmp_path / f"train-{number}")) as writer:
+            for k in range(6):
+                label = 1 + (number + k) % 3
+                image = np.full((20 + 4 * k, 30, 3), 60 * label, np.uint8)
+                feature = {
+                    "image/encoded": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[tf.io.encode_png(image).numpy()])
+                    ),
+                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString())
+    return tmp_path
+
+
+def test_images_of_records(records: Path) -> None:
+    params = {"data": str(records), "input": 32, "classes": 3}
+    batches = first_batches("resnet50", params, 4)
+    labels = np.concatenate([batch[1] for batch in batches])
+    images = np.concatenate([batch[0] for batch in batches])
+    assert (images.shape, images.dtype, labels.dtype) == ((16, 32, 32, 3), np.float32, np.int32)
+    assert set(labels) == {0, 1, 2}
+    for image, label in zip(images, labels, strict=True):
+        np.testing.assert_allclose(image[..., 0], (60 * (label + 1) - 123.68) / 58.39, rtol=1e-5)
+    again = first_batches("resnet50", params, 4)
+    assert all(
+        np.array_equal(a, b) for x, y in zip(batches, again, strict=True) for a, b in zip(x, y, strict=True)
+    )
+
+
+def test_labels_beyond_the_classes_are_said(records: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"labels beyond the 2 classes; raise classes; got.*3"):
+        first_batches("resnet50", {"data": str(records), "classes": 2}, 4)
+
+
+def test_a_file_cut_short_is_said(records: Path) -> None:
+    for path in records.iterdir():
+        path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(WorkloadError, match=r"dataset\(\) failed while being read: truncated record"):
+        first_batches("resnet50", {"data": str(records), "classes": 3}, 4)
+
+
+def test_another_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(WORDS * 9)
+    with pytest.raises(WorkloadError, match=r"dataset\(\) failed while being read: corrupted record"):
+        first_batches("resnet50", {"data": str(tmp_path)})
+
+
+def test_ratings(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.dat"
+    path.write_text("".join(f"{u}::{10 * i}::5::0\n" for u in range(9) for i in range(u, u + 3)))
+    for pairs, rated in first_batches("ncf", {"data": str(path)}, 5):
+        assert (pairs.shape, pairs.dtype, rated.shape, rated.dtype) == ((4, 2), np.int32, (4,), np.float32)
+        for (user, item), is_rated in zip(pairs, rated, strict=True):
+            assert (user <= item < user + 3) == bool(is_rated)
+    with pytest.raises(WorkloadError, match=r"users must be at least 9, as many as .* has, got 8; raise it"):
+        first_batches("ncf", {"data": str(path), "users": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("gpt-small", {"vocabulary": 256}),
+        ("lm1b", {"vocabulary": 60}),
+        ("bert-base", {"vocabulary": 90}),
+    ],
+)
+def test_text(tmp_path: Path, name: str, params: dict[str, object]) -> None:
+    (tmp_path / "text").write_text(WORDS * 40)
+    made_up = first_batches(name, params)
+    read = first_batches(name, {**params, "data": str(tmp_path)})
+    for ours, theirs in zip(read[0], made_up[0], strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert 0 <= ours.min() <= ours.max() < int(params["vocabulary"])
+    assert not all(np.array_equal(a, b) for a, b in zip(read[0], read[1], strict=True))

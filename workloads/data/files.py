@@ -1,0 +1,88 @@
+"""Files of real data, as a person gives them: by path, and with a checksum where it matters."""
+
+import hashlib
+from pathlib import Path
+
+from workloads.errors import WorkloadError
+
+DATA, CHECKSUM = "data", "data_sha256"
+
+
+def data_files(data: str, sha256: str | None = None) -> tuple[Path, ...]:
+    """Find the files of a data set: the one given, or all of a folder but hidden ones, by name.
+
+    Args:
+        data: path of a file or folder.
+        sha256: what the file's bytes must hash to, or of a folder what `sha256sum *` prints there; None
+            takes any.
+
+    Raises:
+        WorkloadError: when there is none, or what is there is not what was asked for.
+    """
+    path = Path(data)
+    if not path.exists():
+        message = (
+            f"data must be a file or folder where workers run, got {data!r}, which is not there; "
+            "leave data out for synthetic examples"
+        )
+        raise WorkloadError(message, field=DATA)
+    inside = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = tuple(each for each in inside if each.is_file() and each.name[0] != ".")
+    if not files:
+        message = (
+            f"data must have files, got {data!r}, an empty folder; leave data out for synthetic examples"
+        )
+        raise WorkloadError(message, field=DATA)
+    if sha256 is not None:
+        _check(path, files, sha256)
+    return files
+
+
+def one_file(data: str, sha256: str | None = None) -> Path:
+    """Find a data set that is one file.
+
+    Raises:
+        WorkloadError: as `data_files`, or when there are several.
+    """
+    files = data_files(data, sha256)
+    if len(files) > 1:
+        message = f"data must be one file, got {data!r} with {len(files)}; give the path of one"
+        raise WorkloadError(message, field=DATA)
+    return files[0]
+
+
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        WorkloadError: when it is not in UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        message = (
+            f"data must be text in UTF-8, got byte {error.object[error.start]:#04x} at {error.start:,} of "
+            f"{path}; convert it with iconv"
+        )
+        raise WorkloadError(message, field=DATA) from error
+
+
+def _check(path: Path, files: tuple[Path, ...], sha256: str) -> None:
+    sums = {each.name: _sha256(each) for each in files}
+    found = sums[path.name] if path.is_file() else _listing(sums)
+    if found != sha256:
+        message = (
+            f"data_sha256 must be that of {path}, {found}, got {sha256}; fetch the data anew, or correct or "
+            "leave out data_sha256"
+        )
+        raise WorkloadError(message, field=CHECKSUM)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listing(sums: dict[str, str]) -> str:
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    return hashlib.sha256(lines.encode()).hexdigest()

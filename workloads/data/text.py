@@ -1,0 +1,156 @@
+"""Text as numbers: bytes, words by frequency, and pieces of words."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.data.files import DATA, read_text
+from workloads.errors import WorkloadError
+
+Ids = npt.NDArray[np.int32]
+N_BYTES = 256
+UNKNOWN_WORD = 0
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+# Of BERT's vocabulary, in this order here.
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_MOST_LETTERS = 100
+
+
+def words_of(text: str) -> list[str]:
+    """The English words of a text in lower case, without marks."""
+    return _WORD.findall(text.lower())
+
+
+def word_ids(words: Sequence[str], *, vocabulary: int) -> Ids:
+    """Number words by frequency, from 1; words beyond the vocabulary are all 0.
+
+    Args:
+        words: the text.
+        vocabulary: numbers in use, 0 included.
+    """
+    by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    numbers = {word: number for number, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}
+    return np.array([numbers.get(word, UNKNOWN_WORD) for word in words], np.int32)
+
+
+def byte_ids(files: Iterable[Path], *, vocabulary: int) -> Ids:
+    """The bytes of files, one after the other.
+
+    Raises:
+        WorkloadError: when the vocabulary has no number for each byte.
+    """
+    if vocabulary < N_BYTES:
+        message = f"vocabulary must be at least {N_BYTES}, one number for each byte of data, got {vocabulary}"
+        raise WorkloadError(f"{message}; raise it", field="vocabulary")
+    return np.frombuffer(b"".join(path.read_bytes() for path in files), np.uint8).astype(np.int32)
+
+
+def rows_of(ids: Ids, length: int, *, most: int, field: str) -> Ids:
+    """Cut a text into rows of one length; what is left over at its end is dropped.
+
+    Args:
+        most: rows.
+        field: the parameter that says the length, for errors.
+    Returns:
+        [rows, length].
+    Raises:
+        WorkloadError: when the text has not one row.
+    """
+    n_rows = min(len(ids) // length, most)
+    if n_rows < 1:
+        message = f"{field} must be below the {len(ids):,} tokens of data, got {length - 1}; give more text"
+        raise WorkloadError(message, field=field)
+    return ids[: n_rows * length].reshape(n_rows, length)
+
+
+class WordPieces:
+    """Pieces of words, each the longest that is known, from left to right; later ones begin with `##`.
+
+    Args:
+        pieces: by number, special ones first or among them.
+    Source:
+        Devlin et al. 2018, arXiv:1810.04805, section 3 (WordPiece, after Wu et al. 2016, arXiv:1609.08144).
+    """
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._numbers = {piece: number for number, piece in enumerate(pieces)}
+        self._known: dict[str, tuple[int, ...]] = {}
+        self.unknown, self.mask = self._numbers["[UNK]"], self._numbers["[MASK]"]
+        self.begin, self.separator, self.padding = (
+            self._numbers[name] for name in ("[CLS]", "[SEP]", "[PAD]")
+        )
+
+    @classmethod
+    def of_text(cls, words: Iterable[str], vocabulary: int) -> "WordPieces":
+        """Make pieces of a text: all its letters, alone and inside of a word, and its most frequent words.
+
+        Raises:
+            WorkloadError: when the vocabulary has no room for the letters.
+        """
+        counts = Counter(words)
+        letters = sorted(set(chain.from_iterable(counts)))
+        first = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+        if len(first) > vocabulary:
+            message = f"vocabulary must be at least {len(first)}, for the letters of data, got {vocabulary}"
+            raise WorkloadError(f"{message}; raise it", field="vocabulary")
+        frequent = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
+        return cls([*first, *frequent[: vocabulary - len(first)]])
+
+    @classmethod
+    def of_file(cls, path: Path, vocabulary: int) -> "WordPieces":
+        """Read a vocabulary of one piece a line, as BERT's `vocab.txt`.
+
+        Raises:
+            WorkloadError: when it has more pieces than the vocabulary, or lacks a special one.
+        """
+        pieces = read_text(path).splitlines()
+        lacking = [name for name in SPECIAL if name not in pieces]
+        if lacking:
+            message = f"pieces must have {', '.join(SPECIAL)}, got {path} without {', '.join(lacking)}"
+            raise WorkloadError(f"{message}; give a vocabulary of BERT's form", field="pieces")
+        if len(pieces) > vocabulary:
+            message = f"vocabulary must be at least {len(pieces):,}, the lines of {path}, got {vocabulary:,}"
+            raise WorkloadError(f"{message}; raise it", field="vocabulary")
+        return cls(pieces)
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """The pieces of words, one after the other."""
+        return list(chain.from_iterable(map(self._of_word, words)))
+
+    def _of_word(self, word: str) -> tuple[int, ...]:
+        if word not in self._known:
+            self._known[word] = self._cut(word)
+        return self._known[word]
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        found: list[int] = []
+        start = 0
+        while start < len(word) <= _MOST_LETTERS:
+            head = "##" if start else ""
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if head + word[start:end] in self._numbers), None)
+            if end is None:
+                return (self.unknown,)
+            found.append(self._numbers[head + word[start:end]])
+            start = end
+        return tuple(found) or (self.unknown,)
+
+
+def sentences_of(files: Iterable[Path]) -> list[list[str]]:
+    """The sentences of files, one a line, as words and marks in lower case; empty lines end nothing.
+
+    Raises:
+        WorkloadError: when there are fewer than two.
+    """
+    lines = chain.from_iterable(read_text(path).lower().splitlines() for path in files)
+    sentences = [words for line in lines if (words := _WORD_OR_MARK.findall(line))]
+    if len(sentences) < 2:
+        message = f"data must have two sentences or more, one a line, got {len(sentences)}; give more text"
+        raise WorkloadError(message, field=DATA)
+    return sentences
