@@ -1,5 +1,6 @@
 """Fresh processes whose servers, or sockets in a ring, know each other: where every case begins."""
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from harness.errors import CaseError
 from harness.provision.protocols import Forks, ProcessSet
 from harness.worker.jobs import rendezvous
 from harness.worker.process.job import Job
+
+_SECRET_BYTES = 32
 
 
 @contextmanager
@@ -57,12 +60,15 @@ def serving_processes(
 def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
     """Let processes connect to each other in a ring, through which `open_program` lets them sum.
 
+    They know each other by a secret of this ring's own, which they get on the control network.
+
     Raises:
         CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
     """
     hosts = [(host,) for host in processes.hosts]
     addresses = processes.call(rendezvous.listen, hosts, timeout_s=timeout_s)
-    args = [(task, addresses) for task in range(len(hosts))]
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    args = [(task, addresses, secret) for task in range(len(hosts))]
     processes.call(rendezvous.join_ring, args, timeout_s=timeout_s)
 
 

@@ -23,7 +23,7 @@ TIMEOUT_S = 120.0
 
 
 def sums(rank: int, addresses: list[str], listener: socket.socket) -> Callable[[], None]:
-    ring = Ring(rank, addresses, listener)
+    ring = Ring(rank, addresses, listener, b"secret")
     values = np.ones(N_VALUES, np.float32)
     total = np.empty_like(values)
     return lambda: ring.sum(values, total)

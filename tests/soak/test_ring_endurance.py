@@ -18,7 +18,7 @@ def test_many_sums() -> None:
     addresses = [address_of(listener) for listener in listeners]
     lengths = np.random.default_rng(0).integers(0, 40_000, N_SUMS)
     with ThreadPoolExecutor(N_WORKERS) as threads:
-        rings = list(threads.map(lambda k: Ring(k, addresses, listeners[k]), range(N_WORKERS)))
+        rings = list(threads.map(lambda k: Ring(k, addresses, listeners[k], b"secret"), range(N_WORKERS)))
         before_kib = 0
         for number, length in enumerate(lengths):
             values = [np.arange(length, dtype=np.float32) + rank + number for rank in range(N_WORKERS)]

@@ -79,14 +79,14 @@ def listen(state: JobState, host: str) -> str:
     return address_of(listener)
 
 
-def join_ring(state: JobState, task: int, addresses: Sequence[str]) -> None:
-    """Join the ring of all workers, which listen at these addresses.
+def join_ring(state: JobState, task: int, addresses: Sequence[str], secret: bytes) -> None:
+    """Join the ring of all workers, which listen at these addresses and share a secret.
 
     Raises:
         CaseError: `unreachable`, when a neighbour did not come.
     """
     try:
-        state.put(InRing(ring=Ring(task, addresses, state.get(_Listening).listener)))
+        state.put(InRing(ring=Ring(task, addresses, state.get(_Listening).listener, secret)))
     except RingError as error:
         raise CaseError("unreachable", f"worker {task}: {error}", stage="load") from error
 

@@ -1,7 +1,7 @@
 """Sums over all workers through a ring of TCP connections."""
 
 import contextlib
-import hashlib
+import hmac
 import select
 import socket
 import time
@@ -32,13 +32,14 @@ class Ring:
         rank: this worker's place.
         addresses: `host:port` where each worker listens, by rank.
         listener: where this worker listens; closed once the worker before has come.
+        secret: that only these workers know: who greets without it is no neighbour.
     Raises:
         RingError: a neighbour did not come, or is of another ring.
     """
 
-    def __init__(self, rank: int, addresses: Sequence[str], listener: socket.socket) -> None:
+    def __init__(self, rank: int, addresses: Sequence[str], listener: socket.socket, secret: bytes) -> None:
         self._rank, self._size = rank, len(addresses)
-        greeting = hashlib.sha256("\n".join(addresses).encode()).digest()
+        greeting = hmac.digest(secret, "\n".join(addresses).encode(), "sha256")
         with contextlib.ExitStack() as unless_complete, listener:
             next_address = addresses[(rank + 1) % self._size]
             self._next = unless_complete.enter_context(connected(next_address, greeting))

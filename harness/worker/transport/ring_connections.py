@@ -1,6 +1,7 @@
 """Connections of a worker to its two neighbours in a ring, each of which has greeted or been greeted."""
 
 import contextlib
+import hmac
 import socket
 
 CONNECT_S = 60.0
@@ -49,6 +50,6 @@ def accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.s
             ) from error
         with contextlib.suppress(OSError):
             connection.settimeout(GREETING_S)
-            if connection.recv(len(greeting), socket.MSG_WAITALL) == greeting:
+            if hmac.compare_digest(connection.recv(len(greeting), socket.MSG_WAITALL), greeting):
                 return connection
         connection.close()

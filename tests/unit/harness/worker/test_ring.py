@@ -1,3 +1,4 @@
+import hmac
 import socket
 import struct
 import time
@@ -13,6 +14,7 @@ from harness.worker.transport.ring import Ring
 from harness.worker.transport.ring_connections import RingError, address_of, listen
 
 HOST = "127.0.0.1"
+SECRET = b"of these workers"
 TIMEOUT_S = 30
 
 
@@ -25,7 +27,7 @@ def rings(n, before_any=lambda addresses: None, before_first=lambda: None):
     def joined(rank):
         if rank == 0:
             before_first()
-        return Ring(rank, addresses, listeners[rank])
+        return Ring(rank, addresses, listeners[rank], SECRET)
 
     with ThreadPoolExecutor(n) as threads:
         made = list(threads.map(joined, range(n), timeout=TIMEOUT_S))
@@ -171,12 +173,24 @@ def test_a_stranger_does_not_get_in(monkeypatch, behave):
     np.testing.assert_array_equal(totals[0], [2, 2, 2])
 
 
+def test_who_knows_the_addresses_alone_does_not_get_in(monkeypatch):
+    monkeypatch.setattr("harness.worker.transport.ring_connections.CONNECT_S", 0.5)
+    listener = listen(HOST)
+    with listen(HOST) as other, socket.socket() as stranger:
+        addresses = [address_of(listener), address_of(other)]
+        host, _, port = addresses[0].rpartition(":")
+        stranger.connect((host, int(port)))
+        stranger.sendall(hmac.digest(b"another secret", "\n".join(addresses).encode(), "sha256"))
+        with pytest.raises(RingError, match="the worker before must come"):
+            Ring(0, addresses, listener, SECRET)
+
+
 def test_a_neighbour_that_does_not_listen():
     listener = listen(HOST)
     with kept_port() as port:
         addresses = [address_of(listener), f"{HOST}:{port}"]
         with pytest.raises(RingError, match=f"the worker at {addresses[1]} must listen, got "):
-            Ring(0, addresses, listener)
+            Ring(0, addresses, listener, SECRET)
     assert listener.fileno() == -1
 
 
@@ -187,4 +201,4 @@ def test_a_neighbour_that_does_not_come(monkeypatch):
         with pytest.raises(
             RingError, match=r"the worker before must come to 127.0.0.1:\d+, got none in 0.2 s"
         ):
-            Ring(0, [address_of(listener), address_of(other)], listener)
+            Ring(0, [address_of(listener), address_of(other)], listener, SECRET)
