@@ -26,6 +26,10 @@ class _Mirrored(OneReplicaSeen, tf.distribute.MirroredStrategy):  # type: ignore
     pass
 
 
+class _CentralStorage(OneReplicaSeen, tf.distribute.experimental.CentralStorageStrategy):  # type: ignore[misc]
+    pass
+
+
 class _MultiWorkerMirrored(OneReplicaSeen, tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
     pass
 
@@ -60,6 +64,11 @@ def _mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.
     return _Mirrored(devices, None if cross_device_ops is None else cross_device_ops())
 
 
+def _central_storage(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker
+    devices = [f"/{plan.device}:{i}" for i in range(plan.replicas_per_task[task])]
+    return _CentralStorage(devices, "/cpu:0")
+
+
 def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=plan.strategy_params["bytes_per_pack"],
@@ -86,5 +95,6 @@ _CROSS_DEVICE: Mapping[str, Callable[[], tf.distribute.CrossDeviceOps] | None] =
 _MAKERS: Mapping[str, Maker] = {
     "tf-one-device": _one_device,
     "tf-mirrored": _mirrored,
+    "tf-central-storage": _central_storage,
     "tf-multi-worker-mirrored": _multi_worker_mirrored,
 }

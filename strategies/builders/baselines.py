@@ -32,11 +32,19 @@ def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[Plan
     ]
 
 
+def central(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+    """One place holds all variables and slots; forward state as well, which every replica updates there."""
+    return [
+        node_of(v, destination=0, synchronizer="ps" if v.synced or v.rule is not None else "none")
+        for v in step.variables
+    ]
+
+
 def refuse_more_workers(topology: Topology, params: Params) -> str | None:
-    """`MirroredStrategy` keeps its replicas in one process."""
+    """`MirroredStrategy` and `CentralStorageStrategy` keep their replicas in one process."""
     if topology.n_tasks > 1:
         return (
-            f"mirrors variables within one process, got {topology.n_tasks} workers; use workers=1 with more "
+            f"keeps replicas within one process, got {topology.n_tasks} workers; use workers=1 with more "
             "replicas, or tf-multi-worker-mirrored"
         )
     if params.get("cross_device_ops") == "nccl" and topology.device != "gpu":

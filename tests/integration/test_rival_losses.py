@@ -40,9 +40,14 @@ WAYS = (
 )
 # Where there is one replica, nobody divides by their number.
 OF_ONE = ("loss_object", "whole_step")
+# CentralStorageStrategy refuses what replicas assign by themselves.
+ASSIGNING = ("loss_scaled_by_the_optimizer", "synchronized_layer")
+# Of a metric's sum that Keras assigns anew, it adds up what all replicas assign: what was there counts twice.
+COUNTED_TWICE = ("compiled_model", "computed_of_two_outputs", "train_step_of_a_model")
 RIVALS = {
     "tf-one-device": ((1, 1), OF_ONE),
     "tf-mirrored": ((1, 2), WAYS),
+    "tf-central-storage": ((1, 2), tuple(way for way in WAYS if way not in (*ASSIGNING, *COUNTED_TWICE))),
     "tf-multi-worker-mirrored": ((2, 1), WAYS),
     SERVERS: ((1, 1), OF_ONE),
 }
@@ -84,3 +89,14 @@ def test_however_a_loss_is_written_it_is_weighed_once(
     with started(planned(captures, cases["loss_object"])[1], tmp_path) as processes:
         verdicts = {way: verdict_of(captures, case, processes) for way, case in cases.items()}
     assert {way: v.reason for way, v in verdicts.items() if v.equivalent is not True} == {}
+
+
+def test_central_storage_counts_what_metrics_hold_more_than_once(captures: Captures, tmp_path: Path) -> None:
+    cases = {way: case_of("tf-central-storage", (1, 2), way=way) for way in COUNTED_TWICE}
+    with started(planned(captures, cases[COUNTED_TWICE[0]])[1], tmp_path) as processes:
+        for case in cases.values():
+            verdict = verdict_of(captures, case, processes)
+            assert verdict.equivalent is False
+            wrong = [v.name for v in verdict.variables if v.wrong]
+            assert wrong
+            assert all(name.endswith(("total", "count")) for name in wrong), wrong

@@ -97,7 +97,8 @@ EXPERIMENT = f"""
 name: rivals-small
 workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad",
             "mine.py:Seeded", "mine.py:Whole", "mine.py:Accumulates"]
-strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-multi-worker-mirrored, "{PACKED}", tf-parameter-server]
+strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-central-storage, tf-multi-worker-mirrored,
+             "{PACKED}", tf-parameter-server]
 cluster: {{workers: [1, 2], replicas_per_worker: [1, 2]}}
 measure: {{warmup_steps: 1, steps: 6, rounds: 2, window_s: 0, repeats: 1}}
 matrix:
@@ -105,6 +106,8 @@ matrix:
     - {{workload: digits-cnn, strategy: tf-one-device}}
     - {{workload: digits-cnn, strategy: tf-mirrored, workers: 1, replicas_per_worker: 2}}
     - {{workload: digits-cnn, strategy: tf-mirrored, workers: 2, replicas_per_worker: 1}}
+    - {{workload: digits-cnn, strategy: tf-central-storage, workers: 1, replicas_per_worker: 2}}
+    - {{workload: word-lm, strategy: tf-central-storage, workers: 1, replicas_per_worker: 2}}
     - {{workload: digits-cnn, strategy: tf-multi-worker-mirrored, workers: 2}}
     - {{workload: digits-cnn, strategy: tf-parameter-server, workers: 2, replicas_per_worker: 1}}
     - {{workload: word-lm, strategy: "{PACKED}", workers: 2, replicas_per_worker: 1}}
@@ -133,7 +136,7 @@ def test_what_tensorflow_can_run_is_equivalent_copies_dropout_and_sparse_rows_in
     run: list[dict[str, Any]],
 ) -> None:
     ran = {(r["workload"], r["strategy"], json.dumps(r["strategy_params"])): r for r in run if r["step_s"]}
-    assert len(ran) == 8
+    assert len(ran) == 9
     for record in ran.values():
         holding = [n > 0 for n in record["variable_bytes"]]
         assert holding == [True] * record["workers"], record
@@ -160,12 +163,13 @@ def test_it_sends_what_is_predicted(run: list[dict[str, Any]]) -> None:
 @pytest.mark.ray
 def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]) -> None:
     skipped = [r for r in run if r["status"] == "skipped"]
-    assert len(skipped) == len(run) - 8
+    assert len(skipped) == len(run) - 9
     assert {r["error"]["type"] for r in skipped} == {"unsupported"}
     told = {(r["workload"], r["error"]["stage"], r["error"]["message"]) for r in skipped}
     reasons = {
-        ("digits-cnn", "plan", "mirrors variables within one process, got 2 workers"),
+        ("digits-cnn", "plan", "keeps replicas within one process, got 2 workers"),
         ("digits-cnn", "plan", "makes one replica of all CPUs of a worker, got 2 replicas per worker"),
+        ("digits-cnn", "transform", "must specify an aggregation method to update a AggregatingVariable"),
         ("mine.py:Seeded", "transform", "got operations with seeds of their own; use keras.random"),
         ("mine.py:Accumulates", "transform", "must be able to trace it, got RuntimeError"),
     }

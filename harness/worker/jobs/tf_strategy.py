@@ -148,13 +148,13 @@ class BaselineSession:
         for name, v in self._captured.items():
             if name not in self._variables:
                 values |= {(name, rank): self._value(v, rank) for rank in self._ranks}
-            elif v.rule in _MERGED:
+            elif v.rule in _MERGED and len(self._copies(name)) == len(self._ranks):
                 states[name] = self._variables[name]
             else:
                 values |= {
                     (name, rank): copy.numpy()
                     for rank, copy in self._copies(name)
-                    if v.rule != "first-replica" or rank == 0
+                    if v.rule != "first-replica" or not rank
                 }
         total = merged(
             self._distribution,
@@ -183,13 +183,16 @@ class BaselineSession:
     def close(self) -> None:
         """Nothing to give up: the strategy ends with its process."""
 
-    def _copies(self, name: str) -> list[tuple[int, "tf.Variable"]]:
+    def _copies(self, name: str) -> list[tuple[int | None, "tf.Variable"]]:
+        """Each replica's copy with its rank, or the one that all share."""
         from strategies.baselines.variables import copies
 
-        return list(zip(self._ranks, copies(self._distribution, self._variables[name]), strict=True))
+        found = copies(self._distribution, self._variables[name])
+        shared = len(found) < len(self._ranks)
+        return list(zip([None] if shared else self._ranks, found, strict=True))
 
-    def _value(self, v: Variable, rank: int) -> Array:
-        mix = None if v.seed_word is None or rank == 0 else SeedMix(rank=rank, word=v.seed_word)
+    def _value(self, v: Variable, rank: int | None) -> Array:
+        mix = None if v.seed_word is None or not rank else SeedMix(rank=rank, word=v.seed_word)
         return self._initial.value(v.name, mix, rank=rank)
 
 

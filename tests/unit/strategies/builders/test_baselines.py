@@ -54,7 +54,13 @@ def test_it_has_as_many_servers_as_it_is_given():
     assert {n.destination for n in plan.nodes} == {0}
 
 
-RIVALS = ["tf-one-device", "tf-mirrored", "tf-multi-worker-mirrored", "tf-parameter-server"]
+RIVALS = [
+    "tf-one-device",
+    "tf-mirrored",
+    "tf-central-storage",
+    "tf-multi-worker-mirrored",
+    "tf-parameter-server",
+]
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -68,7 +74,8 @@ def test_alone_it_sends_nothing_and_claims_no_captured_graph(name):
 @pytest.mark.parametrize(
     ("name", "params", "topology", "message"),
     [
-        ("tf-mirrored", {}, WORKERS, "mirrors variables within one process, got 2 workers; use workers=1"),
+        ("tf-mirrored", {}, WORKERS, "keeps replicas within one process, got 2 workers; use workers=1"),
+        ("tf-central-storage", {}, WORKERS, "keeps replicas within one process, got 2 workers; use workers"),
         ("tf-mirrored", {"cross_device_ops": "nccl"}, REPLICAS, "needs GPUs, got device cpu; use auto"),
         ("tf-multi-worker-mirrored", {}, REPLICAS, "one replica of all CPUs of a worker, got 2 replicas"),
         ("tf-multi-worker-mirrored", {"communication": "nccl"}, WORKERS, "needs GPUs, got device cpu"),
