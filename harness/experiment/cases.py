@@ -19,6 +19,7 @@ from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, Experime
 
 _BATCH_SIZE = "batch_size"
 CONTROL = "none"
+FUSED = "fused_update"
 """The strategy that computes as much as others and sends nothing."""
 TWIN = "aa"
 """In place of a parameter, in the name of a case that is the baseline once more."""
@@ -158,14 +159,26 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterShape, bat
 
 
 def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The control of every case of several replicas that has none: what it lacks says what others expose."""
+    """The control of every case of several replicas that has none: what it lacks says what others expose.
+
+    It makes its updates as the case does; TensorFlow's own strategies make them as they are written.
+    """
     there = {case.id for case in cases}
     controls = [
-        _case(case.workload, StrategyRef(name=CONTROL), case.shape, case.batch_rule)
+        _case(
+            case.workload,
+            StrategyRef(name=CONTROL, params={} if _fused(case) else {FUSED: False}),
+            case.shape,
+            case.batch_rule,
+        )
         for case in cases
         if case.shape.n_replicas > 1
     ]
     return tuple({control.id: control for control in controls if control.id not in there}.values())
+
+
+def _fused(case: Case) -> bool:
+    return bool(case.chosen.params.get(FUSED, False))
 
 
 def _twin(case: Case) -> Case:

@@ -39,6 +39,7 @@ class Record:
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     `period`: steps after which what a step does begins anew; a traced step is the first of one.
+    `fused_update`: updates were left to TensorFlow's kernels where there are any.
     `wire_s`: what the payload takes on the busiest of the measured links, pushes and pulls one after the
     other where a step waits for both.
     `hosts`: number of the machine of each worker; bytes between different ones leave their machine.
@@ -81,6 +82,7 @@ class Record:
     payload_is_bound: bool | None = None
     wire_s: float | None = None
     period: int | None = None
+    fused_update: bool | None = None
     gradient_bytes: int | None = None
     tcp_bytes_per_step: float | None = None
     resent_bytes_per_step: float | None = None

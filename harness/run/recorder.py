@@ -92,6 +92,7 @@ class RunRecorder:
             payload_is_bound=payload_is_bound(plan),
             wire_s=_wire_s(link, plan),
             period=plan.execution.period,
+            fused_update=plan.execution.fused_update,
             gradient_bytes=_gradient_bytes(capture.summary),
             tcp_bytes_per_step=tcp_bytes,
             resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
@@ -155,7 +156,7 @@ class RunRecorder:
             self._controls[_alike(record)] = record
 
     def _exposed_s(self, record: Record) -> float | None:
-        """Step time above that of the same repeat's control, which computes as much and sends nothing."""
+        """Step time above that of the same repeat's control, which computes the same and sends nothing."""
         control = self._controls.get(_alike(record))
         if record.control or record.workers * record.replicas == 1 or control is None:
             return None
@@ -227,6 +228,7 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.workers,
         record.replicas,
         record.batch_size,
+        bool(record.fused_update),
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
         link and link.asked,

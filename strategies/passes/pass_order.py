@@ -24,9 +24,11 @@ from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.update.fuse import FuseUpdates
 from strategies.plan.schema import Plan
 
 PASSES: tuple[type[Pass], ...] = (
+    FuseUpdates,
     HoistReads,
     PartitionVariables,
     Replicate,
@@ -60,9 +62,10 @@ Each says by itself whether a plan needs it.
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
-    """The passes for one task; none at all for a single replica, whose step stays as it was captured."""
-    if sum(plan.replicas_per_task) == 1:
-        return ()
+    """The passes for one task; of a single replica's step nothing changes but its updates."""
     task_plan = TaskPlan.of(plan, task)
+    if sum(plan.replicas_per_task) == 1:
+        fused = FuseUpdates.of(task_plan)
+        return () if fused is None else (fused,)
     needed = (each.of(task_plan) for each in PASSES)
     return tuple(each for each in needed if each is not None)

@@ -12,6 +12,7 @@ PARAMETERS = {
     "staleness": "staleness",
     "backup": "backup",
     "period": "period",
+    "fused_update": "fused_update",
 }
 """A parameter's name in the registry → the field that it sets."""
 
@@ -29,6 +30,7 @@ class Execution:
         staleness: steps that a worker may be ahead of the slowest.
         backup: workers that an update does not wait for.
         period: steps from one averaging of variables to the next.
+        fused_update: optimizers' small operations become TensorFlow's kernels where there is one.
     """
 
     micro_batches: int = 1
@@ -37,6 +39,7 @@ class Execution:
     staleness: int = 0
     backup: int = 0
     period: int = 1
+    fused_update: bool = False
 
     @classmethod
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":

@@ -145,6 +145,13 @@ STRATEGIES: Mapping[str, Text] = {
         choose="as a rival for one worker with several replicas",
         avoid="for more than one worker: it is skipped, with the reason",
     ),
+    "tf-central-storage": Text(
+        payload="0 between workers: all replicas are in one process",
+        memory="one copy of everything, in the worker's own memory",
+        choose="as a rival of `ps` for one worker with several replicas",
+        avoid="for more than one worker, or where replicas assign state (BatchNormalization, dropout): it is "
+        "skipped, with the reason; of metrics, what was counted before counts once for each replica",
+    ),
     "tf-multi-worker-mirrored": Text(
         payload="as `all-reduce`, in packs of `bytes_per_pack`; forward state is not merged",
         memory=_ALL_OF_IT,
@@ -171,6 +178,8 @@ KNOBS: Mapping[str, str] = {
     "compressor_rank": "of `powersgd`",
     "compressor_ratio": "of `topk`",
     "cross_device_ops": "TensorFlow's way of summing over the replicas of a worker",
+    "fused_update": "optimizers' small operations become TensorFlow's kernels of gradient descent, momentum, "
+    "Adam and AMSGrad, where these compute the same",
     "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",

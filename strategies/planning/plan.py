@@ -70,7 +70,8 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     nodes = compressed(laid_out, step, compression, topology)
     notes = []
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
-        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged")
+        but = " but for its updates" if Execution.of(values).fused_update else ""
+        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged{but}")
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     if topology.n_replicas > 1 and not partition_choices.CUTTING.isdisjoint(p.name for p in strategy.params):

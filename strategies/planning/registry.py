@@ -1,5 +1,6 @@
 """All strategies by name."""
 
+from dataclasses import replace
 from typing import Any
 
 from strategies.builders import (
@@ -20,7 +21,7 @@ from strategies.plan.strategy import Param, Params, Strategy
 from strategies.planning.plan import Settled, plan_of, settled
 from strategies.topology import Topology
 
-STRATEGIES = (
+_DESCRIBED = (
     Strategy(
         name="single",
         summary="the captured step on one device, unchanged",
@@ -169,6 +170,14 @@ STRATEGIES = (
         refuses=baselines.refuse_more_workers,
     ),
     Strategy(
+        name="tf-central-storage",
+        summary="TensorFlow's CentralStorageStrategy: replicas of one worker, and variables in one place",
+        strategy_class="exact",
+        layout=baselines.central,
+        runner="baseline",
+        refuses=baselines.refuse_more_workers,
+    ),
+    Strategy(
         name="tf-multi-worker-mirrored",
         summary="TensorFlow's MultiWorkerMirroredStrategy: collectives between workers",
         strategy_class="exact",
@@ -189,6 +198,12 @@ STRATEGIES = (
         runner="coordinator",
         refuses=baselines.refuse_uneven_work,
     ),
+)
+# Of every strategy that rewrites graphs, so that what their updates cost is the same for all.
+FUSED_UPDATE = Param(name="fused_update", type=bool, default=True)
+STRATEGIES = tuple(
+    replace(each, params=(*each.params, FUSED_UPDATE)) if each.runner == "graph" else each
+    for each in _DESCRIBED
 )
 KNOBS = {p.name: p for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices))}
 """What passes read of any plan, so that a name means the same whoever declares it; a strategy may allow fewer

@@ -74,10 +74,13 @@ def test_a_single_replica_keeps_the_captured_step(cases, strategy):
     from strategies.planning.plan import topology_of
 
     case = cases.of("digits-mlp", "momentum")
-    plan = case.plan(strategy, (1,))
+    plan = case.plan(strategy, (1,), fused_update=False)
     assert plan.notes == (f"one replica: {strategy} leaves the captured graph unchanged",)
     assert run_passes(passes_of(plan, 0), case.step, topology_of(plan)).step is case.step
     assert case.check(plan).equivalent
+    fused = case.plan(strategy, (1,))
+    assert fused.notes == (f"{plan.notes[0]} but for its updates",)
+    assert case.check(fused).equivalent
 
 
 def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):

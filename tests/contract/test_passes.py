@@ -24,6 +24,7 @@ from strategies.tf_bridge.graphdef import graphdef_from_graph
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]
 # Pass → strategies and parameters that some capture needs it for: every pass that there is.
 ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
+    "fuse-updates": [("all-reduce", {})],
     "hoist-reads": [("all-reduce", {})],
     "partition": [("partitioned-ps", {}), ("partitioned-all-reduce", {})],
     "replicate": [("all-reduce", {}), ("ps", {})],

@@ -1,6 +1,7 @@
 """All workers of a topology in one process: a server, a session and a thread for each."""
 
 import itertools
+import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -68,7 +69,7 @@ class InProcessCluster:
 
     def begin(self, initial: InitialValues) -> None:
         """Step from other initial values from now on; no plan whose steps leave anything for later ones."""
-        assert not any(s.program.setup or s.program.background for s in self.sessions)
+        assert not any(s.program.setup or s.program.taken for s in self.sessions)
         for session in self.sessions:
             session.initial = initial
         self.each(WorkerSession.load)
@@ -151,8 +152,11 @@ class InProcessCluster:
             return [None] * len(programs)
         listeners = [listen(HOST) for _ in programs]
         addresses = [address_of(listener) for listener in listeners]
+        secret = secrets.token_bytes()
         return list(
-            self._threads.map(lambda task: Ring(task, addresses, listeners[task]), range(len(programs)))
+            self._threads.map(
+                lambda task: Ring(task, addresses, listeners[task], secret), range(len(programs))
+            )
         )
 
     def _close(self) -> None:

@@ -17,7 +17,7 @@ def test_names_are_kebab_case_and_described():
     rows = describe()
     by_name = {row["name"]: row for row in rows}
     assert [*by_name][:5] == ["single", "none", "ps", "ps-load-balancing", "all-reduce"]
-    assert {"tf-one-device", "tf-mirrored", "tf-multi-worker-mirrored"} < set(by_name)
+    assert {"tf-one-device", "tf-mirrored", "tf-central-storage", "tf-multi-worker-mirrored"} < set(by_name)
     assert by_name["none"]["class"] == "control"
     assert by_name["all-reduce"]["params"][:2] == [
         {"name": "chunk_size", "type": "int", "default": 128},
@@ -40,7 +40,7 @@ def test_either_spelling_resolves():
         ("all-reduse", {}, "strategy 'all-reduse': unknown name; did you mean 'all-reduce'"),
         ("qqq", {}, "unknown name; known are single, none, ps, ps-load-balancing, all-reduce, "),
         ("all-reduce", {"chunksize": 1}, "unknown parameter 'chunksize'; did you mean 'chunk_size'"),
-        ("single", {"sync": True}, "unknown parameter 'sync'; it takes no parameters"),
+        ("single", {"sync": True}, "unknown parameter 'sync'; known are fused_update"),
         ("ps", {"sync": 1}, "sync must be bool, got 1; leave it out for True"),
         ("ps", {"staleness": -1}, "staleness must be at least 0, got -1"),
         (
@@ -66,7 +66,7 @@ def test_either_spelling_resolves():
             "accumulate=2 needs updates that wait for all workers, got",
         ),
         ("all-reduce", {"accumulate": 0}, "accumulate must be at least 1, got 0; leave it out for 1"),
-        ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; it takes no parameters"),
+        ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; known are fused_update"),
         ("tf-mirrored", {"accumulate": 2}, "unknown parameter 'accumulate'"),
         (
             "ps",
@@ -90,7 +90,7 @@ def test_either_spelling_resolves():
         ),
         ("all-reduce", {"sync_batch_norm": 1}, "sync_batch_norm must be bool, got 1; leave it out for False"),
         ("local-sgd", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),
-        ("none", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'; it takes no parameters"),
+        ("none", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'; known are fused_update"),
         ("tf-mirrored", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),
         ("local-sgd", {"period": 0}, "period must be at least 1, got 0; leave it out for 8"),
         ("local-sgd", {"compressor": "fp16"}, "unknown parameter 'compressor'"),
@@ -140,7 +140,7 @@ def test_a_plan_survives_json():
 @pytest.mark.parametrize("name", ["none", "ps", "ps-load-balancing", "all-reduce"])
 def test_one_replica_has_nothing_to_synchronise_and_the_plan_says_so(name):
     plan = make_plan(name, {}, STEP, Topology(replicas_per_task=(1,), batch_size=4))
-    assert plan.notes == (f"one replica: {name} leaves the captured graph unchanged",)
+    assert plan.notes == (f"one replica: {name} leaves the captured graph unchanged but for its updates",)
     assert {node.synchronizer for node in plan.nodes} == {"none"}
     assert plan.payload_bytes_per_step == 0
 

@@ -33,5 +33,10 @@ def test_it_is_the_case_that_a_person_would_have_asked_for() -> None:
     assert set(cases("ps")) == set(cases("ps", "none", exposed=False)) == set(cases("ps", "none"))
 
 
+def test_it_makes_updates_as_the_case_does() -> None:
+    found = cases("ps", "ps:fused_update=false", "tf-multi-worker-mirrored")
+    assert [str(case.strategy) for case in found[3:]] == ["none", "none:fused_update=false"]
+
+
 def test_one_worker_exposes_nothing() -> None:
     assert [str(case.strategy) for case in cases("single")] == ["single"]

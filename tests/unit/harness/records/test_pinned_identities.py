@@ -24,9 +24,9 @@ from harness.records.facts.links import Link
         ),
         (
             "rivals",
-            "46b12fae8ea362c33d07732e94eac9130244360b61a517d59ed1a453d73a74be",
-            30,
-            "digits-cnn-single-1x1-c36ed2ba",
+            "972d8414e5ed9a58646212afa7b2213c175661b413e578d6dec252e5013daa0f",
+            36,
+            "digits-cnn-single-1x1-cda0b9f0",
             "wide-mlp-tf-parameter-server-2x1-116c55ff",
         ),
         (

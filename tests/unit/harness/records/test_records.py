@@ -44,6 +44,7 @@ _CONTRACT = {
     "resent_bytes_per_step",
     "hosts",
     "wire_s",
+    "fused_update",
     "gradient_bytes",
     "tcp_matrix",
     "exposed_comm_s",

@@ -65,7 +65,7 @@ def plan(case: Case) -> Plan:
     return Plan(
         workload="wide-mlp",
         strategy=case.strategy.name,
-        strategy_params={},
+        strategy_params=dict(case.chosen.params),
         strategy_class="exact",
         replicas_per_task=(1, 1),
         batch_size=16,
@@ -140,6 +140,14 @@ def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape
     assert ended(recorder, PS, measurement(0.5)).exposed_comm_s == pytest.approx(0.3)
     assert ended(recorder, PS_ON_TWO_CORES, measurement(0.5)).exposed_comm_s == pytest.approx(0.4)
     assert ended(recorder, PS, measurement(0.5), repeat=1).exposed_comm_s == pytest.approx(0.1)
+
+
+def test_the_control_makes_updates_as_the_case_does(recorder: RunRecorder) -> None:
+    as_captured = replace(NONE, strategy=replace(NONE.strategy, params={"fused_update": False}))
+    assert ended(recorder, as_captured, measurement(0.2)).fused_update is False
+    assert ended(recorder, PS, measurement(0.5)).exposed_comm_s is None
+    assert ended(recorder, NONE, measurement(0.3)).fused_update is True
+    assert ended(recorder, PS, measurement(0.5)).exposed_comm_s == pytest.approx(0.2)
 
 
 def test_controls_and_verdicts_of_the_run_that_goes_on_are_known(recorder: RunRecorder) -> None:

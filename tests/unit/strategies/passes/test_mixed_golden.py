@@ -91,7 +91,8 @@ def two() -> TrainGraph:
 def mixed(step):
     """The plan of all-reduce with v on the server of task 0."""
     topology = Topology(replicas_per_task=(2, 1), batch_size=3)
-    plan = make_plan("all-reduce", {"transport": "ring"}, summarise(step, "tiny", {}), topology)
+    params = {"transport": "ring", "fused_update": False}
+    plan = make_plan("all-reduce", params, summarise(step, "tiny", {}), topology)
     nodes = (
         n.model_copy(update={"synchronizer": "ps", "destination": 0, "group": None, "transport": None})
         if n.variable == "v"

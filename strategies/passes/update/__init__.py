@@ -1,0 +1,1 @@
+"""What a step does after its gradients are there, in fewer operations."""

@@ -1,0 +1,278 @@
+"""Updates by TensorFlow's fused kernels, in place of a dozen small operations for each variable."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Attr, Graph, Node, Shape, output_index, producer
+from strategies.ir.partitioning.elementwise_ops import ELEMENTWISE
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.train_graph import TrainGraph, UpdateRegion
+from strategies.ir.traversal import prune, topological_order
+from strategies.ir.variable import Variable
+from strategies.passes.task_plan import TaskPlan
+from strategies.passes.update.kernels import KERNELS, Input, Kernel, OneMinus, Slot
+from strategies.passes.update.patterns import NOTHING, Found, Leaf, Matcher
+from strategies.tf_bridge.constants import constant_shape, constant_value, floating
+from strategies.topology import Topology
+
+# About as many as the operations of an optimizer have, which a kernel does in one go.
+_ROUNDINGS = 8
+_TYPES = frozenset({"half", "bfloat16", "float", "double"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FuseUpdates:
+    """Put one kernel where a variable's assignment and those of its slots do what the kernel does.
+
+    It comes first: what later passes do with updates, they do with kernels.
+    """
+
+    name: ClassVar[str] = "fuse-updates"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "FuseUpdates | None":
+        """Unless the plan asks for updates as they were captured."""
+        return cls() if plan.execution.fused_update else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step with fused updates; the same one where a kernel would wait for what waits for it."""
+        fusions = {each.anchor: each for each in _fusions(graph)}
+        if not fusions:
+            return graph
+        gone = {name: each.anchor for each in fusions.values() for name in each.slot_writers}
+        nodes = [
+            made
+            for node in graph.graph.nodes
+            if node.name not in gone
+            for made in (fusions[node.name].nodes if node.name in fusions else (_waiting(node, gone),))
+        ]
+        try:
+            ordered = topological_order(nodes)
+        except GraphError:
+            return graph
+        regions = tuple(_with_kernels(region, fusions, gone) for region in graph.regions)
+        fused = replace(graph, graph=graph.graph.with_nodes(ordered), regions=regions)
+        return _pruned(fused)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fusion:
+    """A kernel and the constants that it takes, in place of some assignments.
+
+    Attributes:
+        anchor: the variable's assignment, whose name the kernel has.
+        slot_writers: assignments of slots, which the kernel does too.
+        nodes: constants and kernel.
+    """
+
+    anchor: str
+    slot_writers: tuple[str, ...]
+    nodes: tuple[Node, ...]
+
+
+def _fusions(graph: TrainGraph) -> Iterator[_Fusion]:
+    loads = {v.load for v in graph.variables}
+    written = {
+        handle: [name for name in uses.writes if name not in loads]
+        for handle, uses in resource_uses(graph.graph).items()
+    }
+    matcher = Matcher(
+        graph=graph.graph, writers={handle: names[0] for handle, names in written.items() if len(names) == 1}
+    )
+    shapes = _Shapes(graph)
+    by_handle = {v.handle: v for v in graph.variables}
+    for region in graph.regions:
+        for target in region.targets:
+            node = graph.graph.by_name[target]
+            variable = by_handle.get(producer(node.data_inputs[0])) if node.data_inputs else None
+            if variable is not None and variable.name == region.variable and variable.dtype in _TYPES:
+                fusion = _fusion(matcher, shapes, by_handle, variable, node)
+                if fusion is not None:
+                    yield fusion
+
+
+def _fusion(
+    matcher: Matcher, shapes: "_Shapes", by_handle: Mapping[str, Variable], variable: Variable, anchor: Node
+) -> _Fusion | None:
+    for kernel in KERNELS:
+        if anchor.op != kernel.step.op:
+            continue
+        for found in matcher.matches(kernel.step.value, anchor.data_inputs[1], NOTHING):
+            for whole in _with_slots(matcher, kernel, list(kernel.slots), found):
+                alike = [by_handle.get(handle) for handle in whole.slots.values()]
+                fits = all(
+                    v is not None and v.dtype == variable.dtype and v.shape == variable.shape for v in alike
+                )
+                exact = (_is_exact(matcher, whole.leaves[name]) for name in kernel.subtracted)
+                if not fits or not all(exact):
+                    continue
+                if not all(shapes.is_scalar(whole.leaves[name]) for name in kernel.scalars):
+                    continue
+                if shapes.is_full(whole.leaves[kernel.full], variable):
+                    return _fused(matcher, kernel, whole, variable, anchor)
+    return None
+
+
+def _is_exact(matcher: Matcher, ref: str) -> bool:
+    """Whether taking a constant from one twice leaves it as it was, but for a few operations' rounding."""
+    value = constant_value(matcher.graph.by_name[producer(ref)])
+    if value is None or value.ndim:
+        return False
+    if value.dtype == np.float64:
+        # A check in float64 is of the same graph as the steps in float32 that it is about.
+        value = value.astype(np.float32)
+    one = value.dtype.type(1)
+    eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
+    return abs(float(one - (one - value)) - float(value)) <= _ROUNDINGS * eps * abs(float(value))
+
+
+def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], found: Found) -> Iterator[Found]:
+    """Every way in which the slots' assignments match too."""
+    if not slots:
+        yield found
+        return
+    # A slot is known once something of it is read; the others come in turn.
+    known = next((slot for slot in slots if slot in found.slots), None)
+    if known is None:
+        return
+    writer = matcher.graph.by_name[matcher.writers[found.slots[known]]]
+    asked = kernel.slots[known]
+    if writer.op != asked.op:
+        return
+    others = [slot for slot in slots if slot != known]
+    for each in matcher.matches(asked.value, writer.data_inputs[1], found):
+        yield from _with_slots(matcher, kernel, others, each)
+
+
+def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, anchor: Node) -> _Fusion:
+    by_name, consumers = matcher.graph.by_name, matcher.graph.consumers
+    writers = tuple(matcher.writers[found.slots[slot]] for slot in kernel.slots)
+    inside = {anchor.name, *writers, *found.nodes}
+    left = {
+        name
+        for name in found.nodes
+        if any(consumer.name not in inside for consumer in consumers.get(name, ()))
+    }
+    waits = {name for each in sorted(inside) for name in by_name[each].control_inputs}
+    before = sorted(waits - inside | waits & left & set(found.before.values()))
+    dtype = variable.dtype
+    made: dict[str, Node] = {}
+
+    def number(name: str, value: float) -> str:
+        node = floating(f"{anchor.name}/{name}", value, dtype, anchor.device)
+        return made.setdefault(name, node).name
+
+    def ref(taken: Input) -> str:
+        match taken:
+            case "variable":
+                return anchor.data_inputs[0]
+            case Slot(name):
+                return found.slots[name]
+            case Leaf(name):
+                return found.leaves[name]
+            case OneMinus(name):
+                rest = Node(
+                    name=f"{anchor.name}/one_minus_{name}",
+                    op="Sub",
+                    inputs=(number("one", 1.0), found.leaves[name]),
+                    attrs={"T": dtype},
+                    device=anchor.device,
+                )
+                return made.setdefault(name, rest).name
+            case "one":
+                return number("one", 1.0)
+            case _:
+                return number("zero", 0.0)
+
+    inputs = tuple(ref(taken) for taken in kernel.inputs)
+    # As an assignment does: of two that come at once, one waits.
+    attrs: Mapping[str, Attr] = {"T": dtype, "use_locking": True, **kernel.attrs}
+    node = Node(
+        name=anchor.name,
+        op=kernel.op,
+        inputs=(*inputs, *(f"^{name}" for name in before)),
+        attrs=attrs,
+        device=anchor.device,
+    )
+    return _Fusion(anchor=anchor.name, slot_writers=writers, nodes=(*made.values(), node))
+
+
+def _waiting(node: Node, gone: Mapping[str, str]) -> Node:
+    """A node that waits for a kernel where it waited for what the kernel does."""
+    if gone.keys().isdisjoint(node.control_inputs):
+        return node
+    waits = dict.fromkeys(gone.get(name, name) for name in node.control_inputs)
+    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in waits)))
+
+
+def _with_kernels(
+    region: UpdateRegion, fusions: Mapping[str, _Fusion], gone: Mapping[str, str]
+) -> UpdateRegion:
+    nodes = [
+        made
+        for name in region.nodes
+        if name not in gone
+        for made in ([node.name for node in fusions[name].nodes] if name in fusions else [name])
+    ]
+    targets = tuple(name for name in region.targets if name not in gone)
+    return replace(region, nodes=tuple(nodes), targets=targets)
+
+
+def _pruned(step: TrainGraph) -> TrainGraph:
+    """The step without what only the assignments needed."""
+    graph = prune(step.graph, step.roots())
+    kept = graph.by_name
+    regions = tuple(
+        replace(region, nodes=tuple(name for name in region.nodes if name in kept)) for region in step.regions
+    )
+    shared = tuple(name for name in step.shared_update if name in kept)
+    return replace(step, graph=graph, regions=regions, shared_update=shared)
+
+
+class _Shapes:
+    """What is known of shapes: a scalar, or a variable's own."""
+
+    def __init__(self, step: TrainGraph) -> None:
+        self._graph: Graph = step.graph
+        self._known = {v.handle: v.shape for v in step.variables}
+        self._gradients = {b.values: b.shape for b in step.gradients() if b.indices is None}
+        self._scalars: dict[str, bool] = {}
+
+    def is_scalar(self, ref: str) -> bool:
+        """Whether a tensor certainly is a scalar."""
+        if ref not in self._scalars:
+            self._scalars[ref] = self._is_scalar(ref)
+        return self._scalars[ref]
+
+    def _is_scalar(self, ref: str) -> bool:
+        node = self._graph.by_name[producer(ref)]
+        if (known := self._shape(ref)) is not None:
+            return known.dims == ()
+        # Half the sum of squares, of whatever shape.
+        return node.op == "L2Loss" or (
+            node.op in ELEMENTWISE and all(self.is_scalar(each) for each in node.data_inputs)
+        )
+
+    def is_full(self, ref: str, variable: Variable) -> bool:
+        """Whether a tensor has a variable's shape, given that it is not larger."""
+        if (known := self._shape(ref)) is not None:
+            return known == variable.shape
+        node = self._graph.by_name[producer(ref)]
+        return node.op in ELEMENTWISE and any(self.is_full(each, variable) for each in node.data_inputs)
+
+    def _shape(self, ref: str) -> Shape | None:
+        if ref in self._gradients:
+            return self._gradients[ref]
+        node = self._graph.by_name[producer(ref)]
+        if node.op == "ReadVariableOp":
+            return self._known.get(producer(node.data_inputs[0]))
+        declared = node.attrs.get("output_shapes")
+        if isinstance(declared, tuple) and declared:
+            shape = declared[output_index(ref)]
+            return shape if isinstance(shape, Shape) and shape.dims is not None else None
+        return constant_shape(node)

@@ -1,0 +1,122 @@
+"""TensorFlow's fused update kernels, beside the arithmetic of Keras's optimizers that each of them does.
+
+Kernels: the op documentation of TensorFlow 2.21 (https://www.tensorflow.org/api_docs/python/tf/raw_ops);
+arithmetic: `update_step` in Keras 3's `keras/src/optimizers`. Only what is the same in exact numbers is here:
+Keras takes Adagrad's and RMSprop's root of a sum with epsilon, of which no kernel has its own form without a
+slot that the optimizer lacks (`docs/decisions/0048-fused-updates.md`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from strategies.passes.update.patterns import After, Assignment, Before, Leaf, Operation, Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The handle of a slot, as an input of a kernel."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OneMinus:
+    """What a leaf lacks to one, as an input of a kernel."""
+
+    name: str
+
+
+Input: TypeAlias = Literal["variable", "zero", "one"] | Slot | Leaf | OneMinus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A fused kernel.
+
+    Attributes:
+        step: the variable's own assignment.
+        slots: name of a slot → its assignment, in any order.
+        full: the leaf that has the variable's shape; the others are scalars.
+        inputs: of the kernel, in order.
+    """
+
+    op: str
+    step: Assignment
+    inputs: tuple[Input, ...]
+    slots: Mapping[str, Assignment] = field(default_factory=dict)
+    full: str = "gradient"
+    attrs: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the leaves that are scalars."""
+        taken = (each.name for each in self.inputs if isinstance(each, Leaf | OneMinus))
+        return tuple(name for name in taken if name != self.full)
+
+    @property
+    def subtracted(self) -> tuple[str, ...]:
+        """Names of the leaves that the kernel gets as what they lack to one, and takes from one again."""
+        return tuple(each.name for each in self.inputs if isinstance(each, OneMinus))
+
+
+def _op(name: str, *inputs: Pattern) -> Operation:
+    return Operation(name, inputs)
+
+
+GRADIENT, RATE = Leaf("gradient"), Leaf("rate")
+_MOVED = _op("Mul", GRADIENT, RATE)
+
+
+def _carried(momentum: Before | After) -> Operation:
+    return _op("Sub", _op("Mul", momentum, Leaf("factor")), _MOVED)
+
+
+def _momentum(*, nesterov: bool) -> Kernel:
+    after = After("momentum")
+    return Kernel(
+        op="ResourceApplyKerasMomentum",
+        step=Assignment(op="AssignAddVariableOp", value=_carried(after) if nesterov else after),
+        slots={"momentum": Assignment(op="AssignVariableOp", value=_carried(Before("momentum")))},
+        inputs=("variable", Slot("momentum"), RATE, GRADIENT, Leaf("factor")),
+        attrs={"use_nesterov": nesterov},
+    )
+
+
+# What Keras writes for Adam but for the second average, which stays as it was captured: the kernel takes what
+# it holds by then (of AMSGrad the largest so far) and, with a β of one, adds nothing to it. Its own average
+# would be of 1 - (1 - 0.999), which in float32 is off by 1e-5. Keras corrects both averages in the rate, so
+# that the kernel's own corrections, by powers, are of zero.
+_ADAM = Kernel(
+    op="ResourceApplyAdam",
+    step=Assignment(
+        op="AssignSubVariableOp",
+        value=_op(
+            "RealDiv",
+            _op("Mul", After("momentum"), RATE),
+            _op("AddV2", _op("Sqrt", After("velocity")), Leaf("epsilon")),
+        ),
+    ),
+    slots={
+        "momentum": Assignment(
+            op="AssignAddVariableOp",
+            value=_op("Mul", _op("Sub", GRADIENT, Before("momentum")), Leaf("share")),
+        )
+    },
+    inputs=(
+        *("variable", Slot("momentum"), Slot("velocity"), "zero", "zero"),
+        *(RATE, OneMinus("share"), "one", Leaf("epsilon"), GRADIENT),
+    ),
+    attrs={"use_nesterov": False},
+)
+KERNELS = (
+    _ADAM,
+    _momentum(nesterov=False),
+    _momentum(nesterov=True),
+    # AdamW's decay is a step of this form too, along the variable itself.
+    Kernel(
+        op="ResourceApplyGradientDescent",
+        step=Assignment(op="AssignSubVariableOp", value=_MOVED),
+        inputs=("variable", RATE, GRADIENT),
+    ),
+)
