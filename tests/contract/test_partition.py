@@ -260,9 +260,9 @@ def test_the_pass_is_pure_and_keeps_the_parts_of_the_update(cases, strategy):
 
     case = cases.of("word-lm", "adamw-clipped")
     plan = case.plan(strategy, (1, 1))
-    hoist, cut, *_ = passes_of(plan, 0)
+    fuse, hoist, cut, *_ = passes_of(plan, 0)
     assert cut.name == "partition"
-    step = hoist.apply(case.step, topology_of(plan))
+    step = hoist.apply(fuse.apply(case.step, topology_of(plan)), topology_of(plan))
     before = to_text(step.graph)
     first, second = (cut.apply(step, topology_of(plan)) for _ in range(2))
     assert to_text(step.graph) == before

@@ -135,8 +135,10 @@ def nothing_to_do(case):
     dense = case("digits-mlp", "momentum")
     two = dense.plan("ps", (2,))
     topology = topology_of(two)
-    hoist, replicate, combine, *_ = passes_of(two, 0)
-    hoisted = hoist.apply(dense.step, topology)
+    fuse, hoist, replicate, combine, *_ = passes_of(two, 0)
+    fused = fuse.apply(dense.step, topology)
+    yield fuse, fused, topology
+    hoisted = hoist.apply(fused, topology)
     yield hoist, hoisted, topology
     combined = combine.apply(replicate.apply(hoisted, topology), topology)
     yield combine, combined, topology
