@@ -16,6 +16,7 @@ from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
 from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, ExperimentSpec
+from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
 CONTROL = "none"
@@ -178,7 +179,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
 
 
 def _fused(case: Case) -> bool:
-    return bool(case.chosen.params.get(FUSED, False))
+    return Execution.of(case.chosen.params).fused_update
 
 
 def _twin(case: Case) -> Case:

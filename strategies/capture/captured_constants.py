@@ -9,6 +9,7 @@ import tensorflow as tf
 from strategies.errors import CaptureError
 from strategies.ir.graph import Graph, Node, TensorValue
 from strategies.tf_bridge.attrs import dtype_of
+from strategies.tf_bridge.constants import constant_value
 
 Array: TypeAlias = np.ndarray[Any, Any]
 # A GraphDef holds 2 GB in all, and a graph is copied more often than initial values are.
@@ -60,7 +61,6 @@ def _large(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _value(node: Node) -> Array:
-    value = node.attrs["value"]
-    assert isinstance(value, TensorValue)
-    array: Array = tf.make_ndarray(tf.make_tensor_proto(0).FromString(value.proto))
-    return array
+    value = constant_value(node)
+    assert value is not None
+    return value

@@ -24,7 +24,7 @@ from strategies.topology import Topology
 _DESCRIBED = (
     Strategy(
         name="single",
-        summary="the captured step on one device, unchanged",
+        summary="the captured step on one device",
         strategy_class="exact",
         layout=local.independent,
         single=True,

@@ -109,7 +109,7 @@ class WordPieces:
         Raises:
             WorkloadError: when it has more pieces than the vocabulary, or lacks a special one.
         """
-        pieces = read_text(path).splitlines()
+        pieces = read_text(path, field="pieces").splitlines()
         lacking = [name for name in SPECIAL if name not in pieces]
         if lacking:
             message = f"pieces must have {', '.join(SPECIAL)}, got {path} without {', '.join(lacking)}"

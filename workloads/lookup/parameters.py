@@ -26,6 +26,7 @@ class WorkloadParam:
         choices: the values of a `str`.
         within: lower limit (included) and upper limit (excluded) of a `float`.
         at_most: upper limit (included) of a `float`.
+        needs: the parameter without which it means nothing.
     """
 
     name: str
@@ -34,6 +35,7 @@ class WorkloadParam:
     choices: tuple[str, ...] = ()
     within: tuple[float, float] | None = None
     at_most: float | None = None
+    needs: str | None = None
 
     def describe(self) -> dict[str, object]:
         """Return the row that `list workloads` shows."""
@@ -123,6 +125,11 @@ def read_params(
             message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"
             raise WorkloadError(message, field=key)
         read[name] = by_name[name].read(value)
+    for name, value in read.items():
+        needed = by_name[name].needs
+        if value is not None and needed is not None and read.get(needed) is None:
+            message = f"{name} must come with {needed}, got {name} alone; give {needed}, or leave {name} out"
+            raise WorkloadError(message, field=name)
     defaults = {param.name: param.default for param in table}
     if sizes:
         defaults |= sizes[str(read.get(SIZE, defaults[SIZE]))]

@@ -59,9 +59,9 @@ def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
 # Real data in place of synthetic, and what it must hash to.
 _DATA = (
     WorkloadParam(name="data", type="path", default=None),
-    WorkloadParam(name="data_sha256", type="sha256", default=None),
+    WorkloadParam(name="data_sha256", type="sha256", default=None, needs="data"),
 )
-_PIECES = WorkloadParam(name="pieces", type="path", default=None)
+_PIECES = WorkloadParam(name="pieces", type="path", default=None, needs="data")
 
 
 def _sized(

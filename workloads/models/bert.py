@@ -149,7 +149,7 @@ class Bert:
         if self.pieces is None:
             pieces = WordPieces.of_text(chain.from_iterable(sentences), self.vocabulary)
         else:
-            pieces = WordPieces.of_file(one_file(self.pieces), self.vocabulary)
+            pieces = WordPieces.of_file(one_file(self.pieces, field="pieces"), self.vocabulary)
         return masked_pairs(
             [pieces.ids(words) for words in sentences],
             pieces,

@@ -15,7 +15,7 @@ from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import prune, topological_order
 from strategies.ir.variable import Variable
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.update.kernels import KERNELS, Input, Kernel, OneMinus, Slot
+from strategies.passes.update.kernels import GRADIENT, KERNELS, Input, Kernel, OneMinus, Slot
 from strategies.passes.update.patterns import NOTHING, Found, Leaf, Matcher
 from strategies.tf_bridge.constants import constant_shape, constant_value, floating
 from strategies.topology import Topology
@@ -113,7 +113,7 @@ def _fusion(
                     continue
                 if not all(shapes.is_scalar(whole.leaves[name]) for name in kernel.scalars):
                     continue
-                if shapes.is_full(whole.leaves[kernel.full], variable):
+                if shapes.is_full(whole.leaves[GRADIENT.name], variable):
                     return _fused(matcher, kernel, whole, variable, anchor)
     return None
 
@@ -127,6 +127,7 @@ def _is_exact(matcher: Matcher, ref: str) -> bool:
         # A check in float64 is of the same graph as the steps in float32 that it is about.
         value = value.astype(np.float32)
     one = value.dtype.type(1)
+    # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
     eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
     return abs(float(one - (one - value)) - float(value)) <= _ROUNDINGS * eps * abs(float(value))
 

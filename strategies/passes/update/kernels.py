@@ -27,6 +27,7 @@ class OneMinus:
     name: str
 
 
+GRADIENT, RATE = Leaf("gradient"), Leaf("rate")
 Input: TypeAlias = Literal["variable", "zero", "one"] | Slot | Leaf | OneMinus
 
 
@@ -37,7 +38,6 @@ class Kernel:
     Attributes:
         step: the variable's own assignment.
         slots: name of a slot → its assignment, in any order.
-        full: the leaf that has the variable's shape; the others are scalars.
         inputs: of the kernel, in order.
     """
 
@@ -45,14 +45,13 @@ class Kernel:
     step: Assignment
     inputs: tuple[Input, ...]
     slots: Mapping[str, Assignment] = field(default_factory=dict)
-    full: str = "gradient"
     attrs: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """Names of the leaves that are scalars."""
+        """Names of the leaves that are scalars: all but the gradient, which has the variable's shape."""
         taken = (each.name for each in self.inputs if isinstance(each, Leaf | OneMinus))
-        return tuple(name for name in taken if name != self.full)
+        return tuple(name for name in taken if name != GRADIENT.name)
 
     @property
     def subtracted(self) -> tuple[str, ...]:
@@ -64,7 +63,6 @@ def _op(name: str, *inputs: Pattern) -> Operation:
     return Operation(name, inputs)
 
 
-GRADIENT, RATE = Leaf("gradient"), Leaf("rate")
 _MOVED = _op("Mul", GRADIENT, RATE)
 
 

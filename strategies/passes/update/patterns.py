@@ -1,12 +1,12 @@
 """Patterns of arithmetic on a variable, its slots and its gradient, and where a graph has them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from strategies.ir.graph import Graph, producer
 
-_COMMUTING = frozenset({"Add", "AddV2", "Mul", "Maximum", "Minimum"})
+_COMMUTING = frozenset({"AddV2", "Mul"})
 _SAME = {"Add": "AddV2"}
 
 
@@ -86,7 +86,7 @@ class Matcher:
         node = self.graph.by_name[producer(ref)]
         if isinstance(pattern, Leaf):
             if found.leaves.get(pattern.name, ref) == ref:
-                yield _with(found, leaves={**found.leaves, pattern.name: ref})
+                yield replace(found, leaves={**found.leaves, pattern.name: ref})
             return
         if isinstance(pattern, Operation):
             if _SAME.get(node.op, node.op) != pattern.op or len(node.data_inputs) != len(pattern.inputs):
@@ -95,7 +95,7 @@ class Matcher:
             if pattern.op in _COMMUTING:
                 orders.append(node.data_inputs[::-1])
             for order in orders:
-                yield from self._all(pattern.inputs, order, _with(found, nodes=found.nodes | {node.name}))
+                yield from self._all(pattern.inputs, order, replace(found, nodes=found.nodes | {node.name}))
             return
         if node.op == "ReadVariableOp":
             yield from self._read(pattern, node.name, found)
@@ -121,20 +121,4 @@ class Matcher:
                 return
             before = {**before, pattern.slot: name}
         slots = {**found.slots, pattern.slot: handle}
-        yield _with(found, slots=slots, before=before, nodes=found.nodes | {name})
-
-
-def _with(
-    found: Found,
-    *,
-    leaves: Mapping[str, str] | None = None,
-    slots: Mapping[str, str] | None = None,
-    before: Mapping[str, str] | None = None,
-    nodes: frozenset[str] | None = None,
-) -> Found:
-    return Found(
-        leaves=found.leaves if leaves is None else leaves,
-        slots=found.slots if slots is None else slots,
-        before=found.before if before is None else before,
-        nodes=found.nodes if nodes is None else nodes,
-    )
+        yield replace(found, slots=slots, before=before, nodes=found.nodes | {name})

@@ -40,9 +40,9 @@ def test_a_file_is_what_its_checksum_says(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="which is not there; leave data out for synthetic examples"):
+    with pytest.raises(WorkloadError, match="which is not there; correct the path, or leave it out"):
         data_files(str(tmp_path / "nothing"))
-    with pytest.raises(WorkloadError, match=r"got '.*', an empty folder; leave data out"):
+    with pytest.raises(WorkloadError, match=r"got '.*', an empty folder; correct the path"):
         data_files(str(tmp_path))
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(WorkloadError, match=r"text in UTF-8, got byte 0xe9 at 3 of .*latin; convert it"):
@@ -63,6 +63,20 @@ def test_what_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
 def test_parameters_are_checked(params: dict[str, object], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         resolve("ncf", params)
+
+
+def test_a_parameter_of_the_data_needs_data() -> None:
+    with pytest.raises(
+        WorkloadError, match="data_sha256 must come with data, got data_sha256 alone; give data"
+    ):
+        resolve("ncf", {"data_sha256": "0" * 64})
+    with pytest.raises(WorkloadError, match="pieces must come with data"):
+        resolve("bert-base", {"pieces": "/vocab.txt"})
+
+
+def test_an_error_names_the_parameter_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="pieces must be a file or folder"):
+        one_file(str(tmp_path / "nothing"), field="pieces")
 
 
 def test_home_is_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
