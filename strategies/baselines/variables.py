@@ -1,9 +1,11 @@
 """Pairs of a distributed model's variables and the capture's, and the copies that a worker holds."""
 
+import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
+from weakref import ref
 
 import keras
 import numpy as np
@@ -23,16 +25,23 @@ CONSTANTS = "constants/"
 
 @contextmanager
 def recorded() -> Iterator[list[tf.Variable]]:
-    """Every variable made in this context, in order, as its distribution made it."""
-    variables: list[tf.Variable] = []
+    """Variables made in this context and still in use at its end, in order, as their distribution made them.
+
+    The list is filled then: a model that another one was made of, and that is of no use since, has
+    variables of the same names.
+    """
+    kept: list[tf.Variable] = []
+    made: list[ref[tf.Variable]] = []
 
     def creator(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
         variable = create(**settings)
-        variables.append(variable)
+        made.append(ref(variable))
         return variable
 
     with tf.variable_creator_scope(creator):
-        yield variables
+        yield kept
+    gc.collect()  # layers and models refer to each other
+    kept += [variable for each in made if (variable := each()) is not None]
 
 
 def made_when_traced(
