@@ -15,8 +15,8 @@ cluster: {provider: docker, workers: 2}
 measure: {warmup_steps: 2, steps: 20, repeats: 1}
 compare: {baseline: ps}
 """
-# TCP's and Ethernet's headers, and answers without data; Ray's traffic would be more.
-MOST_BESIDE = 0.02
+# TCP's and Ethernet's headers, and answers without data, as a share of the data.
+MOST_BESIDE = 0.01
 
 
 def test_the_data_network_carries_what_strategies_send_and_nothing_else(tmp_path: Path) -> None:
@@ -31,6 +31,8 @@ def test_the_data_network_carries_what_strategies_send_and_nothing_else(tmp_path
         sent = sum(map(sum, record["tcp_matrix"]))
         assert record["tcp_bytes_per_step"] == pytest.approx(sent)
         assert record["payload_bytes_per_step"] <= sent
-        assert sent <= record["interface_bytes_per_step"] <= sent * (1 + MOST_BESIDE)
+        # What a busy machine drops goes through the interface again, and is no message.
+        carried = sent + record["resent_bytes_per_step"]
+        assert sent <= record["interface_bytes_per_step"] <= carried * (1 + MOST_BESIDE)
         assert record["exposed"] is False
         assert record["provenance"]["image_digest"].startswith("sha256:")
