@@ -1,7 +1,6 @@
 """What the contract tests share: models captured once, and references run once per topology."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import keras
 from model import Model
 from models import MODELS
-from servers import running
 
 from harness.equivalence.verdict import Verdict
 from harness.worker.session.capture_store import InitialValues, in_float64, save
@@ -24,8 +22,6 @@ from strategies.program import Program
 from strategies.summary import summarise
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology
-
-Start = Callable[[Sequence[Program], InitialValues], AbstractContextManager[InProcessCluster]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +53,12 @@ class Case:
         return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
 
     def check(self, plan: Plan) -> Verdict:
-        """As `harness.worker.verify.check` does, on servers of earlier checks."""
+        """As `harness.worker.verify.check` does."""
         return self.run(plan, programs_of(self.step, plan))
 
-    def run(self, plan: Plan, programs: Sequence[Program], start: Start = running) -> Verdict:
+    def run(self, plan: Plan, programs: Sequence[Program]) -> Verdict:
         """The verdict on programs, which may be other ones than the plan's."""
-        with start(programs, self.initial) as cluster:
+        with InProcessCluster(programs, self.initial) as cluster:
             return self.judge(cluster, plan)
 
     def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from cases import Case
-from servers import running
 
 from harness.worker.session.capture_store import InitialValues, save_values
 from harness.worker.session.checkpoint import contribution, read_checkpoint, write_checkpoint
@@ -35,7 +34,7 @@ def steps(
     case: Case, plan: Plan, batches: Sequence[Sequence[Any]], checkpoint: Path | None = None
 ) -> Mapping[Any, Any]:
     """What steps of a plan lead to; saved too, if a folder is given."""
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         for batch in batches:
             cluster.step(batch)
         if checkpoint is not None:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 from cases import Case
-from servers import running
 
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use, session_config
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.plan.schema import Plan
 from strategies.program import ref
 
@@ -54,7 +53,7 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
             )
         return [c for made in metadata.partition_graphs for c in _between_tasks(made, graph)]
 
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         return [crossing for found in cluster.each(of_worker) for crossing in found]
 
 

@@ -15,13 +15,12 @@ tf = pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED, TOPOLOGIES
 from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED
-from servers import in_own_group, running
 from test_mutations import after, broken, noticed, without
 
 from harness.equivalence.verification import Divergence
 from harness.worker.verify.bisect import first_divergence
 from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.numerics.combine import weighted_sum
@@ -53,7 +52,7 @@ def synced(case, strategy, replicas):
 
 
 def judged_by_the_whole_batch(case, plan, programs):
-    with running(programs, case.initial) as cluster:
+    with InProcessCluster(programs, case.initial) as cluster:
         for batch in case.batches:
             cluster.step(batch)
         return case.reference((1,)).yardstick.judge(cluster.read())
@@ -172,8 +171,8 @@ def test_a_smaller_last_batch(cases):
     plan = synced(case, "all-reduce", (2, 1))
     last = programs_of(case.step, plan.model_copy(update={"batch_size": 5}))
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
-    with running(programs_of(case.step, plan), case.initial) as cluster:
-        cluster.take_up(in_own_group(last))
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
+        cluster.take_up(last)
         for batch in case.batches:
             cluster.step(batch)
         assert whole.yardstick.judge(cluster.read()).equivalent
@@ -184,7 +183,7 @@ def test_replicas_have_equal_moving_averages(cases):
     plan = synced(case, "all-reduce", (2, 1))
     averages = {v.name for v in case.step.variables if v.kind == "state"}
     assert len(averages) == 4
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         cluster.step(case.batches[0])
         read = cluster.read()
     for name in averages:

@@ -18,10 +18,9 @@ import keras
 import tensorflow as tf
 from cases import Case, case_of
 from checkpointing import restored, save, steps
-from servers import running
 
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.ir.initial_value import Fresh
 from strategies.plan.schema import Plan
@@ -290,7 +289,7 @@ def guide(word: str) -> str:
 
 
 def test_plain_keras_goes_on_with_a_checkpoint_as_the_guide_says(plain, tmp_path):
-    with running(programs_of(plain.step, SINGLE.plan(plain)), plain.initial) as cluster:
+    with InProcessCluster(programs_of(plain.step, SINGLE.plan(plain)), plain.initial) as cluster:
         for batch in plain.batches[:2]:
             cluster.step(batch)
         save(plain, cluster, tmp_path, 2)

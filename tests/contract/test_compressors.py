@@ -13,10 +13,9 @@ pytest.importorskip("tensorflow")
 import keras
 from cases import Case, case_of
 from matrix import PARTITIONED
-from servers import running
 
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.train_graph import TrainGraph
@@ -90,7 +89,7 @@ class Totals:
 
     @classmethod
     def of(cls, case: Case, plan: Plan, programs: Sequence[Program] | None = None) -> "Totals":
-        with running(programs or programs_of(case.step, plan), case.initial) as cluster:
+        with InProcessCluster(programs or programs_of(case.step, plan), case.initial) as cluster:
             for batch in case.batches:
                 cluster.step(batch)
             values = cluster.read()
@@ -190,7 +189,7 @@ def test_half_precision_keeps_its_bound(steady, strategy, compressor, carried):
 def magnitudes(case: Case, replicas: tuple[int, ...]) -> Values:
     """Σ|g_i| over replicas and steps, from replicas that do not communicate."""
     plan = case.plan("none", replicas)
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         for batch in case.batches:
             cluster.step(batch)
         values = cluster.read()
@@ -223,7 +222,7 @@ def test_quantized_gradients_are_off_by_less_than_a_level_of_each_replica(steady
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_compressor_state_is_loaded_and_read_like_other_variables(steady, strategy):
     plan = plan_of(steady, strategy, "powersgd")
-    with running(programs_of(steady.step, plan), steady.initial) as cluster:
+    with InProcessCluster(programs_of(steady.step, plan), steady.initial) as cluster:
         first = cluster.read()
         cluster.step(steady.batches[0])
         after = cluster.read()
@@ -267,7 +266,7 @@ class Training:
 
     def last_loss(self, programs: Sequence[Program]) -> float:
         """Mean loss over the last epoch."""
-        with running(programs, self.initial) as cluster:
+        with InProcessCluster(programs, self.initial) as cluster:
             losses = [[cluster.step(batch) for batch in epoch] for epoch in self.epochs]
         return float(np.mean(losses[-1]))
 

@@ -15,10 +15,9 @@ tf = pytest.importorskip("tensorflow")
 
 from keras_models import COMPILED, compiled
 from model import BATCH_SIZE
-from servers import running
 
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
 from strategies.planning.registry import make_plan
@@ -146,7 +145,7 @@ def test_a_compiled_model_is_captured_as_fit_trains_it(tmp_path, name):
     save(folder, captured.step, captured.initial, summary)
     topology = Topology(replicas_per_task=(1,), batch_size=BATCH_SIZE)
     programs = programs_of(captured.step, make_plan("single", {}, summary, topology))
-    with running(programs, InitialValues(folder)) as cluster:
+    with InProcessCluster(programs, InitialValues(folder)) as cluster:
         for batch in model.batches:
             cluster.step(batch)
         held = {last_parts(variable): value for (variable, _), value in cluster.read().items()}

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from matrix import ROWS
-from servers import in_own_group, running
 
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
 
 pytestmark = pytest.mark.tensorflow
@@ -34,11 +33,11 @@ def shortened(cases):
 
 
 def programs_of_last(case, plan):
-    return in_own_group(programs_of(case.step, plan.model_copy(update={"batch_size": LAST})))
+    return programs_of(case.step, plan.model_copy(update={"batch_size": LAST}))
 
 
 def verdict_of(case, plan, programs, last):
-    with running(programs, case.initial) as cluster:
+    with InProcessCluster(programs, case.initial) as cluster:
         cluster.take_up(last)
         losses = [cluster.step(batch) for batch in case.batches]
         return losses, case.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
@@ -69,7 +68,7 @@ def test_shards_that_weigh_what_those_of_full_batches_do_are_found(cases, strate
     programs = programs_of(case.step, plan)
     wrong = [
         replace(p, start=last.start, stop=last.stop)
-        for p, last in zip(in_own_group(programs), programs_of_last(case, plan), strict=True)
+        for p, last in zip(programs, programs_of_last(case, plan), strict=True)
     ]
     _, verdict = verdict_of(case, plan, programs, wrong)
     assert not verdict.equivalent

@@ -14,10 +14,9 @@ import keras
 from cases import Case, case_of
 from model import BATCH_SIZE
 from models import SMALL, STATE
-from servers import running
 from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from workloads.data.examples import examples_of
 from workloads.lookup import registry
@@ -70,7 +69,9 @@ def test_steps_of_other_kinds(cases, model):
     Updates of these are small beside variables, relative to which an average rounds.
     """
     case, replicas = cases.model(model), (2, 1)
-    with running(programs_of(case.step, case.plan(NAME, replicas, period=1)), case.initial) as cluster:
+    with InProcessCluster(
+        programs_of(case.step, case.plan(NAME, replicas, period=1)), case.initial
+    ) as cluster:
         for batch in case.batches:
             cluster.step(batch)
         values = cluster.read()
@@ -90,7 +91,7 @@ def weighted(case, values, name, replicas):
 
 def averaged_by_hand(case, replicas, names, period, n_steps):
     """What replicas that do not communicate come to when somebody gives them their averages now and then."""
-    with running(programs_of(case.step, case.plan("none", replicas)), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, case.plan("none", replicas)), case.initial) as cluster:
         for step in range(n_steps):
             cluster.step(case.batches[step % len(case.batches)])
             values = cluster.read()
@@ -108,7 +109,7 @@ def test_variables_are_apart_before_an_average_and_equal_after(cases, workload):
     plan = case.plan(NAME, replicas, period=period)
     averaged = [n.variable for n in plan.nodes if n.synchronizer == "average"]
     assert {v.name for v in case.step.variables if v.kind == "trainable" or v.rule == "mean"} == {*averaged}
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         for step in range(2 * period):
             cluster.step(case.batches[step % len(case.batches)])
             values = cluster.read()
@@ -124,7 +125,7 @@ def test_variables_are_apart_before_an_average_and_equal_after(cases, workload):
 def test_counting_begins_anew_when_variables_are_loaded(cases):
     case = cases.of("digits-mlp", "momentum")
     name = next(v.name for v in case.step.variables if v.kind == "trainable")
-    with running(programs_of(case.step, case.plan(NAME, (1, 1), period=9)), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, case.plan(NAME, (1, 1), period=9)), case.initial) as cluster:
         for _ in range(2):
             cluster.each(lambda session: session.load())
             for apart in (False, True):
@@ -176,7 +177,7 @@ def test_the_loss_falls_as_stated(tmp_path):
     examples = itertools.islice(examples_of(workload, seed=0).batches(64), 120)
     case = case_of(captured, [list(batch) for batch in examples], tmp_path / "digits+momentum")
     for strategy in ("all-reduce", NAME):
-        with running(programs_of(case.step, case.plan(strategy, (1, 1))), case.initial) as cluster:
+        with InProcessCluster(programs_of(case.step, case.plan(strategy, (1, 1))), case.initial) as cluster:
             losses = [cluster.step(batch) for batch in case.batches]
         print(f"{strategy}: loss at last {np.mean(losses[-10:]):.3f}")  # noqa: T201 - a figure to see
         assert losses[0] > 2.0

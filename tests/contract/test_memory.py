@@ -9,10 +9,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED
-from servers import running
 
 from harness.worker.session.session import WorkerSession
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.sizes import element_bytes, n_elements
 
 PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}
@@ -27,7 +26,7 @@ def case(cases):
 def held(case, plan):
     """Bytes by task."""
     found = {}
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         cluster.step(case.batches[0])
         for told in cluster.each(WorkerSession.held_bytes):
             found |= told

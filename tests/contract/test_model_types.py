@@ -20,7 +20,6 @@ from cases import Case, case_of_model
 from matrix import ROWS, TOPOLOGIES
 from model import LABELLED, Model, on_labelled
 from models import MODELS
-from servers import running
 from test_mutations import after, broken, one_shard_less, reweighted, without
 
 from harness.equivalence.verdict import Verdict
@@ -100,7 +99,7 @@ MISTAKES: dict[str, tuple[tuple[int, ...], Callable]] = {
 def test_noise_of_one_variable_excuses_no_other(convolution: Case, mistake: str, global_statistics: bool):
     replicas, change = MISTAKES[mistake]
     plan = convolution.plan("all-reduce", replicas, transport="ring", sync_batch_norm=global_statistics)
-    wrong = convolution.run(plan, broken(convolution, plan, change), InProcessCluster)
+    wrong = convolution.run(plan, broken(convolution, plan, change))
     assert wrong.equivalent is not True, wrong
     if wrong.equivalent is None:
         assert wrong.reason
@@ -203,7 +202,7 @@ def test_no_exact_strategy_is_called_wrong(in_own_types, combination):
     for first, *others in in_own_types(name, seeds):
         plan = first.plan(strategy, replicas, **params)
         programs = programs_of(first.step, plan)
-        with running(programs, first.initial) as cluster:
+        with InProcessCluster(programs, first.initial) as cluster:
             verdicts = [first.judge(cluster, plan)]
             for case in others:
                 cluster.begin(case.initial)

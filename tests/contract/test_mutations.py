@@ -71,8 +71,7 @@ def without(name: str) -> Callable[[Pass], Sequence[Pass]]:
 
 def verdicts(case: Case, plan: Plan, programs: Sequence[Program]) -> tuple[bool, bool]:
     """Whether the sound programs are equivalent, and whether these are."""
-    # Servers of their own: a mistake may leave a queue or a collective in any state.
-    wrong = case.run(plan, programs, InProcessCluster)
+    wrong = case.run(plan, programs)
     return case.check(plan).equivalent, wrong.equivalent
 
 

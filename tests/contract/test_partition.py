@@ -14,7 +14,7 @@ from cases import case_of_model
 from layer_models import primes_and_ones
 from matrix import PARTITIONED
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.numerics import parts
 from strategies.passes.partition import (
@@ -245,12 +245,12 @@ def test_mistakes_are_noticed(cases, monkeypatch, mistake):
     case = cases.of(workload, optimizer)
     plan = case.plan("partitioned-ps", (2,), max_shards=2)
     sound = programs_of(case.step, plan)
-    assert case.run(plan, sound, InProcessCluster).equivalent
+    assert case.run(plan, sound).equivalent
     for module in (gradients, reads, updates):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, wrong)
     programs = programs_of(case.step, plan)
-    assert not case.run(plan, programs, InProcessCluster).equivalent
+    assert not case.run(plan, programs).equivalent
 
 
 @pytest.mark.parametrize("strategy", ["partitioned-ps", "partitioned-all-reduce"])

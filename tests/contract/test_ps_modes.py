@@ -16,7 +16,6 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Case, case_of
 from models import STATE
-from servers import running
 from test_mutations import After
 
 from harness.worker.session.update_loop import UpdateLoop
@@ -118,7 +117,7 @@ class Workers:
 @contextlib.contextmanager
 def workers_of(case: Case, plan) -> Iterator[Workers]:
     programs = programs_of(case.step, plan)
-    with running(programs, case.initial) as cluster:
+    with InProcessCluster(programs, case.initial) as cluster:
         yield Workers(case, cluster)
 
 

@@ -16,7 +16,7 @@ from models import ASSIGNING, MODELS, SEQUENCES
 
 from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.verify.in_process import programs_of
 from strategies.capture.boundary import raw_variable, variable_name
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
@@ -58,7 +58,7 @@ def test_a_stale_read_after_an_update_is_noticed(cases, monkeypatch, strategy):
     assert case.check(plan).equivalent
     # All reads become the first one.
     monkeypatch.setattr(hoist_reads, "after_updates", lambda *_: set())
-    assert not case.run(plan, programs_of(case.step, plan), InProcessCluster).equivalent
+    assert not case.run(plan, programs_of(case.step, plan)).equivalent
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -72,7 +72,7 @@ def test_a_level_that_is_not_synchronised_is_noticed(cases, monkeypatch, level):
         return sound([b for b in dense if b.level != level], *args, **kw)
 
     monkeypatch.setattr(all_reduce, "collectives", without_level)
-    assert not case.run(plan, programs_of(case.step, plan), InProcessCluster).equivalent
+    assert not case.run(plan, programs_of(case.step, plan)).equivalent
 
 
 @pytest.mark.parametrize(

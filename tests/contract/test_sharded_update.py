@@ -11,10 +11,9 @@ tf = pytest.importorskip("tensorflow")
 
 import numpy as np
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
-from servers import running
 
 from harness.worker.transport.ring import Ring
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
 from strategies.numerics import shards
 from strategies.passes.collectives import (
@@ -70,7 +69,7 @@ def test_equivalent_by_tensorflows_collectives(cases, workload, optimizer, repli
 def test_slots_are_seen_once_and_variables_on_every_replica(cases):
     case = cases.of("word-lm", "adam")
     plan = case.plan("sharded-update", (2, 1), min_bytes=1)
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         copies = set(cluster.read())
     for v in case.step.variables:
         ranks = {rank for name, rank in copies if name == v.name}

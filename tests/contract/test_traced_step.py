@@ -1,11 +1,10 @@
 """A traced step is a step like any other, and tells what each worker of it did."""
 
 import pytest
-from servers import running
 
 from harness.worker.jobs import profile_step
 from harness.worker.tracing.step_trace import summary, together
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,7 +23,7 @@ def traced(cluster, case):
 
 def tell(case, plan):
     """What workers tell of a step among those that the verdict is on."""
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         traces = traced(cluster, case)
         cluster.step(case.batches[2])
         return traces, case.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
@@ -57,7 +56,7 @@ def test_collectives_beside_a_step_are_traced_with_it(cases):
     case = cases.model("word-lm+adagrad")
     programs = programs_of(case.step, case.plan("parallax", (1, 1)))
     assert all(program.background for program in programs)
-    with running(programs, case.initial) as cluster:
+    with InProcessCluster(programs, case.initial) as cluster:
         traces = traced(cluster, case)
     assert told(traces, "CollectiveReduceV2")
     assert told(traces, "RecvTensor")
@@ -86,7 +85,7 @@ def test_a_member_that_comes_late_is_waited_for(cases):
 @pytest.mark.parametrize("params", [{"staleness": 1}, {"sync": False}, {"backup": 1}])
 def test_steps_that_updates_do_not_wait_for_are_traced_or_passed_by(cases, params):
     case = cases.model("digits-cnn+momentum")
-    with running(programs_of(case.step, case.plan("ps", (1, 1), **params)), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, case.plan("ps", (1, 1), **params)), case.initial) as cluster:
         for trace in traced(cluster, case):
             assert trace is not None or params == {"backup": 1}
         cluster.step(case.batches[2])

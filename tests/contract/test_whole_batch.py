@@ -13,11 +13,10 @@ tf = pytest.importorskip("tensorflow")
 import keras
 from model import BATCH_SIZE, N_CLASSES
 from models import MODELS
-from servers import running
 
 from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
 from strategies.summary import summarise
@@ -377,7 +376,7 @@ def test_a_declared_sum_trains_as_one_device_does_on_the_whole_batch(cases, stra
     case = cases.model("summed")
     whole = case.reference((1,)).yardstick
     plan = case.plan(strategy, (2, 1), **params)
-    with running(programs_of(case.step, plan), case.initial) as cluster:
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         losses = [cluster.step(fed) for fed in case.batches]
         verdict = whole.judge(cluster.read())
     assert verdict.equivalent

@@ -2,21 +2,19 @@
 
 import itertools
 import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
-
-import tensorflow as tf
 
 from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
-from harness.worker.session.tensorflow_settings import Use, start_server
+from harness.worker.session.tensorflow_settings import Use
 from harness.worker.session.variable_parts import values_of
 from harness.worker.transport.ring import Ring
 from harness.worker.transport.ring_connections import address_of, listen
+from harness.worker.verify.servers import HOST, POOL, in_own_group
 from strategies.compile import compile_step
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
@@ -24,9 +22,6 @@ from strategies.planning.plan import topology_of
 from strategies.program import Program
 
 T = TypeVar("T")
-HOST = "127.0.0.1"
-# A worker that waits for a sum holds one; more workers than threads would wait for ever.
-_N_INTER_OP = 32
 
 
 def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
@@ -35,14 +30,11 @@ def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
 
 
 class InProcessCluster:
-    """Workers that step together; as a context manager it closes their sessions.
-
-    TensorFlow never stops a server, so that each keeps its ports and about 40 MB until the process ends.
+    """Workers that step together; as a context manager it closes their sessions and gives the servers back.
 
     Attributes:
         sessions: one for each worker, by task.
     Args:
-        servers: of an earlier cluster of the same shape, closed by now; fresh ones if None.
         with_results: fetch what steps return beside their losses.
     """
 
@@ -50,12 +42,12 @@ class InProcessCluster:
         self,
         programs: Sequence[Program],
         initial: InitialValues,
-        servers: Sequence[tf.distribute.Server] | None = None,
         *,
         with_results: bool = False,
     ) -> None:
         self._with_results = with_results
-        self._servers = start_servers(programs) if servers is None else servers
+        self._servers = POOL.take(programs)
+        self._failed = False
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
         self._initial = initial
         self.sessions = self._opened(programs)
@@ -74,9 +66,11 @@ class InProcessCluster:
             session.initial = initial
         self.each(WorkerSession.load)
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._close()
+        if kind is None and not self._failed:
+            POOL.give_back([session.program for session in self.sessions], self._servers)
 
     def take_up(self, programs: Sequence[Program]) -> None:
         """Step with these programs on batches of their size from now on; they share all variables.
@@ -130,22 +124,24 @@ class InProcessCluster:
         failed = next((future for future in futures if future in done and future.exception()), None)
         if failed is not None:
             # The others wait for the one that failed, for ever unless their sessions end.
+            self._failed = True
             self._close()
             failed.result()
         return [future.result() for future in futures]
 
     def _opened(self, programs: Sequence[Program]) -> list[WorkerSession]:
-        def opened(program: Program, server: tf.distribute.Server, ring: Ring | None) -> WorkerSession:
+        def opened(program: Program, target: str, ring: Ring | None) -> WorkerSession:
             return WorkerSession(
                 program,
-                server.target,
+                target,
                 self._initial,
                 ring,
                 with_results=self._with_results,
                 use=Use.FEW_STEPS,
             )
 
-        return list(self._threads.map(opened, programs, self._servers, self._rings(programs)))
+        targets = [server.target for server in self._servers]
+        return list(self._threads.map(opened, in_own_group(programs), targets, self._rings(programs)))
 
     def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
         if not any(p.transfers for p in programs):
@@ -167,21 +163,3 @@ class InProcessCluster:
 def examples_of(programs: Sequence[Program]) -> int:
     """Examples of the global batch that all workers' programs share."""
     return max(program.stop for program in programs)
-
-
-def start_servers(programs: Sequence[Program]) -> list[tf.distribute.Server]:
-    """A server for each program's task, on ports that are free."""
-    addresses = _free_addresses(len(programs))
-    return [start_server(p.task, addresses, p.n_devices, n_inter_op=_N_INTER_OP) for p in programs]
-
-
-def _free_addresses(n: int) -> list[str]:
-    """Addresses that were free a moment ago; all are held until all are known, so that they differ."""
-    holders = [socket.socket() for _ in range(n)]
-    try:
-        for holder in holders:
-            holder.bind((HOST, 0))
-        return [f"{HOST}:{holder.getsockname()[1]}" for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
