@@ -120,7 +120,13 @@ def _numbers(check: Equivalence) -> str:
         f"Update error of the variable or slot nearest to its limit: {error(check.max_update_error)}, "
         f"its tolerance: {error(check.tolerance)}."
     )
-    return measured + _hidden(check)
+    return _where(check) + measured + _hidden(check)
+
+
+def _where(check: Equivalence) -> str:
+    if check.dtype == "model":
+        return ""
+    return "Judged in float64, all workers in one process: in the model's own types rounding hides too much. "
 
 
 def _hidden(check: Equivalence) -> str:

@@ -15,6 +15,8 @@ Copy: TypeAlias = tuple[str, int | None]
 
 NOISE_FACTOR = 10.0
 STEP_FACTOR = 64.0
+# A step may store a variable twice: decayed, then updated.
+STORES_PER_STEP = 2
 GROUP_SHARE = 1e-3
 
 
@@ -89,11 +91,13 @@ class Yardstick:
         n_steps = len(reference.losses)
         moved = _moved(variables, initial, reference.values)
         exact = Limits(floor=0.0, tolerance=0.0, eps=0.0)
+        scales = _scales(variables, moved)
+        stored = _stored(variables, initial, reference.values)
         silent = cls(
             variables=tuple(variables),
             values=reference.values,
             losses=tuple(reference.losses),
-            scales=_scales(variables, moved),
+            scales=scales,
             limits={},
             loss_limits=exact,
             unmoved=frozenset(
@@ -107,9 +111,15 @@ class Yardstick:
         return replace(
             silent,
             limits={
-                v.name: _limits(max(by_name[v.name] for by_name in errors), v.eps, n_steps) for v in variables
+                v.name: _limits(
+                    max(by_name[v.name] for by_name in errors),
+                    v.eps,
+                    n_steps,
+                    per_store=v.eps * stored[v.name] / scales[v.name] if stored[v.name] else 0.0,
+                )
+                for v in variables
             },
-            loss_limits=_limits(loss_floor, loss_eps, n_steps),
+            loss_limits=_limits(loss_floor, loss_eps, n_steps, per_store=0.0),
         )
 
     @property
@@ -185,8 +195,14 @@ class Yardstick:
         return difference / self.scales[name]
 
 
-def _limits(floor: float, eps: float, n_steps: int) -> Limits:
-    return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + STEP_FACTOR * n_steps * eps, eps=eps)
+def _limits(floor: float, eps: float, n_steps: int, *, per_store: float) -> Limits:
+    """Limits after some steps.
+
+    Args:
+        per_store: the error of a number that was stored as the next one to what the reference has.
+    """
+    of_steps = n_steps * (STEP_FACTOR * eps + STORES_PER_STEP * per_store)
+    return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + of_steps, eps=eps)
 
 
 def _moved(
@@ -198,6 +214,18 @@ def _moved(
         if is_inexact(value):
             moved[copy[0]] = max(moved[copy[0]], largest_difference(value, initial[copy]))
     return moved
+
+
+def _stored(
+    variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
+) -> dict[str, float]:
+    """Variable → the largest number that was stored anew, of all its copies; 0 where one is not finite."""
+    stored = dict.fromkeys((v.name for v in variables), 0.0)
+    for copy, value in values.items():
+        if is_inexact(value):
+            anew = value[value != initial[copy]]
+            stored[copy[0]] = max(stored[copy[0]], largest_difference(anew, np.zeros_like(anew)))
+    return {name: largest if isfinite(largest) else 0.0 for name, largest in stored.items()}
 
 
 def _scales(variables: Sequence[Checked], moved: Mapping[str, float]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from harness.records.run_layout import (
     CHECKPOINT,
     ENVIRONMENT,
     EXPERIMENT,
+    FAILURE_LOG,
     LOCK_FILE,
     PLAN,
     REPORT,
@@ -77,6 +78,12 @@ class RunFolder:
     def worker_log(self, case: str, repeat: int, rank: int) -> Path:
         """Name the log file of one worker in one case and repeat."""
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
+
+    def write_failure(self, case: str, repeat: int, error: Exception) -> None:
+        """Keep the logs and tracebacks of a failure, which are too long for a record, if it has any."""
+        notes = "\n\n".join(getattr(error, "__notes__", ()))
+        if notes:
+            (self.repeat_dir(case, repeat) / FAILURE_LOG).write_text(f"{error}\n\n{notes}\n")
 
     def checkpoint(self, case: str, repeat: int) -> Path:
         """Name the folder of the checkpoint of one case and repeat."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
-from harness.equivalence.verdict import BoundVerdict
+from harness.equivalence.verdict import BoundVerdict, Verdict
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
@@ -78,6 +78,7 @@ class Captures:
         self._captures = MadeOnce[Capture]()
         self._batches = MadeOnce[Path]()
         self._references = MadeOnce[Reference]()
+        self._verdicts = MadeOnce[Verdict]()
         self._separabilities = MadeOnce[Separability]()
         self._bounds = MadeOnce[BoundVerdict]()
 
@@ -109,15 +110,25 @@ class Captures:
         Raises:
             CaseError: it cannot be made.
         """
+        separability = self.separability(case, capture, topology)
+        reference = self._reference(case, capture, topology, n_steps, float64=False)
+        return replace(reference, separability=separability)
+
+    def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
+        """The verdict on a plan whose workers step in one process, in float64.
+
+        Raises:
+            CaseError: that cannot be found out.
+        """
         batches = self.batches(case, capture)
 
-        def make() -> Reference:
-            args = (str(capture.folder), str(batches), topology, n_steps)
-            return self._checked(check.reference, args, capture, topology.n_replicas)
+        def make() -> Verdict:
+            topology = replace(topology_of_case(case, capture), device=plan.device)
+            reference = self._reference(case, capture, topology, n_steps, float64=True)
+            args = (str(capture.folder), str(batches), plan, reference)
+            return self._checked(check.verdict_in_float64, args, capture, case.shape.n_replicas)
 
-        separability = self.separability(case, capture, topology)
-        reference = self._references.get((capture.folder, batches, topology, n_steps), make)
-        return replace(reference, separability=separability)
+        return self._verdicts.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
     def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
         """Whether the shards of a case's batch mean what its step means on the whole of it.
@@ -147,6 +158,17 @@ class Captures:
             return self._checked(check.bounds, args, capture, case.shape.n_replicas)
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+
+    def _reference(
+        self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool
+    ) -> Reference:
+        batches = self.batches(case, capture)
+
+        def make() -> Reference:
+            args = (str(capture.folder), str(batches), topology, n_steps, float64)
+            return self._checked(check.reference, args, capture, topology.n_replicas)
+
+        return self._references.get((capture.folder, batches, topology, n_steps, float64), make)
 
     def _checked(
         self, job: Job[*Args, Result], args: tuple[*Args], capture: Capture, n_replicas: int

@@ -1,13 +1,13 @@
 """Check of a case's real workers against the single-device reference, before they are timed."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.records.facts.outcome import Equivalence
+from harness.records.facts.outcome import CheckedType, Equivalence
 from harness.worker.jobs import training
 from harness.worker.session.variable_parts import values_of
 
@@ -18,18 +18,26 @@ def checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: 
     """Compare the real workers' state with the reference's, and have them begin again."""
     verdict = check(processes, reference, timeouts).verdict
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
+    return replace(
+        equivalence_of(verdict),
+        separable=None if reference.separability is None else reference.separability.separable,
+        separability=None if reference.separability is None else reference.separability.explanation,
+        checked_in_repeat=repeat,
+    )
+
+
+def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:
+    """A verdict as records keep it, without what belongs to the reference and the repeat."""
     nearest = verdict.nearest
     return Equivalence(
         checked=True,
         equivalent=verdict.equivalent,
         reason=verdict.reason,
+        dtype=dtype,
         max_update_error=None if nearest is None else nearest.update_error,
         noise_floor=None if nearest is None else nearest.limits.floor,
         tolerance=None if nearest is None else nearest.limits.tolerance,
         undecidable=verdict.undecidable,
-        separable=None if reference.separability is None else reference.separability.separable,
-        separability=None if reference.separability is None else reference.separability.explanation,
-        checked_in_repeat=repeat,
     )
 
 

@@ -7,29 +7,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.equivalence.reference_outcome import Reference
-from harness.errors import UNSUPPORTED, CaseError, first_line
+from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
-from harness.provision.failures import WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
-from harness.run.captures import Capture, Captures, planned, topology_of_case
-from harness.run.check import CHECK_STEPS
+from harness.run.captures import Capture, Captures, planned
+from harness.run.case_checks import IN_FLOAT64, CaseChecks
 from harness.run.guards import own_mistakes, storing
 from harness.run.identity import SiteFacts
 from harness.run.open_case import CaseRun, OpenCase, Repeat
 from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder
 from harness.run.terminal.progress import Progress
-from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.plan.schema import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,8 @@ class SlotRunner:
                 for warning in plan.warnings:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
-                self._reference(case, capture)
-                self._bounded(case, capture, plan, repeat=0)
+                self._checks.reference(case, capture)
+                self._checks.bounded(case, capture, plan, repeat=0)
 
     def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
         """Run the repeats of a block; those that memory does not hold beside the others come after them.
@@ -112,9 +110,8 @@ class SlotRunner:
                     failed.add(name)
                     yield slot, self._failed(slot, results.errors[name], ready[name].prepared.plan, wall_s)
                     continue
-                ran = results.runs[name]
-                whole = replace(ran, equivalence=bounded[name] or ran.equivalence)
-                yield slot, self._measured(slot, ready[name], whole, wall_s)
+                ran = self._decided(slot, ready[name], results.runs[name], bounded[name])
+                yield slot, self._measured(slot, ready[name], ran, wall_s)
 
     def _ready(self, slot: Slot, n_seats: int) -> tuple[Repeat, Equivalence | None]:
         """What a repeat is to do, and the verdict on a compressed strategy.
@@ -131,7 +128,7 @@ class SlotRunner:
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
-            bounded = self._bounded(case, capture, plan, repeat=slot.repeat)
+            bounded = self._checks.bounded(case, capture, plan, repeat=slot.repeat)
             return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
     def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int) -> Repeat:
@@ -146,7 +143,7 @@ class SlotRunner:
         )
         return Repeat(
             prepared=prepared,
-            reference=self._reference(slot.case, capture),
+            reference=self._checks.reference(slot.case, capture),
             number=slot.repeat,
             checkpoint=self._checkpoint(slot),
         )
@@ -202,6 +199,18 @@ class SlotRunner:
         except CaseError:
             return None  # its own slot tells why
 
+    def _decided(self, slot: Slot, repeat: Repeat, ran: CaseRun, bounded: Equivalence | None) -> CaseRun:
+        """What ran, with all that is known of what it computes."""
+        found, prepared = bounded or ran.equivalence, repeat.prepared
+        if found is None:
+            return ran
+        with self.progress.doing(f"{slot.title}: checking"):
+            decided = self._checks.decided(
+                slot.case, prepared.capture, prepared.plan, found, repeat=slot.repeat
+            )
+        notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
+        return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
+
     def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
         case, prepared = slot.case, repeat.prepared
         with storing(self.folder.path):
@@ -224,38 +233,12 @@ class SlotRunner:
             clock_hz=cluster.clock_hz,
         )
 
+    @property
+    def _checks(self) -> CaseChecks:
+        return CaseChecks(captures=self.captures, recorder=self.recorder, folder=self.folder)
+
     def _checkpoint(self, slot: Slot) -> Path | None:
         return self.folder.checkpoint(slot.case.id, slot.repeat) if self.spec.checkpoint.save else None
-
-    def _reference(self, case: Case, capture: Capture) -> Reference | None:
-        """What to check against; None where the case was checked in an earlier repeat, or never is."""
-        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE
-        if self.recorder.verdict(case) is not None or not is_held:
-            return None
-        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
-
-    def _bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
-        """Whether a compressed strategy keeps within its bounds, found out beside its workers.
-
-        None where the case was checked in an earlier repeat, or is of another class. All workers share a
-        process, which may be too large for one: that costs no measurement, and the next repeat tries again.
-        """
-        if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded":
-            return None
-        means = self.captures.separability(case, capture, topology_of_case(case, capture))
-        try:
-            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS)
-        except (WorkerDied, WorkerUnresponsive) as error:
-            return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
-        return Equivalence(
-            checked=True,
-            within_bound=verdict.within,
-            reason=verdict.reason,
-            undecidable=verdict.undecidable,
-            separable=means.separable,
-            separability=means.explanation,
-            checked_in_repeat=repeat,
-        )
 
     def _failed(
         self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
@@ -263,12 +246,8 @@ class SlotRunner:
         if error.kind == UNSUPPORTED:
             record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
             return Ended(record=record)
-        # Logs and tracebacks are too long for a record.
-        notes = "\n\n".join(getattr(error, "__notes__", []))
-        if notes:
-            with storing(self.folder.path):
-                path = self.folder.repeat_dir(slot.case.id, slot.repeat) / "failure.log"
-                path.write_text(f"{error}\n\n{notes}\n")
+        with storing(self.folder.path):
+            self.folder.write_failure(slot.case.id, slot.repeat, error)
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
 
 
@@ -279,12 +258,3 @@ def first_worker(slot: Slot, n_seats: int) -> int:
         n_seats: workers that cases of its block are on.
     """
     return slot.repeat % n_seats if slot.case.shape.workers == 1 else 0
-
-
-def _on_cpus(plan: Plan) -> Plan:
-    """A plan as workers that share a process can carry it out: they would have to share a GPU, too."""
-    nodes = tuple(
-        node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
-        for node in plan.nodes
-    )
-    return plan.model_copy(update={"device": "cpu", "nodes": nodes})

@@ -1,6 +1,9 @@
 """What became of a repeat: why it failed, how long its steps were, what they compute, what it saved."""
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+CheckedType: TypeAlias = Literal["model", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +34,8 @@ class Equivalence:
     `max_update_error`, `noise_floor` and `tolerance` are those of the decidable variable nearest to its
     limit, relative to its update. `undecidable` names the variables of which rounding alone, or an update
     that never came, leaves nothing to compare.
+    `dtype` is `model` where the workers' own steps were compared, and `float64` where rounding hid what these
+    compute and the plan's steps were made again in float64, all workers in one process.
     `within_bound` says of a compressed strategy, which is not held to being equivalent, whether it lost no
     more than its compressors state.
     `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
@@ -44,6 +49,7 @@ class Equivalence:
     noise_floor: float | None = None
     tolerance: float | None = None
     undecidable: tuple[str, ...] = ()
+    dtype: CheckedType = "model"
     separable: bool | None = None
     separability: str | None = None
     checked_in_repeat: int | None = None

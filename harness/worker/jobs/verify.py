@@ -1,13 +1,12 @@
 """Checks a plan against the reference, all workers in one process."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
 from harness.equivalence.verification import Verification, comparable
-from harness.worker.jobs.batches import Batch, read_batches
+from harness.worker.jobs.check import captured_step
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
@@ -33,23 +32,18 @@ def verify(
     Raises:
         UsageError: as `check.separability`. CaseError: the reference itself has a loss that is not finite.
     """
-    from harness.worker.session.capture_store import InitialValues, in_float64, load_step
+    from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
     from harness.worker.verify.whole_batch import separability_of
     from strategies.planning.plan import topology_of
-    from strategies.tf_bridge.float64_step import step_in_float64
 
-    folder = Path(capture_folder)
-    captured, initial = load_step(folder), InitialValues(folder, float64=float64)
-    batches: Sequence[Batch] = read_batches(Path(batch_folder), n=n_steps)
+    step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
-    step = step_in_float64(captured) if float64 else captured
-    if float64:
-        batches = [[in_float64(part) for part in batch] for batch in batches]
 
     def refer() -> "Reference":
-        wide = InitialValues(folder, float64=True)
+        folder = Path(capture_folder)
+        captured, wide = load_step(folder), InitialValues(folder, float64=True)
         separability = separability_of(captured, wide, topology_of(plan), batches[0])
         reference = make_reference(step, initial, topology_of(plan), batches)
         return replace(reference, separability=separability)

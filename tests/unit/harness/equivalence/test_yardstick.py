@@ -6,7 +6,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.equivalence.yardstick import GROUP_SHARE, NOISE_FACTOR, STEP_FACTOR, Checked, Outcome, Yardstick
+from harness.equivalence.yardstick import (
+    GROUP_SHARE,
+    NOISE_FACTOR,
+    STEP_FACTOR,
+    STORES_PER_STEP,
+    Checked,
+    Outcome,
+    Yardstick,
+)
 
 EPS = 2.0**-52
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -44,7 +52,8 @@ def test_the_reference_itself_is_equivalent_with_no_error(value):
     assert verdict.equivalent
     assert error_of(verdict) == 0.0
     assert verdict.variables[0].limits.floor == 0.0
-    assert verdict.variables[0].limits.tolerance == STEP_FACTOR * 4 * EPS
+    stored = EPS if value.any() else 0.0
+    assert verdict.variables[0].limits.tolerance == 4 * (STEP_FACTOR * EPS + STORES_PER_STEP * stored)
 
 
 @given(ARRAYS, st.floats(1e-9, 10.0))
@@ -85,9 +94,26 @@ def test_tolerance_is_ten_noise_floors_and_rounding_of_the_steps():
     measure = yardstick(of(0.0), of(1.0), others)
     limits = measure.limits["v"]
     assert limits.floor == pytest.approx(3e-12, rel=1e-3)
-    assert limits.tolerance == NOISE_FACTOR * limits.floor + STEP_FACTOR * 4 * EPS
+    assert limits.tolerance == NOISE_FACTOR * limits.floor + 4 * (STEP_FACTOR + STORES_PER_STEP) * EPS
     assert measure.judge(of(1.0 + 2.9e-11)).equivalent
     assert not measure.judge(of(1.0 + 3.1e-11)).equivalent
+
+
+def test_a_number_may_be_stored_as_the_next_one_in_each_step():
+    """Where references agree by chance, a far smaller movement than the number shows its last digit."""
+    measure = yardstick(of([1.0, 1e9]), of([1.0 + 1e-4, 1e9]))
+    assert measure.limits["v"].floor == 0.0
+    assert measure.judge(of([1.0 + 1e-4 + 8 * EPS, 1e9])).equivalent is True
+    assert measure.judge(of([1.0 + 1e-4 + 16 * EPS, 1e9])).equivalent is False
+    # What was not stored anew has no rounding, however large it is.
+    assert measure.judge(of([1.0 + 1e-4, np.nextafter(1e9, 2e9)])).equivalent is False
+
+
+def test_rounding_of_what_is_stored_hides_a_movement_of_few_digits():
+    """In float32, a number near one that moves by a few of its last digits shows nothing."""
+    eps = 2.0**-23
+    measure = yardstick(of([1.0]), of([1.0 + 16 * eps]), eps=eps)
+    assert measure.judge(of([1.0 + 16 * eps])).equivalent is None
 
 
 @given(hnp.arrays(np.int64, 3), st.integers(0, 2), st.integers(1, 1000))

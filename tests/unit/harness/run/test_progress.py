@@ -17,6 +17,7 @@ from harness.measure.live import Moment, Nobody
 from harness.records.facts.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
 from harness.run import repeats
+from harness.run.case_checks import CaseChecks
 from harness.run.repeats import SlotRunner
 from harness.run.terminal import progress
 from harness.run.terminal.progress import Progress
@@ -43,8 +44,8 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         for name in plans
     ]
     monkeypatch.setattr(repeats, "planned", lambda _, case: (None, plans[case.id]))
-    monkeypatch.setattr(SlotRunner, "_reference", lambda *_: None)
-    monkeypatch.setattr(SlotRunner, "_bounded", lambda *_, **__: None)
+    monkeypatch.setattr(CaseChecks, "reference", lambda *_: None)
+    monkeypatch.setattr(CaseChecks, "bounded", lambda *_, **__: None)
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
     runner = SlotRunner(
         spec=cast("Any", None),

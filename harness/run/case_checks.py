@@ -1,0 +1,100 @@
+"""Checks of what each case of a run computes: on its workers, and beside them where these cannot tell."""
+
+from dataclasses import dataclass, replace
+
+from harness.equivalence.reference_outcome import Reference
+from harness.errors import CaseError, first_line
+from harness.experiment.cases import Case
+from harness.provision.failures import WorkerDied, WorkerUnresponsive
+from harness.records.facts.outcome import Equivalence
+from harness.records.run_folder import RunFolder
+from harness.run.captures import Capture, Captures, topology_of_case
+from harness.run.check import CHECK_STEPS, equivalence_of
+from harness.run.guards import own_mistakes, storing
+from harness.run.recorder import RunRecorder
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+
+IN_FLOAT64 = (
+    "checked in float64, all workers in one process: rounding hides too much in the model's own types"
+)
+"""Note on what `CaseChecks.decided` has decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseChecks:
+    """The checks of a run's cases; what one found holds for all later repeats.
+
+    Args:
+        recorder: knows what was found.
+        folder: keeps what is too long for a record.
+    """
+
+    captures: Captures
+    recorder: RunRecorder
+    folder: RunFolder
+
+    def reference(self, case: Case, capture: Capture) -> Reference | None:
+        """What to check workers against; None where the case has been checked before, or never is."""
+        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE
+        if self.recorder.verdict(case) is not None or not is_held:
+            return None
+        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
+
+    def bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
+        """Whether a compressed strategy keeps within its bounds, found out beside its workers.
+
+        None where the case was checked in an earlier repeat, or is of another class. All workers share a
+        process, which may be too large for one: that costs no measurement, and the next repeat tries again.
+        """
+        if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded":
+            return None
+        means = self.captures.separability(case, capture, topology_of_case(case, capture))
+        try:
+            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS)
+        except (WorkerDied, WorkerUnresponsive) as error:
+            return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
+        return Equivalence(
+            checked=True,
+            within_bound=verdict.within,
+            reason=verdict.reason,
+            undecidable=verdict.undecidable,
+            separable=means.separable,
+            separability=means.explanation,
+            checked_in_repeat=repeat,
+        )
+
+    def decided(
+        self, case: Case, capture: Capture, plan: Plan, found: Equivalence, *, repeat: int
+    ) -> Equivalence:
+        """What workers' own steps could not tell for rounding, found out in float64 beside them.
+
+        Args:
+            found: what their steps told; the answer where that is something, where there is no captured graph
+                to rewrite, and, with the reason, where float64 cannot be tried.
+        """
+        hidden = found.checked and found.equivalent is None and plan.strategy_class in HELD_TO_THE_REFERENCE
+        if not hidden or case.chosen.strategy.runner != "graph":
+            return found
+        try:
+            with own_mistakes():
+                verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
+        except CaseError as error:
+            with storing(self.folder.path):
+                self.folder.write_failure(case.id, repeat, error)
+            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}")
+        wide = equivalence_of(verdict, dtype="float64")
+        return replace(
+            wide,
+            separable=found.separable,
+            separability=found.separability,
+            checked_in_repeat=found.checked_in_repeat,
+        )
+
+
+def _on_cpus(plan: Plan) -> Plan:
+    """A plan as workers that share a process can carry it out: they would have to share a GPU, too."""
+    nodes = tuple(
+        node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
+        for node in plan.nodes
+    )
+    return plan.model_copy(update={"device": "cpu", "nodes": nodes})

@@ -1,0 +1,121 @@
+"""What decides where workers' own steps show nothing."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from open_folders import opened
+
+from harness.cluster.shape import ClusterShape
+from harness.equivalence.verdict import Limits, VariableVerdict, Verdict
+from harness.errors import CaseError
+from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.records.facts.outcome import Equivalence
+from harness.run.case_checks import CaseChecks
+from strategies.plan.schema import Plan, StepSummary
+from strategies.planning.registry import make_plan
+from strategies.topology import Topology
+
+HIDDEN = Equivalence(
+    checked=True, reason="only 2 % can be judged", undecidable=("w",), separable=True, checked_in_repeat=1
+)
+
+
+def verdict(update_error: float, tolerance: float = 1e-9) -> Verdict:
+    limits = Limits(floor=tolerance / 10, tolerance=tolerance, eps=2.0**-52)
+    variable = VariableVerdict(
+        name="w", kind="trainable", group="trainable", n_elements=4, update_error=update_error, limits=limits
+    )
+    return Verdict(variables=(variable,))
+
+
+@dataclass
+class InFloat64:
+    """Stands for `Captures`: answers with one verdict, or fails."""
+
+    answer: Verdict | Exception
+    asked: list[Plan] = field(default_factory=list)
+
+    def verdict_in_float64(self, case: Case, capture: Any, plan: Plan, n_steps: int) -> Verdict:
+        self.asked.append(plan)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def decided(
+    answer: Verdict | Exception,
+    found: Equivalence = HIDDEN,
+    strategy: str = "all-reduce",
+    folder: Any = None,
+) -> Any:
+    captures: Any = InFloat64(answer)
+    nothing: Any = None
+    shape = ClusterShape(workers=2)
+    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=StrategyRef(name=strategy), shape=shape)
+    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+    plan = make_plan("all-reduce", {}, summary, Topology(replicas_per_task=(1, 1), batch_size=8))
+    checks = CaseChecks(captures=captures, recorder=nothing, folder=folder)
+    return checks.decided(case, nothing, plan, found, repeat=0), captures.asked
+
+
+def test_float64_decides_what_rounding_hides() -> None:
+    result, asked = decided(verdict(1e-12))
+    assert len(asked) == 1
+    assert (result.equivalent, result.dtype, result.reason) == (True, "float64", None)
+    assert (result.max_update_error, result.undecidable) == (1e-12, ())
+    assert (result.separable, result.checked_in_repeat) == (True, 1)
+
+
+def test_what_is_wrong_in_float64_is_wrong() -> None:
+    result, _ = decided(verdict(0.5))
+    assert (result.equivalent, result.dtype) == (False, "float64")
+    assert result.wrong
+
+
+def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
+    result, _ = decided(verdict(0.0, tolerance=0.5))
+    assert (result.equivalent, result.dtype) == (None, "float64")
+    assert "compare fewer steps" in result.reason
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Equivalence(checked=True, equivalent=True),
+        Equivalence(checked=True, equivalent=False, reason="w is off"),
+        Equivalence(checked=False),
+    ],
+    ids=["equivalent", "wrong", "not checked"],
+)
+def test_what_workers_steps_told_is_not_asked_again(found: Equivalence) -> None:
+    assert decided(verdict(0.5), found) == (found, [])
+
+
+def test_what_has_no_captured_graph_stays_undecidable() -> None:
+    assert decided(verdict(0.0), strategy="tf-multi-worker-mirrored") == (HIDDEN, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "kept"),
+    [
+        (
+            CaseError("worker-died", "too little memory", stage="check"),
+            "in float64: too little memory",
+            False,
+        ),
+        (ValueError("no such op"), "in float64: unexpected ValueError: no such op", True),
+    ],
+    ids=["of a worker", "our own"],
+)
+def test_why_float64_was_not_tried_is_told(error: Exception, told: str, kept: bool, tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as folder:
+        result, _ = decided(error, folder=folder)
+        log = folder.repeat_dir("c", 0) / "failure.log"
+    assert result.equivalent is None
+    assert result.reason.startswith("only 2 % can be judged; ")
+    assert told in result.reason
+    assert log.exists() == kept
+    assert not kept or "Traceback" in log.read_text()
