@@ -34,5 +34,11 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
     """
     topology = topology_of(plan)
     rewritten = run_passes(passes_of(plan, task), step, topology, check=check)
-    program = build_program(rewritten.step, topology, task, nodes_before=len(step.graph.nodes))
+    program = build_program(
+        rewritten.step,
+        topology,
+        task,
+        nodes_before=len(step.graph.nodes),
+        served=any(plan.server_bytes),
+    )
     return Compiled(program=program, step=rewritten.step, seconds=rewritten.seconds)

@@ -52,6 +52,7 @@ class Program:
             where every step is made and every contribution counts.
         variables: what this worker loads and reads; shared variables are task 0's.
         n_devices: logical CPU devices that the worker's server must offer.
+        self_contained: nothing crosses between tasks through TensorFlow, so that no server needs to run it.
         device_filters: what the session may see.
         group_leader: leader of the collectives, None without collectives.
         transfers: what the worker's own transport moves, in the order of every worker; the graph calls
@@ -74,6 +75,7 @@ class Program:
     group_leader: str | None
     nodes_before: int
     nodes_after: int
+    self_contained: bool = False
     background: tuple[str, ...] = ()
     taken: str | None = None
     progress: str | None = None

@@ -17,6 +17,12 @@ def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
         tf.errors.InvalidArgumentError: TensorFlow refuses the graph, or an input of a node is not in it.
     """
     graph = tf.Graph()
+    add_named(graph, graph_def)
+    return graph
+
+
+def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
+    """Add nodes to a graph, as `named_graph` does; errors as there."""
     options: Any = c_api_util.ScopedTFImportGraphDefOptions()
     serialized = pywrap_tf_session.TF_NewBufferFromString(graph_def.SerializeToString())
     try:
@@ -25,4 +31,3 @@ def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
         c_api_util.ScopedTFImportGraphDefResults(results)  # which frees them
     finally:
         pywrap_tf_session.TF_DeleteBuffer(serialized)
-    return graph

@@ -13,7 +13,13 @@ _COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
 
 
 def build_program(
-    step: TrainGraph, topology: Topology, task: int, *, nodes_before: int, alone: bool = False
+    step: TrainGraph,
+    topology: Topology,
+    task: int,
+    *,
+    nodes_before: int,
+    alone: bool = False,
+    served: bool = True,
 ) -> Program:
     """The program of one task.
 
@@ -21,10 +27,12 @@ def build_program(
         step: after all passes for this task.
         nodes_before: nodes of the captured graph, for the record.
         alone: the program runs without the other tasks and holds all variables itself.
+        served: some task holds variables for all, so that other tasks may come to this one's.
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))
     collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
+    named = _named_tasks(graph, topology)
     return Program(
         graph_def=serialize_graph(graph),
         task=task,
@@ -36,10 +44,11 @@ def build_program(
         setup=(*step.tables, *step.setup),
         variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER or alone),
         n_devices=len(replicas) if topology.device == "cpu" else 1,
-        device_filters=tuple(f"/job:worker/task:{t}" for t in _seen_tasks(graph, task, topology)),
+        device_filters=tuple(f"/job:worker/task:{t}" for t in sorted(named | {task, 0})),
         group_leader=task_device(0) if collective else None,
         nodes_before=nodes_before,
         nodes_after=len(graph.nodes),
+        self_contained=not (collective or served or step.background or named - {task}),
         background=step.background,
         taken=step.taken,
         progress=step.progress,
@@ -63,8 +72,7 @@ def _access(v: Variable) -> VariableAccess:
     )
 
 
-def _seen_tasks(graph: Graph, task: int, topology: Topology) -> list[int]:
-    """This task, the leader, and every task whose devices the graph names."""
+def _named_tasks(graph: Graph, topology: Topology) -> set[int]:
+    """Every task whose devices the graph names."""
     devices = {node.device for node in graph.nodes if node.device}
-    used = {t for t in range(topology.n_tasks) if any(d.startswith(f"{task_device(t)}/") for d in devices)}
-    return sorted(used | {task, 0})
+    return {t for t in range(topology.n_tasks) if any(d.startswith(f"{task_device(t)}/") for d in devices)}

@@ -43,7 +43,7 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
             ref(b.node): v[program.start : program.stop] for b, v in zip(program.batch, first, strict=True)
         }
         metadata = tf.compat.v1.RunMetadata()
-        config = session_config(program, Use.FEW_STEPS)
+        config = session_config(program, Use.FEW_STEPS, session._target)
         with tf.compat.v1.Session(session._target, graph=graph, config=config) as observed:
             observed.run(
                 [graph.get_operation_by_name(name) for name in program.targets],

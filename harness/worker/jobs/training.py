@@ -118,7 +118,9 @@ class Opened:
 
 
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
-    """Transform a captured step for one task and import it into a session on this process's server.
+    """Transform a captured step for one task and import it into a session.
+
+    What needs no other task's variables or collectives runs on devices of its own; else this process's server does.
 
     Args:
         capture: folder of the capture.
@@ -128,6 +130,7 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.restored_state import left_out
     from harness.worker.session.session import WorkerSession
+    from harness.worker.session.tensorflow_settings import OWN_DEVICES
     from strategies.compile import compile_step
     from strategies.plan.schema import Plan
 
@@ -142,7 +145,8 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
     transport = state.get(InRing).ring if program.transfers else None
-    session = WorkerSession(program, state.get(Served).target, initial, transport)
+    target = OWN_DEVICES if program.self_contained else state.get(Served).target
+    session = WorkerSession(program, target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     state.put(Training(session=session, task=task, weights=weights))

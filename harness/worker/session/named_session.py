@@ -10,11 +10,13 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence.yardstick import Array
 from strategies.program import ref
-from strategies.tf_bridge.named_graph import named_graph
+from strategies.tf_bridge.named_graph import add_named, named_graph
 
 v1 = tf.compat.v1
 Prepared: TypeAlias = Callable[..., Sequence[Array]]
 """Takes what is fed, in order, and returns what is fetched."""
+Traced: TypeAlias = Callable[..., tuple[Sequence[Array], tf.compat.v1.RunMetadata]]
+"""The same, and what TensorFlow tells of the run."""
 
 
 class NamedSession:
@@ -29,6 +31,7 @@ class NamedSession:
     ) -> None:
         self._session = v1.Session(target, graph=named_graph(graph_def), config=config)
         self._prepared: dict[Hashable, Prepared] = {}
+        self._added: set[str] = set()
 
     def prepared(
         self, feeds: Sequence[str], fetches: Sequence[str] = (), targets: Sequence[str] = ()
@@ -37,11 +40,29 @@ class NamedSession:
 
         `Session.run` costs more than a small step; this is prepared.
         """
-        options = config_pb2.CallableOptions(
-            feed=map(ref, feeds), fetch=map(ref, fetches), target=list(targets)
-        )
-        prepared: Prepared = self._session._make_callable_from_options(options)  # noqa: SLF001
-        return prepared
+        return self._callable(feeds, fetches, targets, v1.RunOptions())
+
+    def traced(
+        self, feeds: Sequence[str], fetches: Sequence[str] = (), targets: Sequence[str] = ()
+    ) -> Traced:
+        """As `prepared`, and traced; a session on a server gives an empty account of it."""
+        run = self._callable(feeds, fetches, targets, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE))
+
+        def traced(*values: Array) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
+            metadata = v1.RunMetadata()
+            return run(*values, run_metadata=metadata), metadata
+
+        return traced
+
+    def add(self, graph_def: tf.compat.v1.GraphDef) -> None:
+        """Add nodes, which have been added before or none of whose names is in the graph.
+
+        No run may be under way.
+        """
+        names = {node.name for node in graph_def.node}
+        if not names <= self._added:
+            add_named(self._session.graph, graph_def)
+            self._added |= names
 
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
@@ -55,6 +76,19 @@ class NamedSession:
             self._prepared[key] = self.prepared(list(known), computed, targets)
         known |= zip(computed, self._prepared[key](*known.values()), strict=True)
         return [known[name] for name in fetched]
+
+    def _callable(
+        self,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        run_options: tf.compat.v1.RunOptions,
+    ) -> Prepared:
+        options = config_pb2.CallableOptions(
+            feed=map(ref, feeds), fetch=map(ref, fetches), target=list(targets), run_options=run_options
+        )
+        prepared: Prepared = self._session._make_callable_from_options(options)  # noqa: SLF001
+        return prepared
 
     def close(self) -> None:
         """End the session."""

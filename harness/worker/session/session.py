@@ -12,20 +12,22 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.named_session import NamedSession, Prepared
 from harness.worker.session.python_calls import PythonCalls
 from harness.worker.session.restored_state import first_value, lasts
-from harness.worker.session.tensorflow_settings import Use, session_config
+from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
+from harness.worker.session.traced_runs import RunsInSession, RunsOnServer
 from harness.worker.session.update_loop import Pace, UpdateLoop
-from harness.worker.session.variable_memory import Holdings, held_by_servers
+from harness.worker.session.variable_memory import Holdings, held, lookups
 from harness.worker.session.variable_parts import Held, of_part
-from harness.worker.tracing.profiled_steps import StepTracer
+from harness.worker.tracing.profiled_steps import StepTracer, TracedRuns
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
 from strategies.program import Program, VariableAccess
+from strategies.tf_bridge.devices import on_own_devices
 
 v1 = tf.compat.v1
 
 
 class WorkerSession:
-    """One worker's session on its server.
+    """One worker's session on its server, or on devices of its own.
 
     Attributes:
         initial: what `load` gives to variables.
@@ -34,7 +36,7 @@ class WorkerSession:
         waits: nodes that wait for what the transport moves.
         results: what the last step returned beside its losses, as the program lists it, if asked for.
     Args:
-        target: of the worker's server.
+        target: of the worker's server; for what is self-contained, `OWN_DEVICES` too.
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
         with_results: fetch results in every step.
@@ -68,8 +70,10 @@ class WorkerSession:
         bound = self._calls.bind(graph_def)
         taken = {transfer.taken_token for transfer in program.transfers}
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
+        if target == OWN_DEVICES:
+            on_own_devices(graph_def)
         self._graph_def = graph_def
-        self._session = NamedSession(graph_def, target, session_config(program, use))
+        self._session = NamedSession(graph_def, target, session_config(program, use, target))
         self._tracer: StepTracer | None = None
         self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
         self.pace = None if program.progress is None else Pace()
@@ -174,11 +178,7 @@ class WorkerSession:
 
         Updates that are made over and over beside the steps are not traced.
         """
-        config = session_config(self.program, Use.MANY_STEPS)
-        with (
-            StepTracer(self._graph_def, self._target, config, self.program) as tracer,
-            contextlib.ExitStack() as restored,
-        ):
+        with StepTracer(self.program, self._traced_runs()) as tracer, contextlib.ExitStack() as restored:
             for name, value in (("_step", tracer.step), ("_tracer", tracer)):
                 restored.callback(setattr, self, name, getattr(self, name))
                 setattr(self, name, value)
@@ -189,6 +189,15 @@ class WorkerSession:
                 restored.callback(setattr, self._exchange, "seen", None)
                 self._exchange.seen = tracer.moved
             yield tracer
+
+    def _traced_runs(self) -> TracedRuns:
+        if self._target == OWN_DEVICES:
+            return RunsInSession(self.program, self._session)
+        return RunsOnServer(self.program, self._graph_def, self._target, self._config_of_another())
+
+    def _config_of_another(self) -> tf.compat.v1.ConfigProto:
+        """For a second session on the same server."""
+        return session_config(self.program, Use.MANY_STEPS, self._target)
 
     def settle(self, n_workers: int) -> None:
         """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
@@ -207,11 +216,16 @@ class WorkerSession:
         return held
 
     def held_bytes(self) -> Holdings:
-        """What servers hold of the variables that this worker's program knows of."""
-        graph_def = v1.GraphDef.FromString(self.program.graph_def)
-        return held_by_servers(
-            graph_def, self._target, session_config(self.program, Use.MANY_STEPS), self.program.task
-        )
+        """What lies in memory, here or on servers, of the variables that this worker's program knows of."""
+        if self._target == OWN_DEVICES:
+            self._session.add(lookups(self._graph_def))
+            return held(self._session, self._graph_def, self.program.task)
+        # A session with an update under way takes no more operations.
+        other = NamedSession(lookups(self._graph_def), self._target, self._config_of_another())
+        try:
+            return held(other, self._graph_def, self.program.task)
+        finally:
+            other.close()
 
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()

@@ -11,6 +11,9 @@ from strategies.topology import task_device
 
 v1 = tf.compat.v1
 
+OWN_DEVICES = ""
+"""Target of a session with devices of its own, whose steps are spared the work of a server."""
+
 
 def start_server(
     task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
@@ -23,15 +26,17 @@ def start_server(
         n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
             per core that the process may use.
     """
-    config = v1.ConfigProto(
-        device_count={"CPU": n_devices},
-        inter_op_parallelism_threads=n_inter_op,
-    )
-    config.gpu_options.allow_growth = True
+    config = _with_devices(v1.ConfigProto(inter_op_parallelism_threads=n_inter_op), n_devices)
     # The server resolves collectives with its own setting; with the session's alone every member waits.
     config.experimental.collective_group_leader = task_device(0)
     cluster = tf.train.ClusterSpec({"worker": list(addresses)})
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
+
+
+def _with_devices(config: tf.compat.v1.ConfigProto, n_devices: int) -> tf.compat.v1.ConfigProto:
+    config.device_count["CPU"] = n_devices
+    config.gpu_options.allow_growth = True
+    return config
 
 
 class Use(Enum):
@@ -48,9 +53,17 @@ class Use(Enum):
     PARTS_OF_STEPS = "parts of steps"
 
 
-def session_config(program: Program, use: Use) -> tf.compat.v1.ConfigProto:
-    """What a session on a worker's server may use, and how far it optimizes."""
-    config = v1.ConfigProto(device_filters=program.device_filters, allow_soft_placement=True)
+def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.ConfigProto:
+    """What a session may use, and how far it optimizes.
+
+    Args:
+        target: of a worker's server, whose devices it uses, or `OWN_DEVICES`.
+    """
+    config = v1.ConfigProto(allow_soft_placement=True)
+    if target == OWN_DEVICES:
+        _with_devices(config, program.n_devices)
+    else:
+        config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options
     if use is not Use.MANY_STEPS:
         # A second pass and searches for memory and layout cost more than a few steps.

@@ -5,36 +5,47 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from harness.worker.session.named_session import NamedSession
+
 v1 = tf.compat.v1
 Holdings: TypeAlias = Mapping[tuple[int, str], int]
 """(Task, name) of each variable that has a value → its bytes."""
 
+_LOOKUPS = "held-bytes"
 
-def held_by_servers(
-    graph_def: tf.compat.v1.GraphDef, target: str, config: tf.compat.v1.ConfigProto, task: int
-) -> Holdings:
-    """What servers hold of the variables that a program knows of, its own or another's.
 
-    A session of its own looks them up: one with an update under way takes no more operations.
+def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Nodes that tell of each variable of a graph whether it has a value, and its shape; see `held`."""
+    graph = v1.GraphDef(versions=graph_def.versions)
+    for node in _handles(graph_def):
+        handle = graph.node.add()
+        handle.CopyFrom(node)
+        handle.name = f"{_LOOKUPS}/{node.name}"
+        handle.attr["shared_name"].s = _resource(node).encode()
+        handle.attr.pop("_class", None)  # names a node that may not be here
+        for part, op in (("has-value", "VarIsInitializedOp"), ("shape", "VariableShape")):
+            told = graph.node.add(
+                name=f"{handle.name}/{part}", op=op, input=[handle.name], device=node.device
+            )
+            if op == "VariableShape":
+                told.attr["out_type"].type = tf.int64.as_datatype_enum
+    return graph
+
+
+def held(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> Holdings:
+    """What lies in memory of the variables that a program knows of, its own or another's.
 
     Args:
-        target: of this worker's server. config: of the program's session.
+        session: on the devices or servers that hold them, with the nodes of `lookups`.
         task: where a variable without a device is.
     """
-    handles = [node for node in graph_def.node if node.op == "VarHandleOp"]
-    graph = tf.Graph()
-    with graph.as_default():
-        tf.graph_util.import_graph_def(v1.GraphDef(node=handles, versions=graph_def.versions), name="")
-        resources = [graph.get_tensor_by_name(f"{node.name}:0") for node in handles]
-        have_values = [tf.raw_ops.VarIsInitializedOp(resource=r) for r in resources]
-        shapes = [tf.raw_ops.VariableShape(input=r, out_type=tf.int64) for r in resources]
-    with v1.Session(target, graph=graph, config=config) as session:
-        there = session.run(have_values)
-        dims = iter(session.run([shape for shape, has in zip(shapes, there, strict=True) if has]))
+    handles = _handles(graph_def)
+    have_values = session.run([f"{_LOOKUPS}/{node.name}/has-value" for node in handles], {})
+    there = [node for node, has in zip(handles, have_values, strict=True) if has]
+    shapes = session.run([f"{_LOOKUPS}/{node.name}/shape" for node in there], {})
     return {
-        _place(node, task): int(next(dims).prod()) * tf.as_dtype(node.attr["dtype"].type).size
-        for node, has in zip(handles, there, strict=True)
-        if has
+        _place(node, task): int(shape.prod()) * tf.as_dtype(node.attr["dtype"].type).size
+        for node, shape in zip(there, shapes, strict=True)
     }
 
 
@@ -52,9 +63,16 @@ def held_eagerly(variables: Iterable[tuple[str, tf.Variable]], task: int | None 
     }
 
 
-def _place(node: tf.compat.v1.NodeDef, task: int) -> tuple[int, str]:
+def _handles(graph_def: tf.compat.v1.GraphDef) -> list[tf.compat.v1.NodeDef]:
+    return [node for node in graph_def.node if node.op == "VarHandleOp"]
+
+
+def _resource(handle: tf.compat.v1.NodeDef) -> str:
+    return handle.attr["shared_name"].s.decode() or str(handle.name)
+
+
+def _place(handle: tf.compat.v1.NodeDef, task: int) -> tuple[int, str]:
     """Where a variable is, by the name under which it is known there."""
-    named = tf.DeviceSpec.from_string(node.device).task
+    named = tf.DeviceSpec.from_string(handle.device).task
     # One name may stand for a variable on each of several devices.
-    name = node.attr["shared_name"].s.decode() or node.name
-    return task if named is None else named, f"{node.device} {name}"
+    return task if named is None else named, f"{handle.device} {_resource(handle)}"

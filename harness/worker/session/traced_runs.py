@@ -1,0 +1,72 @@
+"""Runs of a program that TensorFlow traces, where the program's variables are."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from harness.equivalence.yardstick import Array
+from harness.worker.session.named_session import NamedSession
+from strategies.program import Program, ref
+from strategies.topology import task_device
+
+v1 = tf.compat.v1
+_OWN = "/job:localhost/replica:0/task:0"
+
+
+class RunsOnServer:
+    """A second session on the worker's server, whose variables it shares.
+
+    A prepared call is traced by servers, and what they saw is dropped.
+
+    Args:
+        graph_def: the program's, bound to functions of this process.
+        target: of the worker's server. config: of its session.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graph_def: tf.compat.v1.GraphDef,
+        target: str,
+        config: tf.compat.v1.ConfigProto,
+    ) -> None:
+        self._batch = [ref(b.node) for b in program.batch]
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+        self._session = v1.Session(target, graph=self._graph, config=config)
+
+    def run(
+        self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]
+    ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
+        """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
+        named = [[ref(name) for name in fetches], [self._graph.get_operation_by_name(t) for t in targets]]
+        fed = dict(zip(self._batch, feeds, strict=True)) if feeds else {}
+        options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+        return self._session.run(named, fed, options=options, run_metadata=metadata)[0], metadata
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+
+class RunsInSession:
+    """The program's own session, where it alone has the program's variables."""
+
+    def __init__(self, program: Program, session: NamedSession) -> None:
+        self._program = program
+        self._session = session
+
+    def run(
+        self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]
+    ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
+        """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
+        batch = [b.node for b in self._program.batch] if feeds else []
+        values, metadata = self._session.traced(batch, fetches, targets)(*feeds)
+        for device in metadata.step_stats.dev_stats:
+            # As workers know it of each other.
+            device.device = device.device.replace(_OWN, task_device(self._program.task))
+        return values, metadata
+
+    def close(self) -> None:
+        """The session goes on."""
