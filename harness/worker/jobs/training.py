@@ -120,7 +120,7 @@ class Opened:
 def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
     """Transform a captured step for one task and import it into a session.
 
-    What needs no other task's variables or collectives runs on devices of its own; else this process's server does.
+    A self-contained program runs on devices of its own, any other on this process's server.
 
     Args:
         capture: folder of the capture.

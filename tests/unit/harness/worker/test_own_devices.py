@@ -1,4 +1,4 @@
-"""A self-contained program needs no server: its session has devices of its own and tells as much of its steps."""
+"""A self-contained program needs no server: its session has devices of its own, and is as good."""
 
 from pathlib import Path
 
