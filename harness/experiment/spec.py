@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+Precision = Literal["float32", "bfloat16", "float16"]
+AS_WRITTEN: Precision = "float32"
+"""Leaves a step as its author wrote it, whatever types that computes in."""
 USUAL_ROUNDS = 10
 USUAL_WINDOW_S = 0.2
 SHAPE_KEYS: Mapping[str, str] = {
@@ -79,6 +82,7 @@ class Measure:
         aa: whether the baseline is timed once more, under a name of its own.
         observer: whether it is measured what measuring takes.
         exposed_comm: whether the control runs too where it is not among the strategies.
+        precision: types that steps compute in; a sweep of one or more.
     """
 
     warmup_steps: int | None
@@ -94,6 +98,7 @@ class Measure:
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    precision: tuple[Precision, ...] = (AS_WRITTEN,)
 
     @property
     def n_rounds(self) -> int:

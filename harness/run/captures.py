@@ -83,12 +83,12 @@ class Captures:
         self._bounds = MadeOnce[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
-        """The capture of a case's workload.
+        """The capture of a case's workload in the case's precision.
 
         Raises:
             CaseError: it cannot be captured.
         """
-        key: tuple[object, ...] = _workload_key(case)
+        key = (*_data_key(case), case.precision)
         capture = self._captures.get(key, lambda: self._capture(case))
         if _fits(capture, case):
             return capture
@@ -102,7 +102,7 @@ class Captures:
             CaseError: the dataset cannot be used.
         """
         size = global_batch(case, capture.facts.batch_size)
-        return self._batches.get((_workload_key(case), size), lambda: self._lay_batches(case))
+        return self._batches.get((_data_key(case), size), lambda: self._lay_batches(case))
 
     def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
         """The reference of a case's step on its topology.
@@ -249,6 +249,6 @@ def _n_shards(case: Case) -> int:
     return case.shape.n_replicas * Execution.of(case.chosen.params).micro_batches
 
 
-def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:
+def _data_key(case: Case) -> tuple[object, ...]:
     params = case.workload.params
     return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))

@@ -55,6 +55,7 @@ class Case:
     price_per_hour: float | None = None
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
+    precision: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -192,7 +193,9 @@ def write_run(
 
 
 def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
-    label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}"
+    label = (
+        f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{case.precision or ''}"
+    )
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
@@ -222,6 +225,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             interleave=True,
             batch_rule="global",
             cores_per_worker=1,
+            precision=case.precision,
         ),
         machine=Machine(
             cpu_model="Example CPU @ 2.60GHz", n_cores=2, memory_bytes=8 * 2**30, architecture="x86_64"
