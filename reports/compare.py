@@ -24,7 +24,7 @@ from reports.notes.doubts import (
     warning_notes,
 )
 from reports.notes.measuring import (
-    arithmetic_notes,
+    computation_notes,
     observer_notes,
     setting_notes,
     stability_notes,
@@ -89,7 +89,7 @@ def _comparison(
     notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
-    notes.extend(arithmetic_notes(cases))
+    notes.extend(computation_notes(cases))
     notes.extend(twin_notes(rows, cases))
     notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
@@ -112,6 +112,7 @@ def _comparison(
             [r.link.measured_mbit for records in usable.values() for r in records if r.link]
         ),
         precision=shape.precision or AS_WRITTEN,
+        xla=shape.xla,
         baseline=baseline,
         rows=tuple(rows),
         verdict=verdict(rows, contrasts),

@@ -204,6 +204,7 @@ class Comparison:
     link_requested_mbit: float | None
     link_measured_mbit: Mean | None
     precision: str
+    xla: bool
     baseline: str | None
     rows: tuple[Row, ...]
     verdict: Advice

@@ -63,6 +63,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
                 if measure.precision == (AS_WRITTEN,)
                 else {"precision": _sweep_document(measure.precision)}
             ),
+            **({} if measure.xla == (False,) else {"xla": _sweep_document(measure.xla)}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

@@ -120,6 +120,7 @@ def _measure(section: MeasureSection) -> Measure:
         observer=section.observer,
         exposed_comm=section.exposed_comm,
         precision=tuple(section.precision),
+        xla=tuple(section.xla),
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

@@ -80,7 +80,7 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
         for each in cases
         if each.strategy == baseline
         and each.workload == case.workload
-        and each.precision == case.precision
+        and each.computation == case.computation
         and each.shape.site == case.shape.site
         and (each.shape.n_replicas == 1 or each.shape == case.shape)
     )
@@ -92,7 +92,7 @@ def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):
         shape = case.shape
-        alike = (case.workload, shape.site, case.precision)
+        alike = (case.workload, shape.site, case.computation)
         first = next((key for key in blocks if key[: len(alike)] == alike), None)
         blocks.setdefault(first if shape.workers == 1 and first else (*alike, shape), []).append(case)
     order = {case.id: place for place, case in enumerate(cases)}

@@ -113,6 +113,7 @@ class MeasureSection(_Section):
     observer: bool = False
     exposed_comm: bool = False
     precision: Sweep[PrecisionName] = [AS_WRITTEN]
+    xla: Sweep[bool] = [False]
 
 
 class FilterSection(_Section):

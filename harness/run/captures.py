@@ -88,7 +88,7 @@ class Captures:
         Raises:
             CaseError: it cannot be captured.
         """
-        key = (*_data_key(case), case.precision)
+        key = (*_data_key(case), case.computation.precision)
         capture = self._captures.get(key, lambda: self._capture(case))
         if _fits(capture, case):
             return capture
@@ -207,6 +207,14 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     Raises:
         CaseError: either cannot be done.
     """
+    if case.computation.xla and case.chosen.strategy.runner != "graph":
+        raise CaseError(
+            UNSUPPORTED,
+            f"must run as a graph of a session for measure.xla, got {case.strategy}, whose steps TensorFlow "
+            "runs in a way of its own; compare it without xla",
+            stage="plan",
+            field="strategy",
+        )
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)

@@ -230,6 +230,6 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.batch_size,
         bool(record.fused_update),
         record.repeat,
-        method and (method.cores_per_worker, method.memory_per_worker_bytes, method.precision),
+        method and (method.cores_per_worker, method.memory_per_worker_bytes, method.precision, method.xla),
         link and link.asked,
     )

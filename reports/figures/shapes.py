@@ -18,7 +18,8 @@ AS_WRITTEN = "float32"
 class ComparedShape:
     """What must be equal before two strategies are set against each other.
 
-    `precision` is empty where steps compute as written, so that these come first.
+    `precision` is empty where steps compute as written, so that these come first; `xla`: whether XLA compiled
+    them.
     """
 
     workload: str
@@ -29,6 +30,7 @@ class ComparedShape:
     batch_size: int
     link_mbit: float
     precision: str
+    xla: bool
 
 
 def _label(name: str, params: Mapping[str, object]) -> str:
@@ -51,6 +53,7 @@ def _shape_of(record: Record) -> ComparedShape:
         batch_size=record.batch_size or 0,
         link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
         precision=_mixed(record),
+        xla=bool(record.method and record.method.xla),
     )
 
 
@@ -109,9 +112,9 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
     return min(near, key=distance, default=None)
 
 
-def _computed(shape: ComparedShape) -> tuple[str, ...]:
+def _computed(shape: ComparedShape) -> tuple[str | bool, ...]:
     """What a strategy and the `single` beside it have in common."""
-    return shape.workload, shape.provider, shape.device, shape.precision
+    return shape.workload, shape.provider, shape.device, shape.precision, shape.xla
 
 
 def _place(run: Run, shape: ComparedShape) -> int:
@@ -154,4 +157,6 @@ def shape_text(shape: ComparedShape) -> str:
         pieces.append(f"link shaped to {digits(shape.link_mbit)} Mbit/s")
     if shape.precision:
         pieces.append(f"mixed {shape.precision}")
+    if shape.xla:
+        pieces.append("XLA")
     return ", ".join(pieces)

@@ -37,15 +37,17 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[s
     return notes
 
 
-def arithmetic_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """What steps computed in, where that is not what their author wrote."""
     methods = {record.method for records in cases.values() for record in records if record.method}
-    return [
+    mixed = [
         f"Layers compute in {precision} by Keras's mixed policy"
         f"{', with a loss scale' if precision == 'float16' else ''}; variables, their gradients and "
         "updates are in float32."
         for precision in sorted({method.precision for method in methods} - {None, AS_WRITTEN}, key=str)
     ]
+    compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
+    return [*mixed, *([compiled] if any(method.xla for method in methods) else [])]
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:

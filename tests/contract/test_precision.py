@@ -14,6 +14,7 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.spec import Computation
 from harness.worker.jobs.batches import lay_batches, read_batches
 from harness.worker.jobs.capture import capture
 from harness.worker.process.job import JobState
@@ -34,7 +35,7 @@ def captured(folder: Path, made: str, precision: Any, *, float64: bool = True, *
         workload=WorkloadRef(reference=f"{FILE}:{made}", params=params),
         strategy=StrategyRef(name="all-reduce"),
         shape=ClusterShape(workers=2),
-        precision=precision,
+        computation=Computation(precision=precision),
     )
     at = folder / f"{made}-{precision}-{float64}"
     state = JobState()

@@ -68,6 +68,7 @@ _IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
     ("image", lambda case: case.shape.image or "-"),
 )
 _IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
-    (("precision", lambda case: case.precision), "float32"),
+    (("precision", lambda case: case.computation.precision), "float32"),
+    (("XLA", lambda case: "yes" if case.computation.xla else "no"), "no"),
 )
 """Column → what is not worth one where all cases have it."""

@@ -10,7 +10,8 @@ class Method:
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
-    `float32` where they were left as written; None in records from before it could be chosen.
+    `float32` where they were left as written, `xla` whether XLA compiled them; None in records from before
+    these could be chosen.
     """
 
     seed: int
@@ -26,6 +27,7 @@ class Method:
     window_s: float | None = None
     until_ci: float | None = None
     precision: str | None = None
+    xla: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

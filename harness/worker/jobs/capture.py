@@ -56,15 +56,15 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     with users_mistakes(workload, "dataset() must return examples"):
         structure = examples_of(workload, seed=seed).dataset.element_spec
     keras.utils.set_random_seed(seed)
-    with policy_of(case.precision):
+    with policy_of(case.computation.precision):
         with users_mistakes(workload, "train_step() must return a step"):
             asked = step_of(workload, structure)
-        step = step_in_precision(asked.step, case.precision, case.workload_name)
+        step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
         try:
             captured = capture_step(step, structure, replica_batch=_even_share(case, workload, n_shards))
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
-    notes = (*asked.notes, *precision_notes(captured, case.precision, case.workload_name))
+    notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
     save(Path(folder), captured_step, captured.initial, summary)

@@ -260,7 +260,7 @@ def _session(
     step = CoordinatedStep(
         workload.body, workload.boundary, distribution, workload.structure, share, n_workers
     )
-    with policy_of(case.precision):
+    with policy_of(case.computation.precision):
         step.trace()
     variables = workload.variables(captured.variables)
     return CoordinatorSession(step, captured, variables, initial, n_workers)

@@ -213,7 +213,7 @@ def _session(
     distributed = DistributedStep(
         workload.body, workload.boundary, distribution, workload.structure, replicas, batch_size
     )
-    with policy_of(case.precision):
+    with policy_of(case.computation.precision):
         distributed.trace()
     variables = workload.variables(captured.variables)
     session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)

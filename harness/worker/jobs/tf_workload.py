@@ -78,13 +78,15 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
-    with policy_of(case.precision), distribution.scope(), recorded() as variables:
-        step = step_in_precision(step_of(workload, structure).step, case.precision, case.workload_name)
+    with policy_of(case.computation.precision), distribution.scope(), recorded() as variables:
+        step = step_in_precision(
+            step_of(workload, structure).step, case.computation.precision, case.workload_name
+        )
         body = body_of(step)
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
     if lacking(captured.variables, variables, declared_variables(step)):
-        with policy_of(case.precision), boundary.recorder.recording_optimizers():
+        with policy_of(case.computation.precision), boundary.recorder.recording_optimizers():
             variables += made_when_traced(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
             )

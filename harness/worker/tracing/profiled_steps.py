@@ -58,9 +58,13 @@ class StepTracer:
         """End the session, and what waits in it."""
         self._session.close()
 
-    def begin(self) -> None:
-        """Trace from now on; no step may be in flight."""
-        self._options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    def begin(self, options: tf.compat.v1.RunOptions | None = None) -> None:
+        """Trace from now on; no step may be in flight.
+
+        Args:
+            options: what TensorFlow is to tell; None asks for all that it knows of time.
+        """
+        self._options = options or v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         self.moved.clear()
 
     def step(self, *feeds: Array) -> Sequence[Array]:

@@ -1,4 +1,4 @@
-"""What a report says of precisions: a comparison for each, and what computing in it means."""
+"""What a report says of how steps compute: a comparison for each way, and what it means."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,3 +25,15 @@ def test_each_precision_is_compared_by_itself(tmp_path: Path) -> None:
     told = [note for note in mixed.notes if note.startswith("Layers compute in bfloat16")]
     assert len(told) == 1
     assert not any("mixed policy" in note for note in wide.notes)
+
+
+def test_what_xla_compiles_is_compared_by_itself(tmp_path: Path) -> None:
+    compiled = [replace(case, xla=True) for case in (ALONE, REDUCE)]
+    report = build([load(write_run(tmp_path / "run", [*compiled, ALONE, REDUCE]))])
+    plain, with_xla = report.comparisons
+    assert (plain.xla, with_xla.xla) == (False, True)
+    assert with_xla.shape == f"{plain.shape}, XLA"
+    assert [any(n.startswith("XLA compiles") for n in each.notes) for each in report.comparisons] == [
+        False,
+        True,
+    ]
