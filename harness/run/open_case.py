@@ -284,7 +284,14 @@ class OpenCase:
         if case.chosen.strategy.runner != "graph":
             return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
         title = f"{case.workload_name} {case.strategy}"
-        return traced(self._processes, measurement, title=title, period=self._period, timeouts=self._limits)
+        return traced(
+            self._processes,
+            measurement,
+            title=title,
+            period=self._period,
+            compiles=case.computation.xla,
+            timeouts=self._limits,
+        )
 
 
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:

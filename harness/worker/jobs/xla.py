@@ -49,6 +49,9 @@ def compiled_clusters(state: JobState, n_steps: int) -> "CompiledClusters":
         options = tf.compat.v1.RunOptions(output_partition_graphs=True)
         options.trace_level = options.FULL_TRACE
         tracer.begin(options)
-        for feeds in itertools.islice(itertools.cycle(training.feeds), n_steps):
+        first, *others = itertools.islice(itertools.cycle(training.feeds), n_steps)
+        session.step(first)
+        seen = list(tracer.seen)
+        for feeds in others:
             session.step(feeds)
-    return clusters_of(tracer.seen)
+    return clusters_of(seen)
