@@ -11,7 +11,7 @@ from reports.aggregate import (
 )
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
-from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
+from reports.figures.shapes import AS_WRITTEN, BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.notes.doubts import (
     batch_notes,
@@ -23,7 +23,13 @@ from reports.notes.doubts import (
     until_notes,
     warning_notes,
 )
-from reports.notes.measuring import observer_notes, setting_notes, stability_notes, twin_notes
+from reports.notes.measuring import (
+    computation_notes,
+    observer_notes,
+    setting_notes,
+    stability_notes,
+    twin_notes,
+)
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
 from reports.rows import Comparison, LeftOut, Report, StepSeries
@@ -83,6 +89,7 @@ def _comparison(
     notes.extend(separability_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
+    notes.extend(computation_notes(cases))
     notes.extend(twin_notes(rows, cases))
     notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
@@ -104,6 +111,8 @@ def _comparison(
         link_measured_mbit=mean_of(
             [r.link.measured_mbit for records in usable.values() for r in records if r.link]
         ),
+        precision=shape.precision or AS_WRITTEN,
+        xla=shape.xla,
         baseline=baseline,
         rows=tuple(rows),
         verdict=verdict(rows, contrasts),

@@ -203,6 +203,8 @@ class Comparison:
     batch_size: int | None
     link_requested_mbit: float | None
     link_measured_mbit: Mean | None
+    precision: str
+    xla: bool
     baseline: str | None
     rows: tuple[Row, ...]
     verdict: Advice

@@ -15,7 +15,15 @@ from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
-from harness.experiment.spec import BatchRule, CaseFilter, ClusterSpec, ExperimentSpec
+from harness.experiment.spec import (
+    AS_USUAL,
+    AS_WRITTEN,
+    BatchRule,
+    CaseFilter,
+    ClusterSpec,
+    Computation,
+    ExperimentSpec,
+)
 from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
@@ -28,13 +36,14 @@ TWIN = "aa"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One strategy for one workload on one shape of one provider.
+    """One strategy for one workload on one shape of one provider, computed in one way.
 
     Args:
         id: `<slug>-<8 hex>`, equal for equal cases in any experiment.
         batch_rule: whether the batch asked for is the global one or that of each replica.
         batch_size: examples asked for under that rule; None for the workload's own default.
         is_twin: the baseline once more, under a name of its own.
+        computation: how its steps compute.
     """
 
     id: str
@@ -44,6 +53,12 @@ class Case:
     batch_rule: BatchRule = "global"
     batch_size: int | None = None
     is_twin: bool = False
+    computation: Computation = AS_USUAL
+
+    @property
+    def title(self) -> str:
+        """As a person is told of it."""
+        return f"{self.workload_name} {self.strategy} {self.shape.size} {self.computation}".rstrip()
 
     @property
     def chosen(self) -> Chosen:
@@ -65,15 +80,17 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     """Make the cases of an experiment: every combination, filtered, each once.
 
     Returns:
-        Cases by workload, then shape, then strategy as listed.
+        Cases by workload, then shape, then computation, then strategy as listed.
     Raises:
         UsageError: when the filters leave nothing, one of them matches nothing, or there is more than a
             night can run.
     """
     require_few_combinations(spec)
     cases: dict[str, Case] = {}
-    for workload, shape, strategy in itertools.product(spec.workloads, _shapes(spec), spec.strategies):
-        case = _case(workload, strategy, shape, spec.measure.batch)
+    for workload, shape, computation, strategy in itertools.product(
+        spec.workloads, _shapes(spec), spec.measure.computations, spec.strategies
+    ):
+        case = _case(workload, strategy, shape, spec.measure.batch, computation)
         cases[case.id] = case
     for field, filters in (("matrix.include", spec.include), ("matrix.exclude", spec.exclude)):
         for index, item in enumerate(filters):
@@ -142,7 +159,13 @@ def _shapes(spec: ExperimentSpec) -> Iterator[ClusterShape]:
         yield dataclasses.replace(shape, worker_links=there)
 
 
-def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterShape, batch_rule: BatchRule) -> Case:
+def _case(
+    workload: WorkloadRef,
+    strategy: StrategyRef,
+    shape: ClusterShape,
+    batch_rule: BatchRule,
+    computation: Computation,
+) -> Case:
     from strategies.planning.registry import STRATEGIES
 
     # `single` is the same case whatever shape the others have.
@@ -155,6 +178,7 @@ def _case(workload: WorkloadRef, strategy: StrategyRef, shape: ClusterShape, bat
         shape=shape.of_one_replica() if alone else shape,
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
+        computation=computation,
     )
     return dataclasses.replace(case, id=_case_id(case))
 
@@ -171,6 +195,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
             StrategyRef(name=CONTROL, params={} if _fused(case) else {FUSED: False}),
             case.shape,
             case.batch_rule,
+            case.computation,
         )
         for case in cases
         if case.shape.n_replicas > 1
@@ -189,7 +214,7 @@ def _twin(case: Case) -> Case:
 
 
 def _case_id(case: Case) -> str:
-    shape = case.shape
+    shape, computation = case.shape, case.computation
     facts: dict[str, JsonValue] = {
         "workload": case.workload.reference,
         "workload_params": dict(case.workload.params),
@@ -204,6 +229,8 @@ def _case_id(case: Case) -> str:
         "rate_mbit": shape.rate_mbit,
         "batch_rule": case.batch_rule,
         **({} if shape.image is None else {"image": shape.image}),
+        **({} if computation.precision == AS_WRITTEN else {"precision": computation.precision}),
+        **({"xla": True} if computation.xla else {}),
         **{f"link_{key}": value for key, value in other_keys(shape.burst_kb, shape.worker_links).items()},
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))

@@ -10,6 +10,7 @@ from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
 from harness.experiment.spec import (
+    AS_WRITTEN,
     SHAPE_KEYS,
     USUAL_ROUNDS,
     USUAL_WINDOW_S,
@@ -57,6 +58,12 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({"aa": True} if measure.aa else {}),
             **({"observer": True} if measure.observer else {}),
             **({"exposed_comm": True} if measure.exposed_comm else {}),
+            **(
+                {}
+                if measure.precision == (AS_WRITTEN,)
+                else {"precision": _sweep_document(measure.precision)}
+            ),
+            **({} if measure.xla == (False,) else {"xla": _sweep_document(measure.xla)}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,8 @@ from harness.cluster.connection import is_address, is_network
 from harness.cluster.link_limits import MOST_MBIT
 from harness.cluster.providers import PROVIDERS, Device
 from harness.durations import parse_duration_s
+from harness.experiment.spec import Precision
+from strategies.errors import suggestion
 
 _UNITS = {
     "": 1,
@@ -73,6 +75,15 @@ def _device(value: object) -> object:
     known = {device: None for provider in PROVIDERS.values() for device in provider.devices}
     if value not in list(known):
         raise PydanticCustomError("device", "must be {names}", {"names": " or ".join(map(repr, known))})
+    return value
+
+
+def _precision(value: object) -> object:
+    known: tuple[str, ...] = get_args(Precision)
+    if value not in known:
+        close = f" ({suggestion(value, known)})" if isinstance(value, str) else ""
+        names = " or ".join(map(repr, known))
+        raise PydanticCustomError("precision", "must be {names}{close}", {"names": names, "close": close})
     return value
 
 
@@ -150,6 +161,7 @@ Index: TypeAlias = Annotated[int, Field(ge=0)]
 Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
 Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
 DeviceName: TypeAlias = Annotated[Device, BeforeValidator(_device)]
+PrecisionName: TypeAlias = Annotated[Precision, BeforeValidator(_precision)]
 Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
 Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

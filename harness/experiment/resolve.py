@@ -119,6 +119,8 @@ def _measure(section: MeasureSection) -> Measure:
         aa=section.aa,
         observer=section.observer,
         exposed_comm=section.exposed_comm,
+        precision=tuple(section.precision),
+        xla=tuple(section.xla),
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

@@ -26,8 +26,7 @@ class Slot:
     @property
     def title(self) -> str:
         """As a person is told of it."""
-        case = self.case
-        return f"{case.workload_name} {case.strategy} {case.shape.size} repeat {self.repeat}"
+        return f"{self.case.title} repeat {self.repeat}"
 
 
 def schedule(
@@ -73,12 +72,15 @@ def schedule(
 
 
 def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Case | None:
-    """What a case is compared with, on the same shape or on one device; None where there is nothing."""
+    """What a case is compared with, computed alike on the same shape or on one device; None where there is
+    nothing.
+    """
     alike = (
         each
         for each in cases
         if each.strategy == baseline
         and each.workload == case.workload
+        and each.computation == case.computation
         and each.shape.site == case.shape.site
         and (each.shape.n_replicas == 1 or each.shape == case.shape)
     )
@@ -90,8 +92,8 @@ def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):
         shape = case.shape
-        alike = (case.workload, shape.site)
-        first = next((key for key in blocks if key[:2] == alike), None)
+        alike = (case.workload, shape.site, case.computation)
+        first = next((key for key in blocks if key[: len(alike)] == alike), None)
         blocks.setdefault(first if shape.workers == 1 and first else (*alike, shape), []).append(case)
     order = {case.id: place for place, case in enumerate(cases)}
     return [sorted(block, key=lambda case: order[case.id]) for block in blocks.values()]

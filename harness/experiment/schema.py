@@ -28,6 +28,7 @@ from harness.experiment.field_types import (
     Memory,
     Network,
     Percent,
+    PrecisionName,
     Prices,
     Provider,
     Rate,
@@ -36,7 +37,7 @@ from harness.experiment.field_types import (
     as_list,
     by_number,
 )
-from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S
+from harness.experiment.spec import AS_WRITTEN, USUAL_ROUNDS, USUAL_WINDOW_S
 from strategies.errors import suggestion
 
 # Each filter is held against every case.
@@ -96,7 +97,7 @@ class UntilSection(_Section):
 
 
 class MeasureSection(_Section):
-    """`measure`: how each case is timed."""
+    """`measure`: how each case is timed; a list is a sweep."""
 
     warmup_steps: Literal["auto"] | Annotated[int, Field(ge=0, le=10**6)] = "auto"
     steps: Count = 50
@@ -111,6 +112,8 @@ class MeasureSection(_Section):
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    precision: Sweep[PrecisionName] = [AS_WRITTEN]
+    xla: Sweep[bool] = [False]
 
 
 class FilterSection(_Section):

@@ -59,4 +59,6 @@ def _counts(spec: ExperimentSpec) -> Mapping[str, int]:
         "strategies": len(spec.strategies),
         **{f"cluster.{key}": len(getattr(cluster, field)) for field, key in SHAPE_KEYS.items()},
         "cluster.link.rate_mbit": len(cluster.rate_mbit),
+        "measure.precision": len(spec.measure.precision),
+        "measure.xla": len(spec.measure.xla),
     }

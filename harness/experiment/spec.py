@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,28 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+Precision = Literal["float32", "bfloat16", "float16"]
+AS_WRITTEN: Precision = "float32"
+"""Leaves a step as its author wrote it, whatever types that computes in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computation:
+    """How a case's steps compute.
+
+    Args:
+        xla: whether XLA compiles what each worker computes.
+    """
+
+    precision: Precision = AS_WRITTEN
+    xla: bool = False
+
+    def __str__(self) -> str:
+        """What is not as usual of it, in a word or two; empty where all is."""
+        return " ".join([*([] if self.precision == AS_WRITTEN else [self.precision]), *["XLA"] * self.xla])
+
+
+AS_USUAL = Computation()
 USUAL_ROUNDS = 10
 USUAL_WINDOW_S = 0.2
 SHAPE_KEYS: Mapping[str, str] = {
@@ -79,6 +102,8 @@ class Measure:
         aa: whether the baseline is timed once more, under a name of its own.
         observer: whether it is measured what measuring takes.
         exposed_comm: whether the control runs too where it is not among the strategies.
+        precision: types that steps compute in; a sweep of one or more.
+        xla: whether XLA compiles them; a sweep.
     """
 
     warmup_steps: int | None
@@ -94,11 +119,21 @@ class Measure:
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    precision: tuple[Precision, ...] = (AS_WRITTEN,)
+    xla: tuple[bool, ...] = (False,)
 
     @property
     def n_rounds(self) -> int:
         """Rounds of a repeat: as many as asked for, and no more than steps."""
         return min(self.rounds, self.steps)
+
+    @property
+    def computations(self) -> Sequence[Computation]:
+        """Every combination of the sweeps of how steps compute."""
+        return [
+            Computation(precision=precision, xla=xla)
+            for precision, xla in itertools.product(self.precision, self.xla)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

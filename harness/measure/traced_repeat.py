@@ -29,7 +29,13 @@ class Traced:
 
 
 def traced(
-    processes: ProcessSet, measured: Measurement, *, title: str, period: int, timeouts: Timeouts = USUAL
+    processes: ProcessSet,
+    measured: Measurement,
+    *,
+    title: str,
+    period: int,
+    compiles: bool = False,
+    timeouts: Timeouts = USUAL,
 ) -> Traced:
     """Make a few steps more, the last of them traced; the processes may be of no more use after it.
 
@@ -38,15 +44,18 @@ def traced(
     Args:
         title: of the trace.
         period: steps after which what a step does begins anew; the first step of one is traced.
+        compiles: whether steps that build graphs compile them too, each kind of a period at its first.
     """
     n_done = int(measured.steps.step.max()) + 1
     n_before = 1 + -(n_done + 1) % period
-    longest_s = float((measured.steps.end_s - measured.steps.start_s).max())
+    known_s = [float((measured.steps.end_s - measured.steps.start_s).max())]
+    if compiles:
+        n_before, known_s = n_before + period, []
     try:
         answers = processes.call(
             trace_step,
             [(n_before,)] * len(processes.pids),
-            timeout_s=timeouts.steps_s(n_before + 1, [longest_s]),
+            timeout_s=timeouts.steps_s(n_before + 1, known_s),
             stage="collect",
         )
     except CaseError as error:

@@ -266,5 +266,4 @@ def _id(repeat: Repeat) -> str:
 
 
 def _title(repeat: Repeat) -> str:
-    case = repeat.prepared.case
-    return f"{case.workload_name} {case.strategy} {case.shape.size}"
+    return repeat.prepared.case.title

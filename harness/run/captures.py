@@ -83,12 +83,12 @@ class Captures:
         self._bounds = MadeOnce[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
-        """The capture of a case's workload.
+        """The capture of a case's workload in the case's precision.
 
         Raises:
             CaseError: it cannot be captured.
         """
-        key: tuple[object, ...] = _workload_key(case)
+        key = (*_data_key(case), case.computation.precision)
         capture = self._captures.get(key, lambda: self._capture(case))
         if _fits(capture, case):
             return capture
@@ -102,7 +102,7 @@ class Captures:
             CaseError: the dataset cannot be used.
         """
         size = global_batch(case, capture.facts.batch_size)
-        return self._batches.get((_workload_key(case), size), lambda: self._lay_batches(case))
+        return self._batches.get((_data_key(case), size), lambda: self._lay_batches(case))
 
     def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
         """The reference of a case's step on its topology.
@@ -207,6 +207,14 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     Raises:
         CaseError: either cannot be done.
     """
+    if case.computation.xla and case.chosen.strategy.runner != "graph":
+        raise CaseError(
+            UNSUPPORTED,
+            f"must run as a graph of a session for measure.xla, got {case.strategy}, whose steps TensorFlow "
+            "runs in a way of its own; compare it without xla",
+            stage="plan",
+            field="strategy",
+        )
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
@@ -249,6 +257,6 @@ def _n_shards(case: Case) -> int:
     return case.shape.n_replicas * Execution.of(case.chosen.params).micro_batches
 
 
-def _workload_key(case: Case) -> tuple[str, tuple[tuple[str, object], ...]]:
+def _data_key(case: Case) -> tuple[object, ...]:
     params = case.workload.params
     return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from harness.errors import CaseError
+from harness.errors import UNSUPPORTED, CaseError
 from harness.provision.failures import USER_ERROR
 
 Value = TypeVar("Value")
@@ -29,7 +29,7 @@ class MadeOnce(Generic[Value]):
             try:
                 self._known[key] = make()
             except CaseError as error:
-                if error.kind == USER_ERROR:
+                if error.kind in (USER_ERROR, UNSUPPORTED):
                     self._mistakes[key] = error
                 raise
             finally:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
+from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.spec import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
@@ -25,6 +26,7 @@ from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs import training
 from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.training import Opened
+from harness.worker.jobs.xla import compiled_clusters
 from strategies.plan.schema import Plan
 
 
@@ -176,6 +178,7 @@ class OpenCase:
         notes = _update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
         codec_s = _codec_s(processes, prepared.plan, limits)
+        compiled = self._compiled() if prepared.case.computation.xla else ()
         observer = self._observer(measurement) if self._measure.observer else None
         last = self._traced(measurement, observer) if self._measure.trace else None
         return CaseRun(
@@ -184,7 +187,7 @@ class OpenCase:
             equivalence=self._equivalence,
             variable_bytes=held,
             codec_s=codec_s,
-            notes=notes,
+            notes=(*notes, *compiled),
             saved_step=saved_step,
             observer=observer,
             traced=last,
@@ -242,6 +245,38 @@ class OpenCase:
             timeouts=self._limits,
         )
 
+    def _compiled(self) -> tuple[str, ...]:
+        """What XLA compiled of a step, in a sentence.
+
+        Raises:
+            CaseError: `unsupported`, where it compiled nothing.
+        """
+        found = self._processes.call(
+            compiled_clusters,
+            [(self._period,)] * len(self._processes.pids),
+            timeout_s=self._limits.steps_s(self._period, []),
+            stage="collect",
+        )
+        drawn = sorted({each for of_worker in found for each in of_worker.draws})
+        if drawn:
+            raise CaseError(
+                UNSUPPORTED,
+                "random numbers must be drawn outside of what XLA compiles, where they are the captured "
+                f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
+                stage="collect",
+            )
+        n_compiled = sum(each.n_compiled for each in found)
+        if not n_compiled:
+            raise CaseError(
+                UNSUPPORTED,
+                "XLA must compile a part of the step for measure.xla, got none of its operations in a "
+                "cluster; set measure.xla=false for this workload",
+                stage="collect",
+            )
+        n_clusters, n_left = sum(each.n_clusters for each in found), sum(each.n_left for each in found)
+        clusters = f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
+        return (f"XLA compiled {n_compiled} operations in {clusters}, {n_left} are outside, on all workers",)
+
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
         case = self.repeat.prepared.case
         if observer is not None and observer.failed:
@@ -249,7 +284,14 @@ class OpenCase:
         if case.chosen.strategy.runner != "graph":
             return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
         title = f"{case.workload_name} {case.strategy}"
-        return traced(self._processes, measurement, title=title, period=self._period, timeouts=self._limits)
+        return traced(
+            self._processes,
+            measurement,
+            title=title,
+            period=self._period,
+            compiles=case.computation.xla,
+            timeouts=self._limits,
+        )
 
 
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ from strategies.plan.schema import Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
 FLOPS_PER_CYCLE = 64
+# A matrix unit that multiplies and adds 512 pairs of 16 bits in a cycle.
+NARROW_FLOPS_PER_CYCLE = 1024
 _SHORTFALL = 0.97
 _SHARE_OF_WIRE = 0.9  # as far as a link may be off
 
@@ -19,6 +21,7 @@ def implausible_speed(
     n_workers: int,
     cores_per_worker: int,
     clock_hz: float,
+    narrow: bool = False,
 ) -> str | None:
     """Why a step is faster than its arithmetic allows, or None.
 
@@ -26,10 +29,12 @@ def implausible_speed(
         p50_s: median step time.
         flops_per_example: of forward and backward; None checks nothing.
         clock_hz: the most that workers' cores run at.
+        narrow: whether it computes in 16 bits.
     """
     if flops_per_example is None:
         return None
-    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * FLOPS_PER_CYCLE * clock_hz)
+    per_cycle = NARROW_FLOPS_PER_CYCLE if narrow else FLOPS_PER_CYCLE
+    least_s = flops_per_example * batch_size / (n_workers * cores_per_worker * per_cycle * clock_hz)
     if p50_s >= least_s:
         return None
     return f"a step of {p50_s:.2e} s is faster than its arithmetic at the cores' peak, {least_s:.2e} s"

@@ -14,6 +14,7 @@ from harness.run.captures import Capture
 from harness.worker.jobs import rendezvous, tf_parameter_server, tf_strategy, training
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.training import Opened
+from harness.worker.jobs.xla import start_compiling
 from harness.worker.process.job import Job
 from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Plan
@@ -63,7 +64,7 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
         case "graph":
             return _Runner(
                 server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
-                opens=training.open_program,
+                opens=partial(training.open_program, xla=case.computation.xla),
             )
         case "baseline":
             return _Runner(
@@ -86,11 +87,14 @@ def ready_processes(
     plan, folder = prepared.plan, str(prepared.capture.folder)
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     runner = _runner_of(prepared)
+    server = runner.server
+    if prepared.case.computation.xla:
+        server = partial(start_compiling, server=server)
     with serving_processes(
         cluster,
         prepared.logs,
         n_devices=n_devices,
-        server=runner.server,
+        server=server,
         n_ports=runner.n_ports,
         timeout_s=timeouts.server_s,
         first=prepared.first,

@@ -8,7 +8,7 @@ from typing import TypeVar
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.spec import AS_WRITTEN, ExperimentSpec
 from harness.host_facts import clock_hz
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
@@ -69,6 +69,7 @@ class RunRecorder:
                 n_workers=case.shape.workers,
                 cores_per_worker=case.shape.cores_per_worker,
                 clock_hz=site.clock_hz or clock_hz(),
+                narrow=case.computation.precision != AS_WRITTEN,
             )
         link = link_of_record(case.shape.rate_mbit, run.links)
         if doubt is None:
@@ -230,6 +231,6 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.batch_size,
         bool(record.fused_update),
         record.repeat,
-        method and (method.cores_per_worker, method.memory_per_worker_bytes),
+        method and (method.cores_per_worker, method.memory_per_worker_bytes, method.precision, method.xla),
         link and link.asked,
     )

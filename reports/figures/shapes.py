@@ -10,11 +10,17 @@ from reports.load import Run
 from reports.quantities import digits
 
 BASELINE = "single"
+AS_WRITTEN = "float32"
+"""The precision of steps that are left as their author wrote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ComparedShape:
-    """What must be equal before two strategies are set against each other."""
+    """What must be equal before two strategies are set against each other.
+
+    `precision` is empty where steps compute as written, so that these come first; `xla`: whether XLA compiled
+    them.
+    """
 
     workload: str
     provider: str
@@ -23,6 +29,8 @@ class ComparedShape:
     replicas: int
     batch_size: int
     link_mbit: float
+    precision: str
+    xla: bool
 
 
 def _label(name: str, params: Mapping[str, object]) -> str:
@@ -44,7 +52,14 @@ def _shape_of(record: Record) -> ComparedShape:
         replicas=record.replicas,
         batch_size=record.batch_size or 0,
         link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
+        precision=_mixed(record),
+        xla=bool(record.method and record.method.xla),
     )
+
+
+def _mixed(record: Record) -> str:
+    precision = record.method.precision if record.method else None
+    return "" if precision in (None, AS_WRITTEN) else precision
 
 
 def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:
@@ -89,13 +104,17 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
 
     With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
     """
-    target = (shape.workload, shape.provider, shape.device)
-    near = [single for single in singles if (single.workload, single.provider, single.device) == target]
+    near = [single for single in singles if _computed(single) == _computed(shape)]
 
     def distance(single: ComparedShape) -> tuple[int, bool]:
         return (abs(single.batch_size - shape.batch_size), single.link_mbit != shape.link_mbit)
 
     return min(near, key=distance, default=None)
+
+
+def _computed(shape: ComparedShape) -> tuple[str | bool, ...]:
+    """What a strategy and the `single` beside it have in common."""
+    return shape.workload, shape.provider, shape.device, shape.precision, shape.xla
 
 
 def _place(run: Run, shape: ComparedShape) -> int:
@@ -136,4 +155,8 @@ def shape_text(shape: ComparedShape) -> str:
         pieces.append(f"batch {shape.batch_size}")
     if shape.link_mbit:
         pieces.append(f"link shaped to {digits(shape.link_mbit)} Mbit/s")
+    if shape.precision:
+        pieces.append(f"mixed {shape.precision}")
+    if shape.xla:
+        pieces.append("XLA")
     return ", ".join(pieces)

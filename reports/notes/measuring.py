@@ -9,6 +9,7 @@ from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
 from harness.records.record import Record
+from reports.figures.shapes import AS_WRITTEN
 from reports.paired_statistics import paired_ratio
 from reports.quantities import digits, limits, times
 from reports.rows import Row
@@ -34,6 +35,19 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[s
         if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
             notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
     return notes
+
+
+def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """What steps computed in, where that is not what their author wrote."""
+    methods = {record.method for records in cases.values() for record in records if record.method}
+    mixed = [
+        f"Layers compute in {precision} by Keras's mixed policy"
+        f"{', with a loss scale' if precision == 'float16' else ''}; variables, their gradients and "
+        "updates are in float32."
+        for precision in sorted({method.precision for method in methods} - {None, AS_WRITTEN}, key=str)
+    ]
+    compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
+    return [*mixed, *([compiled] if any(method.xla for method in methods) else [])]
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:

@@ -140,6 +140,8 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "replicas": comparison.replicas,
         "batch_size": comparison.batch_size,
         "link_requested_mbit": comparison.link_requested_mbit,
+        "precision": comparison.precision,
+        "xla": comparison.xla,
         "strategy": row.strategy,
         "class": row.class_,
         "status": row.status,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -29,11 +30,14 @@ class Captured:
     Attributes:
         initial: variable → its value before the first step.
         rows_per_example: variable → rows of its sparse gradient that one example makes, where shapes tell.
+        scales_loss: whether an optimizer divides gradients by the scale of a loss, and leaves those out that
+            are not finite.
     """
 
     step: TrainGraph
     initial: Mapping[str, Array]
     rows_per_example: Mapping[str, float]
+    scales_loss: bool = False
 
 
 def capture(
@@ -68,6 +72,9 @@ def capture(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=contents.initial,
         rows_per_example=rows_per_example(contents.step),
+        scales_loss=any(
+            isinstance(each, keras.optimizers.LossScaleOptimizer) for each in traced.recorder.optimizers
+        ),
     )
 
 

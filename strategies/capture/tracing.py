@@ -139,13 +139,23 @@ def _composed(step: CapturableStep) -> Body:
         gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
         used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         if step.clip_global_norm is not None and used:
-            clipped, _ = tf.clip_by_global_norm([g for g, _ in used], step.clip_global_norm)
+            gradients = [g for g, _ in used]
+            clipped, _ = tf.clip_by_global_norm(
+                gradients, _scaled_norm(step.optimizer, step.clip_global_norm)
+            )
             used = [(g, v) for g, (_, v) in zip(clipped, used, strict=True)]
         if used:
             step.optimizer.apply([g for g, _ in used], [v for _, v in used])
         return loss
 
     return train
+
+
+def _scaled_norm(optimizer: keras.optimizers.Optimizer, norm: float) -> float | tf.Tensor:
+    """The norm to clip gradients to which an optimizer has still to divide by the scale of the loss."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return norm * tf.convert_to_tensor(optimizer.dynamic_scale)
+    return norm * (optimizer.loss_scale_factor or 1.0)
 
 
 def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:

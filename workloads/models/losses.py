@@ -1,4 +1,7 @@
-"""Mean losses over batches of (inputs, labels), as the shipped models are trained with."""
+"""Mean losses over batches of (inputs, labels), as the shipped models are trained with.
+
+They are taken in float32 whatever type a model computes in.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,7 +24,8 @@ def cross_entropy(logits: "Model") -> "Loss":
 
     def loss(batch: tuple[Any, tf.Tensor]) -> tf.Tensor:
         inputs, labels = batch
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(inputs)))
+        wide = tf.cast(logits(inputs), tf.float32)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, wide))
 
     return loss
 
@@ -32,6 +36,7 @@ def binary_cross_entropy(logit: "Model") -> "Loss":
 
     def loss(batch: tuple[Any, tf.Tensor]) -> tf.Tensor:
         inputs, labels = batch
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logit(inputs)))
+        wide = tf.cast(logit(inputs), tf.float32)
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, wide))
 
     return loss

@@ -20,7 +20,8 @@ class PlannedTable:
 
 
 def planned_table(cases: Sequence[Case], *, n_repeats: int, until_ci: float | None = None) -> PlannedTable:
-    """Say what each case runs; of its site and links only what is not the same for all cases.
+    """Say what each case runs; of its site and links what is not the same for all cases, and how it computes
+    where any is not as its author wrote it.
 
     Args:
         cases: in matrix order, at least one.
@@ -28,7 +29,9 @@ def planned_table(cases: Sequence[Case], *, n_repeats: int, until_ci: float | No
         until_ci: how closely ratios are to be known before there are repeats enough; None where these are.
     """
     more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
-    columns = [*_ALWAYS, *(item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1)]
+    swept = [item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1]
+    unusual = [item for item, usual in _IF_UNUSUAL if {item[1](case) for case in cases} != {usual}]
+    columns = [*_ALWAYS, *swept, *unusual]
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
         rows=tuple((*(show(case) for _, show in columns), str(n_repeats)) for case in cases),
@@ -64,3 +67,8 @@ _IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
     ("links", _links),
     ("image", lambda case: case.shape.image or "-"),
 )
+_IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
+    (("precision", lambda case: case.computation.precision), "float32"),
+    (("XLA", lambda case: "yes" if case.computation.xla else "no"), "no"),
+)
+"""Column → what is not worth one where all cases have it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harness.canonical import canonical_hash
 from harness.records.record import Record
 from harness.records.record_json import plain
 
-_LATER = ("rounds", "window_s")
+_LATER: Mapping[str, object] = {"rounds": None, "window_s": None, "precision": "float32", "xla": False}
+"""Circumstances that could not always be chosen, and what stands for those of records from before."""
 _SETTINGS = ("governor", "turbo", "hyper_threads")
 _NOT_MEASURED = ("seed", "until_ci")
 
@@ -27,8 +30,11 @@ def comparison_key(record: Record) -> str:
     if isinstance(method, dict):
         for name in _NOT_MEASURED:
             method.pop(name, None)
-        # Records from before there were rounds keep their key.
-        method = {key: value for key, value in method.items() if key not in _LATER or value is not None}
+        method = {
+            key: value
+            for key, value in method.items()
+            if key not in _LATER or value not in (None, _LATER[key])
+        }
     return canonical_hash(
         {
             "workload": record.workload,

@@ -9,7 +9,9 @@ class Method:
     """How the case was measured: what must be equal for two records to be comparable.
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
-    number was fixed. What is measured does not depend on it.
+    number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
+    `float32` where they were left as written, `xla` whether XLA compiled them; None in records from before
+    these could be chosen.
     """
 
     seed: int
@@ -24,6 +26,8 @@ class Method:
     rounds: int | None = None
     window_s: float | None = None
     until_ci: float | None = None
+    precision: str | None = None
+    xla: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

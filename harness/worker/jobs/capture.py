@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.precision import precision_notes, step_in_precision
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process.job import JobState
 
@@ -31,13 +32,14 @@ class CapturedWorkload:
 
 
 def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) -> CapturedWorkload:
-    """Capture a case's workload into a folder, once for all its ranks.
+    """Capture a case's workload in its precision into a folder, once for all its ranks.
 
     Args:
         n_shards: into how many parts the case splits its global batch.
 
     Raises:
         UsageError: the workload or its step cannot be used; the message says why.
+        CaseError: `unsupported`, when its step does not follow the precision.
     """
     import keras
 
@@ -47,19 +49,23 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.steps.keras_step import step_of
+    from workloads.steps.precision import policy_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
     with users_mistakes(workload, "dataset() must return examples"):
         structure = examples_of(workload, seed=seed).dataset.element_spec
     keras.utils.set_random_seed(seed)
-    with users_mistakes(workload, "train_step() must return a step"):
-        asked = step_of(workload, structure)
-    try:
-        captured = capture_step(asked.step, structure, replica_batch=_even_share(case, workload, n_shards))
-    except CaptureError as error:
-        raise UsageError(str(error), field=case.workload_name) from error
-    captured_step = replace(captured.step, notes=(*asked.notes, *captured.step.notes))
+    with policy_of(case.computation.precision):
+        with users_mistakes(workload, "train_step() must return a step"):
+            asked = step_of(workload, structure)
+        step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
+        try:
+            captured = capture_step(step, structure, replica_batch=_even_share(case, workload, n_shards))
+        except CaptureError as error:
+            raise UsageError(str(error), field=case.workload_name) from error
+    notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
+    captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
     save(Path(folder), captured_step, captured.initial, summary)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]

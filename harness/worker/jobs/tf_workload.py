@@ -58,31 +58,35 @@ class Built:
 
 
 def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
-    """Build a workload anew in the scope of a strategy.
+    """Build a workload anew in the scope of a strategy, under the policy of the case's precision.
 
     Raises:
         UnsupportedError: its step makes variables in a way that is none under a strategy.
     """
     import keras
 
+    from harness.worker.jobs.precision import step_in_precision
     from harness.worker.jobs.workload import workload_of
     from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of
     from workloads.steps.keras_step import step_of
+    from workloads.steps.precision import policy_of
 
     keras.backend.clear_session()
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
-    with distribution.scope(), recorded() as variables:
-        step = step_of(workload, structure).step
+    with policy_of(case.computation.precision), distribution.scope(), recorded() as variables:
+        step = step_in_precision(
+            step_of(workload, structure).step, case.computation.precision, case.workload_name
+        )
         body = body_of(step)
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
     if lacking(captured.variables, variables, declared_variables(step)):
-        with boundary.recorder.recording_optimizers():
+        with policy_of(case.computation.precision), boundary.recorder.recording_optimizers():
             variables += made_when_traced(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
             )

@@ -7,7 +7,7 @@ the jobs that need it.
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -117,7 +117,9 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def open_program(state: JobState, capture: str, plan: str, task: int, *, float64: bool = False) -> Opened:
+def open_program(
+    state: JobState, capture: str, plan: str, task: int, *, float64: bool = False, xla: bool = False
+) -> Opened:
     """Transform a captured step for one task and import it into a session.
 
     A self-contained program runs on devices of its own, any other on this process's server.
@@ -126,8 +128,10 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
         capture: folder of the capture.
         plan: JSON of the plan.
         float64: rewrite the step in float64 first.
+        xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.compiled_clusters import with_same_random_numbers
     from harness.worker.session.restored_state import left_out
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.tensorflow_settings import OWN_DEVICES
@@ -142,6 +146,8 @@ def open_program(state: JobState, capture: str, plan: str, task: int, *, float64
         step = step_in_float64(step)
     compiled = compile_step(step, Plan.model_validate_json(plan), task, check=False)
     program = compiled.program
+    if xla:
+        program = replace(program, graph_def=with_same_random_numbers(program.graph_def))
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
     transport = state.get(InRing).ring if program.transfers else None

@@ -43,10 +43,14 @@ class NamedSession:
         return self._callable(feeds, fetches, targets, v1.RunOptions())
 
     def traced(
-        self, feeds: Sequence[str], fetches: Sequence[str] = (), targets: Sequence[str] = ()
+        self,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        options: tf.compat.v1.RunOptions,
     ) -> Traced:
         """As `prepared`, and traced; a session on a server gives an empty account of it."""
-        run = self._callable(feeds, fetches, targets, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE))
+        run = self._callable(feeds, fetches, targets, options)
 
         def traced(*values: Array) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
             metadata = v1.RunMetadata()

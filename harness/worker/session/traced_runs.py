@@ -37,12 +37,16 @@ class RunsOnServer:
         self._session = v1.Session(target, graph=self._graph, config=config)
 
     def run(
-        self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]
+        self,
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        feeds: Sequence[Array],
+        options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
         """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
         named = [[ref(name) for name in fetches], [self._graph.get_operation_by_name(t) for t in targets]]
         fed = dict(zip(self._batch, feeds, strict=True)) if feeds else {}
-        options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+        metadata = v1.RunMetadata()
         return self._session.run(named, fed, options=options, run_metadata=metadata)[0], metadata
 
     def close(self) -> None:
@@ -58,11 +62,15 @@ class RunsInSession:
         self._session = session
 
     def run(
-        self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]
+        self,
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        feeds: Sequence[Array],
+        options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
         """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
         batch = [b.node for b in self._program.batch] if feeds else []
-        values, metadata = self._session.traced(batch, fetches, targets)(*feeds)
+        values, metadata = self._session.traced(batch, fetches, targets, options)(*feeds)
         for device in metadata.step_stats.dev_stats:
             # As workers know it of each other.
             device.device = device.device.replace(_OWN, task_device(self._program.task))

@@ -16,9 +16,17 @@ class TracedRuns(Protocol):
     """Runs parts of a program on its variables, and tells what TensorFlow saw."""
 
     def run(
-        self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]
+        self,
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        feeds: Sequence[Array],
+        options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
-        """Fetch tensors and run nodes, on a batch or on nothing."""
+        """Fetch tensors and run nodes, on a batch or on nothing.
+
+        Args:
+            options: what TensorFlow is to tell.
+        """
 
     def close(self) -> None:
         """End what was opened for it, and what waits there."""
@@ -38,6 +46,7 @@ class StepTracer:
         self._program = program
         self._runs = runs
         self._fetches = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
+        self._options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         self._tracing = False
         self.seen: list[tf.compat.v1.RunMetadata] = []
         self.moved: list[Moved] = []
@@ -52,9 +61,14 @@ class StepTracer:
         """End its runs, and what waits in them."""
         self._runs.close()
 
-    def begin(self) -> None:
-        """Keep what is seen from now on; no step may be in flight."""
+    def begin(self, options: tf.compat.v1.RunOptions | None = None) -> None:
+        """Keep what is seen from now on; no step may be in flight.
+
+        Args:
+            options: what TensorFlow is to tell; None asks for all that it knows of time.
+        """
         self._tracing = True
+        self._options = options or self._options
         self.moved.clear()
 
     def step(self, *feeds: Array) -> Sequence[Array]:
@@ -66,7 +80,7 @@ class StepTracer:
         self._run((), self._program.background, ())
 
     def _run(self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]) -> Sequence[Array]:
-        values, metadata = self._runs.run(fetches, targets, feeds)
+        values, metadata = self._runs.run(fetches, targets, feeds, self._options)
         if self._tracing:
             self.seen.append(metadata)
         return values

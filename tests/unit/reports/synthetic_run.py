@@ -55,6 +55,8 @@ class Case:
     price_per_hour: float | None = None
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
+    precision: str | None = None
+    xla: bool | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -192,7 +194,8 @@ def write_run(
 
 
 def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
-    label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}"
+    computed = f"{case.precision}-{case.xla}" if case.precision or case.xla else ""
+    label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
@@ -222,6 +225,8 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             interleave=True,
             batch_rule="global",
             cores_per_worker=1,
+            precision=case.precision,
+            xla=case.xla,
         ),
         machine=Machine(
             cpu_model="Example CPU @ 2.60GHz", n_cores=2, memory_bytes=8 * 2**30, architecture="x86_64"

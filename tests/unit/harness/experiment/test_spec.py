@@ -82,6 +82,9 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"strategies": ["single", {"name": "ps", "sync": False, "ratio": 0.5}]},
         {"cluster": {"workers": [1, 2, 4], "memory_per_worker": 100_000_001}},
         {"measure": {"warmup_steps": 7, "batch": "per-replica", "interleave": False}},
+        {"measure": {"precision": "float16", "xla": True}},
+        {"measure": {"xla": [False, True]}},
+        {"measure": {"precision": ["float32", "bfloat16"]}},
         {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
         {"compare": {"baseline": "ps"}},
         {"checkpoint": {"save": True, "restore": "a/b"}},
@@ -112,6 +115,9 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
     "setting",
     [
         "measure.seed=1",
+        "measure.precision=bfloat16",
+        "measure.xla=true",
+        "measure.precision=[float32, bfloat16]",
         "cluster.workers=3",
         "strategies=[single, ps]",
         "compare.baseline=ps",
@@ -237,6 +243,11 @@ def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
     assert resolve(spec_document(untraced)).measure.trace is False
 
 
+def test_a_run_as_written_is_described_as_before_there_were_other_computations() -> None:
+    written = resolve(_MINIMAL | {"measure": {"precision": ["float32", "float32"], "xla": False}})
+    assert (written.measure.precision, spec_hash(written)) == (("float32",), spec_hash(resolve(_MINIMAL)))
+
+
 def test_a_price_is_that_of_a_worker_with_the_device() -> None:
     assert resolve(_MINIMAL).price_per_hour("cpu") is None
     assert resolve(_MINIMAL | {"cluster": {"price_per_hour": 0.35}}).price_per_hour("cpu") == 0.35
@@ -297,6 +308,15 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             {"cluster": {"provider": ["local", 1]}},
             "cluster.provider[1]: must be 'local' or 'docker' or 'cluster', got 1",
         ),
+        (
+            {"measure": {"precision": "bfloat"}},
+            "measure.precision: must be 'float32' or 'bfloat16' or 'float16' (did you mean 'bfloat16'?), got",
+        ),
+        (
+            {"measure": {"precision": ["float16", 16]}},
+            "measure.precision[1]: must be 'float32' or 'bfloat16'",
+        ),
+        ({"measure": {"xla": "yes"}}, "measure.xla: must be a valid boolean, got 'yes' (str)"),
         ({"cluster": {"device": "npu"}}, "cluster.device: must be 'cpu' or 'gpu' or 'tpu', got 'npu'"),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},

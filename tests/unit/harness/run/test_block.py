@@ -84,7 +84,7 @@ BASELINE_FIRST = next(number for number in (0, 1) if not block.opens_second(MEAS
 
 
 def repeat_of(name: str, number: int = BASELINE_FIRST) -> Any:
-    case = SimpleNamespace(id=name, workload_name="w", strategy=name, shape=SimpleNamespace(size="2x1"))
+    case = SimpleNamespace(id=name, title=f"w {name} 2x1")
     return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0), number=number)
 
 

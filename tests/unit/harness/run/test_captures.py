@@ -8,9 +8,10 @@ import pytest
 from fake_processes import require_call
 
 from harness.cluster.shape import ClusterShape
-from harness.errors import CaseError
+from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.spec import Computation
 from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.captures import Captures, topology_of_case
@@ -61,6 +62,24 @@ def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> No
     for one in (case(), case(workers=4), case(strategy="none")):
         made.batches(one, made.of(one))
     assert jobs.asked == ["capture", "lay_batches"]
+
+
+def test_each_precision_has_a_capture_and_xla_shares_it(tmp_path: Path) -> None:
+    jobs = Jobs()
+    made = captures(tmp_path, jobs)
+    for computation in (Computation(), Computation(xla=True), Computation(precision="bfloat16")):
+        one = replace(case(), computation=computation)
+        made.batches(one, made.of(one))
+    assert jobs.asked == ["capture", "lay_batches", "capture"]
+
+
+def test_what_does_not_follow_a_precision_is_tried_once(tmp_path: Path) -> None:
+    jobs = Jobs(error=CaseError(UNSUPPORTED, "no", stage="capture"))
+    made = captures(tmp_path, jobs)
+    for _ in range(2):
+        with pytest.raises(CaseError, match="no"):
+            made.of(case())
+    assert jobs.asked == ["capture"]
 
 
 def test_another_batch_size_shares_the_capture_only(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""Precision of a captured step: whether it computes as was asked for, and what a record says of that."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.experiment.spec import AS_WRITTEN, Precision
+from strategies.ir.graph import DType
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from strategies.capture.capture import Captured
+    from workloads.protocol import TrainStep
+
+    Step = TrainStep | Callable[..., tf.Tensor]
+
+_TYPES = {"bfloat16": DType("bfloat16"), "float16": DType("half")}
+
+
+def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Step":
+    """A step that was made under the policy of a precision; see `workloads.steps.precision.in_precision`.
+
+    Raises:
+        CaseError: `unsupported`, when the workload has set another policy.
+    """
+    from workloads.errors import WorkloadError
+    from workloads.steps.precision import in_precision
+
+    try:
+        return in_precision(step, precision)
+    except WorkloadError as error:
+        raise _refused(str(error), workload) from error
+
+
+def precision_notes(captured: "Captured", precision: Precision, workload: str) -> tuple[str, ...]:
+    """What a record should say of the types that a step computes in, one sentence each.
+
+    Raises:
+        CaseError: `unsupported`, when nothing of it computes in the precision, or nothing scales its loss for
+            float16.
+    """
+    from strategies.capture.compute_types import types_of_products
+
+    if precision == AS_WRITTEN:
+        return ()
+    counts = dict(types_of_products(captured.step.graph))
+    narrow = counts.pop(_TYPES[precision], 0)
+    if not narrow:
+        found = " and ".join(sorted(counts)) or "no floating type"
+        raise _refused(
+            f"train_step() must follow Keras's dtype policy for the precision {precision}, got a step that "
+            f"computes in {found} alone; build it of Keras layers, or take float32",
+            workload,
+        )
+    if precision == "float16" and not captured.scales_loss:
+        raise _refused(
+            "a whole train step must scale its loss for the precision float16, got one without a "
+            "keras.optimizers.LossScaleOptimizer; apply one to gradients of optimizer.scale_loss(loss), or "
+            "take bfloat16",
+            workload,
+        )
+    n = narrow + sum(counts.values())
+    if n == narrow:
+        return ()
+    kept = "the model keeps the others wider"
+    return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {kept}",)
+
+
+def _refused(message: str, workload: str) -> CaseError:
+    return CaseError(UNSUPPORTED, message, stage="capture", field=workload)

@@ -1,0 +1,57 @@
+"""XLA in a worker's process: its sessions compile what they compute, and a step shows what was compiled."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.worker.jobs.training import Training
+from harness.worker.process.job import Job, JobState
+
+if TYPE_CHECKING:
+    from harness.worker.session.compiled_clusters import CompiledClusters
+
+_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+
+
+def start_compiling(
+    state: JobState,
+    task: int,
+    addresses: Sequence[str],
+    n_devices: int,
+    *,
+    server: Job[int, Sequence[str], int, None],
+) -> None:
+    """Start a server for whose sessions XLA compiles, in a process that has run nothing yet.
+
+    TensorFlow looks for clusters in all graphs. What XLA cannot compile stays outside: calls of Python, what
+    is sent and received, and collectives.
+
+    Args:
+        server: the job that starts it.
+    """
+    # TensorFlow reads them once, when it first looks for clusters.
+    os.environ["TF_XLA_FLAGS"] = " ".join(filter(None, [os.environ.get("TF_XLA_FLAGS"), _FLAGS]))
+    server(state, task, addresses, n_devices)
+
+
+def compiled_clusters(state: JobState, n_steps: int) -> "CompiledClusters":
+    """Make steps while all workers do so, and tell what of the first one was compiled."""
+    import tensorflow as tf
+
+    from harness.worker.session.compiled_clusters import clusters_of
+    from harness.worker.session.session import WorkerSession
+
+    training = state.get(Training)
+    assert isinstance(training.session, WorkerSession)
+    session = training.session
+    with session.traced() as tracer:
+        options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+        options.trace_level = options.FULL_TRACE
+        tracer.begin(options)
+        first, *others = itertools.islice(itertools.cycle(training.feeds), n_steps)
+        session.step(first)
+        seen = list(tracer.seen)
+        for feeds in others:
+            session.step(feeds)
+    return clusters_of(seen)

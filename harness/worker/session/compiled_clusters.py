@@ -1,0 +1,88 @@
+"""Clusters that XLA compiles: what must not be in one, and what is, as the graphs of a step show."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+# The first holds a function that the second runs; without the second, TensorFlow has run it uncompiled.
+_COMPILE, _RUN = "xla_compile", "xla_run"
+_FRAMING = ("Const", "_Arg", "_Retval")
+
+_DRAWS = re.compile(
+    "Random|Rng|TruncatedNormal|StandardNormal|StatefulUniform|Multinomial|Shuffle|CandidateSampler"
+)
+"""Operations whose numbers XLA would draw otherwise than TensorFlow's kernels do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledClusters:
+    """What of a step's graphs XLA compiles.
+
+    Attributes:
+        n_clusters: functions that are compiled, each for one run of code.
+        operations: operation → how many of them are in these.
+        n_left: operations outside of them.
+    """
+
+    n_clusters: int
+    operations: Mapping[str, int]
+    n_left: int
+
+    @property
+    def n_compiled(self) -> int:
+        """Operations in all of them."""
+        return sum(self.operations.values())
+
+    @property
+    def draws(self) -> Sequence[str]:
+        """Operations in them that draw random numbers, which are others than in the step as captured."""
+        return sorted(filter(_DRAWS.search, self.operations))
+
+
+def with_same_random_numbers(graph_def: bytes) -> bytes:
+    """A graph whose random numbers are drawn outside of clusters, by TensorFlow's own kernels."""
+    graph = tf.compat.v1.GraphDef.FromString(graph_def)
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            if _DRAWS.search(node.op):
+                node.attr["_XlaCompile"].b = False
+    return graph.SerializeToString()  # type: ignore[no-any-return]
+
+
+def clusters_of(runs: Sequence[tf.compat.v1.RunMetadata]) -> CompiledClusters:
+    """The clusters of a step, as far as they ran compiled.
+
+    Args:
+        runs: what TensorFlow tells of the step and of what ran beside it: graphs that it executed, and
+            operations that ran.
+    """
+    graphs = [graph for run in runs for graph in run.partition_graphs]
+    ran = {
+        node.node_name for run in runs for device in run.step_stats.dev_stats for node in device.node_stats
+    }
+    bodies = {f.signature.name: f.node_def for graph in graphs for f in graph.library.function}
+    names = [
+        node.attr["function"].func.name
+        for graph in graphs
+        for node in graph.node
+        if node.op == "_XlaCompile" and node.name.replace(_COMPILE, _RUN) in ran
+    ]
+    inside: Counter[str] = Counter()
+    for name in names:
+        inside.update(_operations(name, bodies))
+    return CompiledClusters(
+        n_clusters=len(names), operations=dict(inside), n_left=sum(len(graph.node) for graph in graphs)
+    )
+
+
+def _operations(name: str, bodies: Mapping[str, Sequence[tf.compat.v1.NodeDef]]) -> Iterator[str]:
+    """Operations of a function, and of those that it calls."""
+    for node in bodies.get(name, ()):
+        if node.op not in _FRAMING:
+            yield node.op
+        called = [node.op, *(value.func.name for value in node.attr.values() if value.HasField("func"))]
+        for other in called:
+            yield from _operations(other, bodies)

@@ -1,0 +1,71 @@
+"""How steps compute, as axes: cases of each precision, with XLA and without, compared among themselves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from open_folders import made_record
+
+from harness.cli.commands.planned import planned_table
+from harness.experiment.cases import Case, expand
+from harness.experiment.references import StrategyRef
+from harness.experiment.resolve import resolve
+from harness.experiment.schedule import baseline_of, blocks_of
+from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import Method
+
+METHOD = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")
+
+
+def cases(*precisions: str, xla: object = False) -> tuple[Case, ...]:
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
+    precision = {"precision": list(precisions)} if precisions else {}
+    return expand(resolve(document | {"measure": {**precision, "xla": xla}}))
+
+
+def test_each_precision_has_cases_of_its_own() -> None:
+    plain, swept = cases(), cases("float32", "bfloat16")
+    assert swept[:2] == plain
+    assert [(case.strategy.name, case.computation.precision) for case in swept[2:]] == [
+        ("single", "bfloat16"),
+        ("ps", "bfloat16"),
+    ]
+    assert len({case.id for case in swept}) == 4
+    assert swept[3].title == "digits-mlp ps 2x1 bfloat16"
+    assert swept[1].title == "digits-mlp ps 2x1"
+
+
+def test_they_are_measured_and_compared_among_themselves() -> None:
+    swept = cases("float32", "bfloat16")
+
+    def names(block: Sequence[Case]) -> set[tuple[str, str]]:
+        return {(case.strategy.name, case.computation.precision) for case in block}
+
+    assert [names(block) for block in blocks_of(swept)] == [
+        {("single", "float32"), ("ps", "float32")},
+        {("single", "bfloat16"), ("ps", "bfloat16")},
+    ]
+    assert baseline_of(swept[3], swept, StrategyRef(name="single")) is swept[2]
+
+
+def test_both_axes_combine() -> None:
+    swept = cases("float32", "bfloat16", xla=[False, True])
+    assert [str(case.computation) for case in swept[::2]] == ["", "XLA", "bfloat16", "bfloat16 XLA"]
+    assert swept[2:4] == cases(xla=True)
+    assert len({case.id for case in swept}) == len(swept) == 8
+    assert len(blocks_of(swept)) == 4
+    assert planned_table(swept, n_repeats=1).columns[-3:] == ("precision", "XLA", "repeats")
+
+
+@pytest.mark.parametrize(("precision", "shown"), [(None, False), ("float32", False), ("bfloat16", True)])
+def test_a_dry_run_shows_what_is_not_usual(precision: str | None, shown: bool) -> None:
+    table = planned_table(cases(*([precision] if precision else [])), n_repeats=1)
+    assert ("precision" in table.columns) is shown
+
+
+def test_records_are_compared_with_those_of_their_precision() -> None:
+    def key(precision: str | None, xla: bool | None = None) -> str:
+        return comparison_key(made_record(method=replace(METHOD, precision=precision, xla=xla)))
+
+    assert key(None) == key("float32") == key("float32", xla=False)
+    assert len({key("float32"), key("bfloat16"), key("float16"), key("float32", xla=True)}) == 4

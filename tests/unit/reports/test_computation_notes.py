@@ -1,0 +1,39 @@
+"""What a report says of how steps compute: a comparison for each way, and what it means."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from synthetic_run import SINGLE, Case, write_run
+
+from reports.compare import build
+from reports.load import load
+
+ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
+REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010)
+
+
+def test_each_precision_is_compared_by_itself(tmp_path: Path) -> None:
+    narrow = [replace(case, precision="bfloat16", p50_s=case.p50_s / 2) for case in (ALONE, REDUCE)]
+    old = [ALONE, replace(REDUCE, precision="float32")]
+    report = build([load(write_run(tmp_path / "run", [*narrow, *old]))])
+    assert [comparison.precision for comparison in report.comparisons] == ["float32", "bfloat16"]
+    for comparison in report.comparisons:
+        assert {row.strategy for row in comparison.rows} == {"single", "all-reduce"}
+        assert [row.n for row in comparison.rows] == [3, 3]
+    wide, mixed = report.comparisons
+    assert mixed.shape == f"{wide.shape}, mixed bfloat16"
+    told = [note for note in mixed.notes if note.startswith("Layers compute in bfloat16")]
+    assert len(told) == 1
+    assert not any("mixed policy" in note for note in wide.notes)
+
+
+def test_what_xla_compiles_is_compared_by_itself(tmp_path: Path) -> None:
+    compiled = [replace(case, xla=True) for case in (ALONE, REDUCE)]
+    report = build([load(write_run(tmp_path / "run", [*compiled, ALONE, REDUCE]))])
+    plain, with_xla = report.comparisons
+    assert (plain.xla, with_xla.xla) == (False, True)
+    assert with_xla.shape == f"{plain.shape}, XLA"
+    assert [any(n.startswith("XLA compiles") for n in each.notes) for each in report.comparisons] == [
+        False,
+        True,
+    ]
