@@ -7,6 +7,7 @@ from strategies.ir.assembly.levels import levels_of
 from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
 from strategies.ir.partitioning.update_dependencies import update_reach
 from strategies.ir.replicas.after_update import passing
+from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
@@ -31,6 +32,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     crossings = Counter(b.variable for b in step.boundaries)
     updates = Counter(region.variable for region in step.regions)
     reads = _reads(hoisted)
+    read_before = prior_reads(hoisted, [v for v in hoisted.variables if v.name in reach.apart])
 
     def of(v: Variable) -> VariableSummary:
         dims = v.shape.dims or ()
@@ -56,6 +58,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             crossings=crossings.get(v.name, 1),
             reads=reads.get(v.name, 1),
             updates=updates.get(v.name, 1),
+            read_before_update=v.handle in read_before,
         )
 
     return StepSummary(

@@ -79,13 +79,13 @@ def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
     for name, choice in choices.items():
         reason = choice if isinstance(choice, str) else "the plan was edited so"
         by_reason.setdefault(reason, []).append(repr(name))
-    groups = [f"{_few(names)} ({reason})" for reason, names in by_reason.items()]
+    groups = [f"{few(names)} ({reason})" for reason, names in by_reason.items()]
     return (
-        f"nothing is partitioned, every variable stays whole as under {whole}: {_few(groups)}; choose {whole}"
+        f"nothing is partitioned, every variable stays whole as under {whole}: {few(groups)}; choose {whole}"
     )
 
 
-def _few(items: Sequence[str]) -> str:
+def few(items: Sequence[str]) -> str:
     """The first items, and how many more there are."""
     more = f" and {len(items) - _N_NAMED} more" if len(items) > _N_NAMED else ""
     return f"{', '.join(items[:_N_NAMED])}{more}"
@@ -99,7 +99,7 @@ def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
         for v in step.variables
         if v.kind == "trainable" and v.synced and v.cut_refusals and v.name not in cut
     ]
-    return [f"kept whole, since their updates cannot be cut: {_few(whole)}"] if whole else []
+    return [f"kept whole, since their updates cannot be cut: {few(whole)}"] if whole else []
 
 
 def _axis_0(v: VariableSummary) -> int | str:

@@ -1,12 +1,13 @@
-"""Sharded updates: which replica updates which variable or part, so that all own nearly as many bytes."""
+"""Sharded updates and variables: which replica owns what, so that all own nearly as many bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strategies.builders import all_reduce
-from strategies.builders.partition_choices import MIN_BYTES, near_equal
+from strategies.builders.partition_choices import MIN_BYTES, few, near_equal
 from strategies.builders.partitioned import Cuts, family
 from strategies.builders.waiting import KNOBS
+from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
@@ -52,6 +53,32 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         whole_gradient = owned is not None and v.gradient_shared and not v.sparse
         plan_nodes.append(node.model_copy(update={"whole_gradient": whole_gradient}))
     return plan_nodes
+
+
+def fully_sharded(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """The same owners, who alone keep what they own; what is read after its update too all keep."""
+    early = {v.name for v in step.variables if v.kind == "trainable" and v.read_before_update}
+    return [
+        node.model_copy(update={"gathered": node.variable in early and is_owned(node)})
+        for node in sharded_update(step, topology, params)
+    ]
+
+
+def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
+    """What a plan should say of variables that all replicas keep, and of tables that are gathered."""
+    gathered = {node.variable for node in nodes if node.gathered}
+    trainables = [v for v in step.variables if v.kind == "trainable" and v.synced]
+    kept = [v.name for v in trainables if v.name not in gathered]
+    tables = [v.name for v in trainables if v.name in gathered and v.sparse]
+    said = []
+    if kept:
+        said.append(
+            "kept by every replica, since other updates read them, or the step does after their own updates: "
+            f"{few(kept)}"
+        )
+    if tables:
+        said.append(f"gathered whole in each step, whatever rows it looks up: {few(tables)}")
+    return said
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:

@@ -15,7 +15,8 @@ class Transfer:
         kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
             which everybody gets the shares of all others.
         shares: elements of each worker's share, by task; empty for a sum.
-        level: of the boundary that is crossed so, or of the update whose result travels.
+        level: of the boundary that is crossed so, or of the update whose result travels; 0 of what travels
+            before all of them.
         wire: type that the values of a sum have on their way; their own unless given.
     """
 

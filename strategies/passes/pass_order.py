@@ -2,6 +2,7 @@
 
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
+from strategies.passes.collectives.gather_variables import GatherVariables
 from strategies.passes.collectives.leader import HandOn, Lead
 from strategies.passes.collectives.local_sgd import AverageVariables
 from strategies.passes.collectives.reduce_scatter import DenseReduceScatter
@@ -39,6 +40,7 @@ PASSES: tuple[type[Pass], ...] = (
     OwnMean,
     Lead,
     CombineLocal,
+    GatherVariables,
     ShardUpdates,
     DenseReduceScatter,
     SparseAllGather,

@@ -112,6 +112,11 @@ class TaskPlan:
         return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.whole_gradient)
 
     @cached_property
+    def gathered(self) -> frozenset[str]:
+        """Variables that their owners alone keep."""
+        return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.gathered)
+
+    @cached_property
     def scattered_owners(self) -> Mapping[str, int]:
         """Variable → rank of the replica that alone gets the sum of its gradient."""
         return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}

@@ -32,6 +32,13 @@ def ownership_mistake(
     if trainable is not None:
         return _slot_mistake(v, node, trainable)
     owners = owners_of(node)
+    if node.gathered and not (owners and v.read_before_update):
+        what = "one that does" if owners else "a variable without owner"
+        return (
+            "only an owner's variable that no step reads after its update is gathered",
+            what,
+            "set gathered to false",
+        )
     if not owners:
         whole = node.whole_gradient
         return ("whole_gradient is for a variable with an owner", whole, "set it to false") if whole else None

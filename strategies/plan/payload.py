@@ -78,7 +78,7 @@ def worker_bytes(nodes: Sequence[PlanNode]) -> int:
     """Bytes of variables and slots that one replica has, the one that has the most."""
     common, alone = 0, Counter[int]()
     for part in (part for node in nodes for part in parts_of(node)):
-        if part.owner is not None and part.synchronizer == "none":
+        if part.owner is not None and (part.synchronizer == "none" or part.gathered):
             alone[part.owner] += part.bytes
         elif part.destination is None:
             common += part.bytes

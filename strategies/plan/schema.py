@@ -39,6 +39,7 @@ class VariableSummary(Frozen):
         crossings: gradients, or new states, that cross replicas in a step.
         reads: times in a step that a replica reads it, each after another update.
         updates: times in a step that it is updated.
+        read_before_update: a step reads it before its update only, by nodes that could take its value.
     """
 
     name: str
@@ -60,6 +61,7 @@ class VariableSummary(Frozen):
     crossings: int = 1
     reads: int = 1
     updates: int = 1
+    read_before_update: bool = False
 
 
 class StatisticSummary(Frozen):
@@ -139,6 +141,8 @@ class PlanNode(Frozen):
         owner: rank of the replica that alone updates it; the others get its new value where it is
             synchronised, and have none of it where it is not (a slot). None where all update their copies.
         whole_gradient: every replica gets the sum of its gradient, not its owner alone.
+        gathered: its owner alone keeps it; in each step the others get its value before they read it, as a
+            tensor, and no new value after the update.
     """
 
     variable: str
@@ -155,6 +159,7 @@ class PlanNode(Frozen):
     transport: Transport | None = None
     owner: int | None = None
     whole_gradient: bool = False
+    gathered: bool = False
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""

@@ -1,8 +1,9 @@
 """Payload of shares: what replicas send when each updates a part of the variables for all.
 
 In a reduce-scatter and in an all-gather each member sends (N−1)/N of the buffer (Xu et al. 2020, Automatic
-cross-replica sharding of weight update, arXiv:2004.13336), and more where shares are not equally large and
-TensorFlow's collectives carry them, which take tensors of one length.
+cross-replica sharding of weight update, arXiv:2004.13336; for values gathered before they are read,
+Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054), and more where shares are not equally large and TensorFlow's
+collectives carry them, which take tensors of one length.
 """
 
 from collections import Counter
@@ -12,17 +13,19 @@ from strategies.plan.schema import PlanNode, VariableSummary
 from strategies.topology import Topology
 
 Bucket = tuple[int | None, str, bool]
+ValueBucket = tuple[bool, Bucket]
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Bytes that each replica owns of each bucket: of gradients that go to owners, and of new values.
+    """Bytes that each replica owns of each bucket: of gradients that go to owners, and of values.
 
-    A bucket is a group of the plan, a type, and whether the workers' own ring carries it.
+    A bucket is a group of the plan, a type, and whether the workers' own ring carries it. Values that travel
+    before they are read travel apart from those that do once they are new.
     """
 
     gradients: dict[Bucket, Counter[int]] = field(default_factory=dict)
-    values: dict[Bucket, Counter[int]] = field(default_factory=dict)
+    values: dict[ValueBucket, Counter[int]] = field(default_factory=dict)
 
     @staticmethod
     def scatters(node: PlanNode) -> bool:
@@ -34,14 +37,15 @@ class Shards:
         if node.owner is None:
             return
         bucket = node.group, node.dtype, node.transport == "tcp"
-        self.values.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.updates
+        n_times = 1 if node.gathered else variable.updates
+        self.values.setdefault((node.gathered, bucket), Counter())[node.owner] += node.bytes * n_times
         if self.scatters(node):
             self.gradients.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.crossings
 
     def send(self, sent: list[list[float]], topology: Topology) -> None:
         """Add what tasks send each other in all exchanges.
 
-        Of TensorFlow's, two replicas exchange gradients in the length of the larger of their shares, and new
+        Of TensorFlow's, two replicas exchange gradients in the length of the larger of their shares, and
         values go around a ring in the length of the largest. The workers' own ring sums a worker's replicas
         first and carries shares as long as they are.
         """
@@ -51,7 +55,7 @@ class Shards:
                 _around(sent, shares, topology, stays=0)
             else:
                 _between_replicas(sent, shares, topology)
-        for (*_, in_ring), shares in self.values.items():
+        for (_, (*_, in_ring)), shares in self.values.items():
             if in_ring:
                 # The share of the next worker comes last and stays.
                 _around(sent, shares, topology, stays=1)

@@ -14,6 +14,7 @@ ParamValue: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
 Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
+Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode]], Sequence[str]]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
 """Axis and sizes of a variable's parts, or why it stays whole."""
@@ -47,6 +48,7 @@ class Strategy:
         settle: its class with given parameters, from its class otherwise; an error where they contradict.
         parts: how it cuts each trainable that replicas share; None for one that is about other things.
         whole: the strategy that it comes to where it cuts nothing.
+        notes: what a plan of it should say, a sentence each.
         refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
     """
 
@@ -59,6 +61,7 @@ class Strategy:
     runner: Literal["graph", "baseline", "coordinator"] = "graph"
     parts: Choices | None = None
     whole: str | None = None
+    notes: Notes | None = None
     refuses: Refusal | None = None
     settle: Settlement | None = None
 

@@ -66,6 +66,7 @@ def example() -> StepSummary:
         partitionable_axes=(0,),
         apart=True,
         apart_axes=(0,),
+        read_before_update=True,
     )
     kernels = [
         VariableSummary(
@@ -79,6 +80,7 @@ def example() -> StepSummary:
             partitionable_axes=(0, 1),
             apart=True,
             apart_axes=(0, 1),
+            read_before_update=True,
         )
         for k in range(_N_LAYERS)
     ]

@@ -133,6 +133,15 @@ STRATEGIES: Mapping[str, Text] = {
         avoid="for large tables with sparse gradients, which travel whole in every step; where an update "
         "reads all of its variable (a norm of it), one replica makes it",
     ),
+    "fully-sharded": Text(
+        payload="as `sharded-update`: (N − 1)/N·S of values before forward reads them, and as much of "
+        "gradients to owners; tables travel whole, whatever rows a step looks up",
+        memory="each replica has 1/N of variables and slots between steps; within a step it has whole values "
+        "besides, as tensors until their last use",
+        choose="where variables and slots are too much memory for every replica",
+        avoid="where memory allows `sharded-update`, whose steps begin without waiting for values, or for "
+        "large tables with sparse gradients; every replica keeps what a step reads after its update too",
+    ),
     "tf-one-device": Text(
         payload="0",
         memory="one copy of everything",
@@ -194,6 +203,6 @@ KNOBS: Mapping[str, str] = {
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
     "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
     "TensorFlow chooses, as always for gradients encoded otherwise than in bfloat16, rows of sparse ones, "
-    "averages of variables and statistics of batches; not `nccl` for `sharded-update`, whose owners begin "
-    "sums in orders of their own",
+    "averages of variables and statistics of batches; not `nccl` for `sharded-update` and "
+    "`fully-sharded`, whose owners begin sums in orders of their own",
 }

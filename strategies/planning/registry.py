@@ -146,6 +146,15 @@ _DESCRIBED = (
         refuses=all_reduce.refuse_transport,
     ),
     Strategy(
+        name="fully-sharded",
+        summary="each replica keeps its share of the variables and slots; all gather values before they read",
+        strategy_class="exact",
+        layout=sharded.fully_sharded,
+        params=sharded.PARAMS,
+        notes=sharded.notes,
+        refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
         name="tf-one-device",
         summary="TensorFlow's OneDeviceStrategy: its own single-device step",
         strategy_class="exact",

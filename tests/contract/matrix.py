@@ -15,6 +15,7 @@ PARTITIONED: dict[str, dict[str, int]] = {
     "sharded-ps": {"min_bytes": 1},
     "partitioned-all-reduce": {},
     "random-axis-partitioned-all-reduce": {"seed": 3},
+    "fully-sharded": {"min_bytes": 1},
 }
 
 

@@ -52,11 +52,14 @@ class Under:
 PS, ALL_REDUCE, SINGLE = Under("ps", (2, 1)), Under("all-reduce", (1, 1)), Under("single", (1,))
 SHARDED = Under("sharded-ps", (1, 1, 1), (("min_bytes", 1),))
 SHARDED_UPDATE = Under("sharded-update", (1, 1), (("min_bytes", 1),))
+FULLY_SHARDED = Under("fully-sharded", (2, 1), (("min_bytes", 1),))
 # Where examples do not meet, shards of another number of replicas change nothing.
 MOVES = [
     ("digits-mlp", "momentum", PS, ALL_REDUCE),
     ("digits-mlp", "momentum", Under("partitioned-ps", (2, 1)), SINGLE),
     ("digits-mlp", "adamw-clipped", SHARDED_UPDATE, ALL_REDUCE),
+    ("digits-mlp", "momentum", FULLY_SHARDED, Under("partitioned-ps", (1, 1))),
+    ("word-lm", "adam", SHARDED_UPDATE, FULLY_SHARDED),
     ("digits-cnn", "rmsprop", Under("ps-load-balancing", (1, 1)), Under("partitioned-all-reduce", (2,))),
 ]
 MORE_MOVES = [

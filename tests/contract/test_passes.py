@@ -35,7 +35,8 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "own-mean": [("ps", {"sync": False})],
     "lead": [("hierarchical-all-reduce", {})],
     "combine-local": [("all-reduce", {}), ("hierarchical-all-reduce", {}), ("local-sgd", {}), ("ps", {})],
-    "shard-updates": [("sharded-update", {})],
+    "gather-variables": [("fully-sharded", {"min_bytes": 1}), ("fully-sharded", {"transport": "ring"})],
+    "shard-updates": [("sharded-update", {}), ("fully-sharded", {})],
     # Over the workers' own transport there is nothing left for the collectives.
     "dense-reduce-scatter": [("sharded-update", {"transport": "ring"})],
     "sparse-all-gather": [("all-reduce", {})],

@@ -25,7 +25,7 @@ from strategies.passes.replicate import hoist_reads
 from strategies.summary import summarise
 from strategies.topology import Topology
 
-STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
+STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update", "fully-sharded")
 TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
 # BatchNormalization lets examples meet, and each shard draws its own numbers.
 SEPARABLE = [name for name in (*ASSIGNING, *SEQUENCES) if name not in ("adversarial", "noisy")]

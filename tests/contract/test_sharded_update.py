@@ -18,9 +18,11 @@ from strategies.errors import StrategyError
 from strategies.numerics import shards
 from strategies.passes.collectives import (
     all_gather,
+    gather_variables,
     reduce_scatter,
     shard_updates,
 )
+from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 
 # Tiny models have parts, and several buckets.
@@ -74,6 +76,32 @@ def test_slots_are_seen_once_and_variables_on_every_replica(cases):
     for v in case.step.variables:
         ranks = {rank for name, rank in copies if name == v.name}
         assert ranks == ({None} if v.slot_of else {0, 1, 2}), v.name
+
+
+def test_owners_alone_keep_what_is_gathered(cases):
+    case = cases.of("word-lm", "adam")
+    plan = case.plan("fully-sharded", (2, 1), min_bytes=1)
+    gathered = {node.variable for node in plan.nodes if node.gathered}
+    assert gathered == {v.name for v in case.step.variables if v.kind == "trainable"}
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
+        copies = set(cluster.read())
+    assert {rank for name, rank in copies if name in gathered} == {None}
+
+
+@pytest.mark.parametrize("transport", ["ring", "tcp"])
+@pytest.mark.parametrize(
+    ("workload", "optimizer", "replicas"),
+    [("digits-cnn", "adam", (1, 1)), ("word-lm", "adamw-clipped", (2, 1))],
+)
+def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas, transport):
+    case = cases.of(workload, optimizer)
+    plan = case.plan("fully-sharded", replicas, **PARAMS, transport=transport)
+    assert case.check(plan).equivalent
+
+
+def test_one_replica_s_step_stays_as_it_was_captured(cases):
+    plan = cases.of("digits-mlp", "adam").plan("fully-sharded", (1,), fused_update=False)
+    assert passes_of(plan, 0) == ()
 
 
 def edited(plan: Plan, **changes) -> Plan:
@@ -133,6 +161,19 @@ def nothing_comes(ring, share, others):
         place.fill(0)
 
 
+SOUND_VALUES = gather_variables._with_values
+
+
+def zeros(graph, taken, values):
+    """Values of other replicas come as zeros, whatever they are."""
+    for node in SOUND_VALUES(graph, taken, values):
+        if node.op == "Identity" and node.inputs[:1] and node.inputs[0] in values.values():
+            yield replace(node, op="ZerosLike")
+        else:
+            yield node
+
+
+MISTAKES_IN_GATHERED = {"dropped-values": (gather_variables, "_with_values", zeros)}
 MISTAKES = {
     "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
     "swapped-shards-of-values": (all_gather, "all_gather", backwards(shards.all_gather)),
@@ -144,11 +185,18 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_noticed(cases, monkeypatch, mistake):
-    module, name, wrong = MISTAKES[mistake]
+@pytest.mark.parametrize(
+    ("strategy", "mistake"),
+    [
+        *(("sharded-update", mistake) for mistake in MISTAKES),
+        *(("fully-sharded", mistake) for mistake in MISTAKES if mistake != "dropped-gather"),
+        ("fully-sharded", "dropped-values"),
+    ],
+)
+def test_mistakes_are_noticed(cases, monkeypatch, strategy, mistake):
+    module, name, wrong = {**MISTAKES, **MISTAKES_IN_GATHERED}[mistake]
     case = cases.of("digits-mlp", "momentum")
-    plan = case.plan("sharded-update", (1, 1), **PARAMS, transport="tcp" if module is Ring else "ring")
+    plan = case.plan(strategy, (1, 1), **PARAMS, transport="tcp" if module is Ring else "ring")
     assert case.check(plan).equivalent
     monkeypatch.setattr(module, name, wrong)
     assert not case.check(plan).equivalent

@@ -1,4 +1,4 @@
-"""All-gather of new values: their owners give them to all other replicas, by collectives or a ring."""
+"""All-gather of values: their owners give them to all other replicas, by collectives or a ring."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,15 @@ class GatheredValues:
     """What one task adds to its step.
 
     Attributes:
-        values: copy of a variable → its new value, made by another replica.
-        done: nodes that run after the exchanges.
+        values: copy of a variable → its value, which another replica has.
+        done: nodes that run after the exchanges, of the workers' own transport once all is given.
+        last_waits: the node that waits last for the workers' own transport, if any does.
     """
 
     nodes: tuple[Node, ...]
     values: Mapping[Copy, str]
     done: tuple[str, ...]
+    last_waits: tuple[str, ...]
     transfers: tuple[Transfer, ...]
 
 
@@ -72,7 +74,7 @@ def gather_values(
 
     Args:
         buckets: of TensorFlow's collectives. carried: of the workers' own transport.
-        own_values: copy of a variable → its new value, of those that local replicas own.
+        own_values: copy of a variable → its value, of those that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
     nodes: list[Node] = []
@@ -95,7 +97,13 @@ def gather_values(
         nodes += added
         values |= taken
         done.append(after)
-    return GatheredValues(nodes=tuple(nodes), values=values, done=tuple(done), transfers=tuple(transfers))
+    return GatheredValues(
+        nodes=tuple(nodes),
+        values=values,
+        done=tuple(done),
+        last_waits=tuple(last),
+        transfers=tuple(transfers),
+    )
 
 
 def _gather(

@@ -1,4 +1,4 @@
-"""New values that workers give each other by a transport of their own, a bucket at a time."""
+"""Values that workers give each other by a transport of their own, a bucket at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Gathered:
     """What one task adds to its step.
 
     Attributes:
-        values: copy of a variable → its new value, made by another replica.
+        values: copy of a variable → its value, which another replica has.
         done: nodes after which this task has given its share. last: the node that waits last.
     """
 
@@ -34,18 +34,18 @@ class Gathered:
 
 def transport_gather(
     buckets: Sequence[ShardBucket],
-    updated: Mapping[Copy, str],
+    own_values: Mapping[Copy, str],
     task: int,
     topology: Topology,
     after: Sequence[str] = (),
 ) -> Gathered:
-    """Nodes that give what this task's replicas have made, and take what others have.
+    """Nodes that give what this task's replicas own, and take what others have.
 
     All is given before the first wait, which holds a thread that updates may need.
 
     Args:
         buckets: of one level.
-        updated: copy of a variable → its new value, of those that local replicas own.
+        own_values: copy of a variable → its value, of those that local replicas own.
         after: the last wait of the level before.
     """
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
@@ -58,7 +58,7 @@ def transport_gather(
         transfer = Transfer(name=bucket.name, kind="gather", shares=lengths, level=bucket.level)
         own = shares[task]
         shapes = [Shape(m.dims) for m in own]
-        given += give(transfer, [[updated[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
+        given += give(transfer, [[own_values[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
         transfers.append(transfer)
     if not transfers:
         return Gathered(nodes=(), values={}, done=(), transfers=(), last="")
@@ -74,7 +74,7 @@ def transport_gather(
             nodes += taking
             received |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
     values: dict[Copy, str] = {
-        (m.name, replica.rank): received.get(m.name) or updated[m.name, m.owner]
+        (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
         for replica in topology.local_replicas(task)
         for bucket in buckets
         for m in bucket.members

@@ -24,13 +24,14 @@ from strategies.topology import Topology
 class ShardUpdates:
     """Leave the update of each variable, and its slots, to one replica; the others get its new value.
 
-    Every replica keeps a copy of every variable, and makes the updates that have no owner. New values travel
-    a bucket at a time, as soon as they are made.
+    Every replica keeps a copy of every variable but of those that are gathered, and makes the updates that
+    have no owner. New values travel a bucket at a time, as soon as they are made.
 
     Attributes:
         buckets: names of the variables of each bucket.
         owners: variable → rank of the replica that alone updates it.
         whole: variables whose dense gradient every replica gets the sum of, not the owner alone.
+        gathered: variables that owners alone keep; nobody is given their new values.
         carried: variables whose new values travel by the workers' own transport.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
@@ -40,6 +41,7 @@ class ShardUpdates:
     buckets: tuple[tuple[str, ...], ...]
     owners: Mapping[str, int]
     whole: frozenset[str] = frozenset()
+    gathered: frozenset[str] = frozenset()
     carried: frozenset[str] = frozenset()
     hints: Mapping[str, str] = field(default_factory=dict)
 
@@ -53,6 +55,7 @@ class ShardUpdates:
             buckets=plan.buckets,
             owners=plan.owners,
             whole=plan.whole_gradients,
+            gathered=plan.gathered,
             carried=plan.on_own_transport.intersection(plan.owners),
             hints=plan.hints,
         )
@@ -81,11 +84,19 @@ class _ShardedStep:
         self._graph = graph
         self._topology = topology
         self._copies = {(v.name, v.rank): v for v in graph.variables}
-        self._given = [r for r in graph.regions if shards.elsewhere(r.variable, r.rank)]
+        self._elsewhere = [r for r in graph.regions if shards.elsewhere(r.variable, r.rank)]
+        self._given = [r for r in self._elsewhere if r.variable not in shards.gathered]
+        # Owner of each variable whose new values all are given.
+        self._givers = {name: rank for name, rank in shards.owners.items() if name not in shards.gathered}
         self._made = [r for r in graph.regions if not shards.elsewhere(r.variable, r.rank)]
         self._foreign = [b for b in graph.gradients() if shards.elsewhere(b.variable, b.rank)]
-        # What only the owner has: a variable's slots, and its gradient if it is not told to all.
-        self._private = {v.handle: v for v in graph.variables if shards.elsewhere(v.slot_of, v.rank)}
+        # What only the owner has: a variable's slots, itself if it is gathered, and its gradient if it is not
+        # told to all.
+        self._private = {
+            v.handle: v
+            for v in graph.variables
+            if shards.elsewhere(v.slot_of, v.rank) or self._is_left_out(v.name, v.rank)
+        }
         self._withheld = {
             b.values: b for b in self._foreign if b.indices is None and b.variable not in shards.whole
         }
@@ -98,7 +109,7 @@ class _ShardedStep:
         waits = Waits(graph.graph, removed, {t: given[_copy(r)] for r in self._given for t in r.targets})
         reads = self._new_values()
         gathered = gather_values(
-            self._buckets(self._shards.owners.keys() - self._shards.carried),
+            self._buckets(self._givers.keys() - self._shards.carried),
             self._buckets(self._shards.carried),
             {copy: node.name for copy, node in reads.items()},
             self._shards.task,
@@ -119,16 +130,25 @@ class _ShardedStep:
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes, *assignments]),
             variables=tuple(
-                replace(v, sole=True) if v.slot_of in self._shards.owners else v
+                replace(v, sole=True) if self._is_sole(v) else v
                 for v in graph.variables
                 if v.handle not in self._private
             ),
-            regions=tuple(_region(r, given, removed) for r in graph.regions),
+            regions=tuple(
+                _region(r, given, removed) for r in graph.regions if not self._is_left_out(r.variable, r.rank)
+            ),
             shared_update=tuple(name for name in graph.shared_update if name not in removed),
             # A replica takes part in exchanges of which it needs nothing itself.
             step_targets=(*graph.step_targets, *gathered.done, *summed),
             transfers=(*graph.transfers, *gathered.transfers),
         )
+
+    def _is_left_out(self, variable: str, rank: int | None) -> bool:
+        """Whether a replica has no copy of a variable."""
+        return variable in self._shards.gathered and self._shards.elsewhere(variable, rank)
+
+    def _is_sole(self, v: Variable) -> bool:
+        return v.slot_of in self._shards.owners or v.name in self._shards.gathered
 
     def _handle(self, region: UpdateRegion) -> Node:
         return self._graph.graph.by_name[self._copies[region.variable, region.rank].handle]
@@ -136,7 +156,7 @@ class _ShardedStep:
     def _not_needed(self, update: set[str]) -> set[str]:
         """Nodes of the update side that nothing here needs: what others make, and what leads there only."""
         graph = self._graph.graph
-        theirs = {target for region in self._given for target in region.targets}
+        theirs = {target for region in self._elsewhere for target in region.targets}
         outside = set(graph.by_name) - update
         users = {u.name for name in (*self._private, *self._withheld) for u in graph.consumers.get(name, ())}
         gone = descendants(graph, (users & update) | theirs, stop=outside, control=False)
@@ -149,7 +169,7 @@ class _ShardedStep:
     def _refuse(self, name: str) -> None:
         graph = self._graph.graph
         read = ancestors(graph, [name], control=False)
-        slots = [str(v.slot_of) for handle, v in self._private.items() if handle in read]
+        slots = [v.slot_of or v.name for handle, v in self._private.items() if handle in read]
         gradients = [b.variable for values, b in self._withheld.items() if values in read]
         what, variable, way_out = (
             ("its slot", min(slots), "`owner: null`")
@@ -182,7 +202,7 @@ class _ShardedStep:
 
     def _new_values(self) -> dict[Copy, Node]:
         """What is read of the variables that local replicas own, after each of their updates."""
-        owners, writes = self._shards.owners, self._writes()
+        writes = self._writes()
         return {
             _copy(region): _new_value(
                 self._copies[region.variable, region.rank],
@@ -192,7 +212,7 @@ class _ShardedStep:
             )
             for replica in self._topology.local_replicas(self._shards.task)
             for region in self._made
-            if region.rank == replica.rank == owners.get(region.variable)
+            if region.rank == replica.rank == self._givers.get(region.variable)
         }
 
     def _read_before(self, reads: Mapping[Copy, Node]) -> dict[str, list[str]]:
@@ -207,7 +227,7 @@ class _ShardedStep:
         return earlier_reads
 
     def _buckets(self, variables: AbstractSet[str]) -> tuple[ShardBucket, ...]:
-        owners = {name: rank for name, rank in self._shards.owners.items() if name in variables}
+        owners = {name: rank for name, rank in self._givers.items() if name in variables}
         return gather_buckets(self._graph, owners, self._shards.buckets)
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:

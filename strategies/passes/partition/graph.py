@@ -127,7 +127,8 @@ def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
     once = [target for target in region.targets if names.owner(target) is None]
     targets = [target for target in region.targets if names.owner(target) is not None]
     for index in range(names.n_parts(region.variable)):
-        yield UpdateRegion(
+        yield replace(
+            region,
             variable=part_name(region.variable, index),
             nodes=tuple(copy for node in own for copy in names.copy_with_constants(node, index)),
             targets=(*(names.copy(t, index) for t in targets), *(once if index == 0 else ())),

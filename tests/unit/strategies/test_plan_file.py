@@ -468,6 +468,11 @@ MISTAKES = {
         put("b", whole_gradient=True),
         "'b': whole_gradient is for a variable with an owner",
     ),
+    "gathered from nobody": (
+        "all-reduce",
+        put("b", gathered=True),
+        "'b': only an owner's variable .* is gathered, got a variable without owner; set gathered to false",
+    ),
     "owners": (
         "sharded-update",
         shared("table", owners=[0]),

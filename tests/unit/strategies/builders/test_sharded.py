@@ -11,13 +11,21 @@ from strategies.topology import Topology
 def owned(name, *shape, **fields):
     axes = (0,) if fields.get("sparse") else tuple(range(len(shape)))
     return trainable(
-        name, *shape, **{"apart": True, "apart_axes": axes, "partitionable_axes": axes, **fields}
+        name,
+        *shape,
+        **{
+            "apart": True,
+            "apart_axes": axes,
+            "partitionable_axes": axes,
+            "read_before_update": True,
+            **fields,
+        },
     )
 
 
-def plan(*variables, replicas=(1, 1), batch_size=24, **params):
+def plan(*variables, replicas=(1, 1), batch_size=24, strategy="sharded-update", **params):
     topology = Topology(replicas_per_task=replicas, batch_size=batch_size)
-    return make_plan("sharded-update", {"min_bytes": 1, **params}, step_of(*variables), topology)
+    return make_plan(strategy, {"min_bytes": 1, **params}, step_of(*variables), topology)
 
 
 def node_of(made, name):
@@ -126,3 +134,25 @@ def test_buckets_are_filled_in_the_order_of_backward():
     made = plan(owned("first", 8, 8, readiness=1), owned("last", 8, 8, readiness=0), bucket_bytes=256)
     assert {p.group for p in parts_of(node_of(made, "last"))} == {0}
     assert {p.group for p in parts_of(node_of(made, "first"))} == {1}
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_fully_sharded_a_replica_has_its_share_of_everything_for_the_same_bytes(n):
+    variables = [owned("w", 8, 16), slot("m", "w", 8, 16), slot("v", "w", 8, 16), slot("iteration", None)]
+    made = plan(*variables, replicas=(1,) * n, strategy="fully-sharded")
+    assert [node.variable for node in made.nodes if node.gathered] == ["w"]
+    size = 4 * 8 * 16
+    assert made.worker_bytes == 3 * size // n + 4
+    assert made.payload_matrix == plan(*variables, replicas=(1,) * n).payload_matrix
+
+
+def test_fully_sharded_all_keep_what_a_step_reads_after_its_update():
+    late, tied = owned("late", 8, 8, read_before_update=False), owned("tied", 8, apart=False)
+    table = owned("table", 50, 8, sparse=True, rows_per_example=3.0)
+    made = plan(owned("w", 8, 8), late, tied, table, strategy="fully-sharded")
+    assert [node.variable for node in made.nodes if node.gathered] == ["w", "table"]
+    assert owners_of(made, "late") in ([0, 1], [1, 0])
+    assert any(
+        note.startswith("kept by every replica") and note.endswith("late, tied") for note in made.notes
+    )
+    assert any(note.startswith("gathered whole in each step") and "table" in note for note in made.notes)

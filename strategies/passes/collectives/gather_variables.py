@@ -1,0 +1,155 @@
+"""Values of variables that their owners alone keep: all replicas gather them before they read them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node
+from strategies.ir.replicas.prior_reads import prior_reads
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
+from strategies.passes.collectives.all_gather import gather_values
+from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.collectives.members import Members
+from strategies.passes.collectives.ring_gather import Copy
+from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
+from strategies.passes.task_plan import TaskPlan
+from strategies.topology import Topology
+
+_BEFORE_ALL = 0
+"""The level of exchanges that come before those of all boundaries."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatherVariables:
+    """Give forward and backward the values that owners have when the step begins, in place of own copies.
+
+    A gather needs owners' variables alone, so that all begin with the step and travel while layers that have
+    their values compute. Whole values are tensors, which live until their last use. `ShardUpdates` takes out
+    the copies, which only their updates use then.
+
+    Attributes:
+        buckets: names of the variables of each bucket, in the order in which forward reads them.
+        owners: variable → rank of the replica that keeps it.
+        carried: variables whose values travel by the workers' own transport.
+        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
+
+    Source:
+        Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 5.3.
+    """
+
+    name: ClassVar[str] = "gather-variables"
+    task: int
+    buckets: tuple[tuple[str, ...], ...]
+    owners: Mapping[str, int]
+    carried: frozenset[str] = frozenset()
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "GatherVariables | None":
+        """Where owners alone keep variables."""
+        if not plan.gathered:
+            return None
+        return cls(
+            task=plan.task,
+            # Backward has gradients in the reverse of the order in which forward reads.
+            buckets=plan.buckets[::-1],
+            owners={name: rank for name, rank in plan.owners.items() if name in plan.gathered},
+            carried=plan.on_own_transport & plan.gathered,
+            hints=plan.hints,
+        )
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step in which local replicas take what others keep.
+
+        Raises:
+            StrategyError: a variable is read after its update, or not by its value alone.
+        """
+        copies = [v for v in graph.variables if v.name in self.owners]
+        if not copies:
+            return graph
+        Members.of(topology, "replicas")  # refuses a group of one
+        kept = [v for v in copies if v.rank == self.owners[v.name]]
+        reads = {v.handle: _read(v, graph.graph.by_name[v.handle].device) for v in kept}
+        buckets = self._buckets(copies)
+        gathered = gather_values(
+            [b for b in buckets if b.members[0].variable not in self.carried],
+            [b for b in buckets if b.members[0].variable in self.carried],
+            {(v.name, v.rank): reads[v.handle].name for v in kept},
+            self.task,
+            topology,
+            self.hints,
+        )
+        taken = [v for v in copies if v.handle not in reads]
+        nodes = _after_reads(graph, _with_values(graph, taken, gathered.values), reads)
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
+            # A replica takes part in exchanges of which it needs nothing itself.
+            step_targets=(*graph.step_targets, *gathered.done, *gathered.last_waits),
+            transfers=(*graph.transfers, *gathered.transfers),
+        )
+
+    def _buckets(self, copies: Sequence[Variable]) -> tuple[ShardBucket, ...]:
+        members = [
+            Member(
+                name=v.name,
+                variable=v.name,
+                dtype=v.dtype,
+                dims=v.shape.dims or (),
+                owner=self.owners[v.name],
+                level=_BEFORE_ALL,
+            )
+            for v in copies
+        ]
+        return shard_buckets("sync/variables", members, self.buckets)
+
+
+def _with_values(graph: TrainGraph, taken: Sequence[Variable], values: Mapping[Copy, str]) -> Iterator[Node]:
+    """The nodes of a step, whose reads of these copies take values that others keep."""
+    reads = prior_reads(graph, taken)
+    variable_of: dict[str, Variable] = {}
+    for v in taken:
+        if v.handle not in reads:
+            raise StrategyError(
+                f"variable {v.name!r}: what its owner alone keeps is read before its update and as a value, "
+                "got a read after it or a use of the variable itself; use `gathered: false` in the plan"
+            )
+        variable_of |= dict.fromkeys(reads[v.handle], v)
+    arguments = ValueArguments(graph.graph)
+    for node in graph.graph.nodes:
+        read = variable_of.get(node.name)
+        if read is None:
+            yield node
+            continue
+        inputs = (values[read.name, read.rank], *node.inputs[1:])
+        value = {0: (read.dtype, read.shape)}
+        yield from arguments.with_values(node.changed(inputs=inputs), value, graph_ref)
+
+
+def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, Node]) -> Iterator[Node]:
+    """The nodes, of which those that write a variable come after the read of what others are given.
+
+    Args:
+        reads: handle → the read.
+    """
+    uses, loads = resource_uses(graph.graph), {v.load for v in graph.variables}
+    before: dict[str, list[str]] = {}
+    for handle, read in reads.items():
+        for write in uses[handle].writes:
+            if write not in loads:
+                before.setdefault(write, []).append(f"^{read.name}")
+    for node in nodes:
+        yield node.changed(inputs=(*node.inputs, *before[node.name])) if node.name in before else node
+
+
+def _read(v: Variable, device: str) -> Node:
+    return Node(
+        name=f"{v.handle}/kept",
+        op="ReadVariableOp",
+        inputs=(v.handle,),
+        attrs={"dtype": v.dtype},
+        device=device,
+    )
