@@ -23,7 +23,7 @@ from reports.notes.doubts import (
     until_notes,
     warning_notes,
 )
-from reports.notes.measuring import observer_notes, setting_notes, stability_notes, twin_notes
+from reports.notes.measuring import input_notes, observer_notes, setting_notes, stability_notes, twin_notes
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
 from reports.rows import Comparison, LeftOut, Report, StepSeries
@@ -84,6 +84,7 @@ def _comparison(
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(twin_notes(rows, cases))
+    notes.extend(input_notes(rows, cases))
     notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
     notes.extend(stability_notes(cases))

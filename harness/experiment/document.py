@@ -57,6 +57,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({"aa": True} if measure.aa else {}),
             **({"observer": True} if measure.observer else {}),
             **({"exposed_comm": True} if measure.exposed_comm else {}),
+            **({} if measure.input == "staged" else {"input": measure.input}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

@@ -119,6 +119,7 @@ def _measure(section: MeasureSection) -> Measure:
         aa=section.aa,
         observer=section.observer,
         exposed_comm=section.exposed_comm,
+        input=section.input,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

@@ -111,6 +111,7 @@ class MeasureSection(_Section):
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    input: Literal["staged", "pipeline"] = "staged"
 
 
 class FilterSection(_Section):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+InputRule = Literal["staged", "pipeline"]
 USUAL_ROUNDS = 10
 USUAL_WINDOW_S = 0.2
 SHAPE_KEYS: Mapping[str, str] = {
@@ -79,6 +80,7 @@ class Measure:
         aa: whether the baseline is timed once more, under a name of its own.
         observer: whether it is measured what measuring takes.
         exposed_comm: whether the control runs too where it is not among the strategies.
+        input: where timed steps take their batches from: memory, or the dataset's own pipeline as it runs.
     """
 
     warmup_steps: int | None
@@ -94,6 +96,7 @@ class Measure:
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    input: InputRule = "staged"
 
     @property
     def n_rounds(self) -> int:

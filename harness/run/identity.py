@@ -98,6 +98,7 @@ def identity(
             rounds=measure.n_rounds,
             window_s=measure.window_s,
             until_ci=None if measure.until is None else measure.until.ratio_ci,
+            input=measure.input,
         ),
         machine=site.machine or origin.machine,
         provenance=replace(origin.provenance, image_digest=site.image_digest, files=_files(case)),

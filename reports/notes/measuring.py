@@ -1,4 +1,4 @@
-"""Notes on how a comparison was measured: what chance does, what measuring takes, what disturbed it."""
+"""Notes on how a comparison was measured: its input, chance, what measuring takes, what disturbed it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,24 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[s
         notes.append(f"{found} of it{f' ({inside})' if inside else ''}.")
         if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
             notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
+    return notes
+
+
+def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
+    """Where timed steps took their batches from, and whether that hides what strategies differ in."""
+    methods = (r.method for records in cases.values() for r in records)
+    if not any(method.input == "pipeline" for method in methods if method):
+        return []
+    notes = [
+        "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
+    ]
+    bound = [(row.strategy, row.input_share.value) for row in rows if row.input_bound and row.input_share]
+    if bound:
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in bound)
+        notes.append(
+            f"Input-bound: of their steps' time these wait for input: {told}. That hides what strategies "
+            "differ in; compare them by --input staged, or make the dataset faster."
+        )
     return notes
 
 

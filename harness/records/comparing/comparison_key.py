@@ -29,6 +29,9 @@ def comparison_key(record: Record) -> str:
             method.pop(name, None)
         # Records from before there were rounds keep their key.
         method = {key: value for key, value in method.items() if key not in _LATER or value is not None}
+        # Those from before pipelines could be timed have staged batches, and keep theirs too.
+        if method["input"] == "staged":
+            del method["input"]
     return canonical_hash(
         {
             "workload": record.workload,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -9,7 +10,8 @@ class Method:
     """How the case was measured: what must be equal for two records to be comparable.
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
-    number was fixed. What is measured does not depend on it.
+    number was fixed. What is measured does not depend on it. `input` is where timed steps took their batches
+    from: memory, or the dataset's own pipeline.
     """
 
     seed: int
@@ -24,6 +26,7 @@ class Method:
     rounds: int | None = None
     window_s: float | None = None
     until_ci: float | None = None
+    input: Literal["staged", "pipeline"] = "staged"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
