@@ -23,8 +23,8 @@ from harness.run.check import checked
 from harness.run.ready import PreparedCase, ready_processes
 from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs import training
+from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.codec_time import codec_seconds
-from harness.worker.jobs.input_pipeline import open_pipeline
 from harness.worker.jobs.training import Opened
 from strategies.plan.schema import Plan
 from workloads.data.worker_pipeline import WorkerShare
