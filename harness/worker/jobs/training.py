@@ -188,8 +188,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     before = read_cores()
     times = _timed(training, n_steps, first)
     after = read_cores()
-    if training.pipeline is not None:
-        _wait_for_prefetch(times)
+    _wait_for_prefetch(training, float(np.median(times.end_s - times.start_s)))
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))
@@ -212,22 +211,24 @@ def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
     return timed_steps(step, training.feeds, n_steps=n_steps, first=first, n_losses=n_losses)
 
 
-def _wait_for_prefetch(times: StepTimes) -> None:
+def _wait_for_prefetch(training: Training, step_s: float) -> None:
     """Let a pipeline make the batches that it keeps ahead, which would take cores in other cases' windows.
 
     While no step runs, it takes at most as long for a batch as from step to step before.
     """
-    from workloads.data.worker_pipeline import PREFETCH_BATCHES
+    if training.pipeline is not None:
+        from workloads.data.worker_pipeline import PREFETCH_BATCHES
 
-    step_s = float(np.median(times.end_s - times.start_s))
-    time.sleep(min(PREFETCH_BATCHES * step_s, _MAX_PREFETCH_S))
+        time.sleep(min(PREFETCH_BATCHES * step_s, _MAX_PREFETCH_S))
 
 
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
     """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
     training = state.get(Training)
     batches = in_turn(training.feeds, first) if training.pipeline is None else training.pipeline
-    return seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+    step_s = seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+    _wait_for_prefetch(training, step_s)
+    return step_s
 
 
 def settle(state: JobState, n_workers: int) -> None:
