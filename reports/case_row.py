@@ -41,6 +41,7 @@ def case_row(
     payload = mean_of([r.payload_bytes_per_step for r in usable])
     tcp = mean_of([r.tcp_bytes_per_step for r in usable])
     steps = [r.step_s for r in usable if r.step_s]
+    waits = [r.input_s for r in usable if r.input_s]
     gpu_uses = [r.gpus for r in usable if r.gpus]
     timed = [span for r in usable if r.loss and (span := timed_span(r))]
     return Row(
@@ -65,6 +66,9 @@ def case_row(
         resent_bytes=mean_of([r.resent_bytes_per_step for r in usable]),
         tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
         exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
+        input_s=mean_of([wait.mean for wait in waits]),
+        input_share=mean_of([wait.share for wait in waits]),
+        input_bound=any(wait.bound for wait in waits),
         time_split=time_split_of(usable),
         predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
         step_over_predicted=mean_of(

@@ -25,6 +25,7 @@ from reports.notes.doubts import (
 )
 from reports.notes.measuring import (
     computation_notes,
+    input_notes,
     observer_notes,
     setting_notes,
     stability_notes,
@@ -91,6 +92,7 @@ def _comparison(
     notes.extend(link_notes(cases))
     notes.extend(computation_notes(cases))
     notes.extend(twin_notes(rows, cases))
+    notes.extend(input_notes(rows, cases))
     notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
     notes.extend(stability_notes(cases))

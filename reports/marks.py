@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from reports.quantities import error
-from reports.rows import Mark, MarkKind
+from reports.rows import Mark, MarkKind, Row
 
 WORDS: dict[MarkKind, str] = {
     "equivalent": "equivalent",
@@ -23,7 +23,14 @@ WORDS: dict[MarkKind, str] = {
     "reference": "one device",
 }
 
+INPUT_BOUND = "input-bound"
 _N_NAMED = 3
+
+
+def mark_words(row: Row) -> str:
+    """The mark of a row in words, and whether its input hides how fast it is."""
+    words = WORDS[row.mark.kind]
+    return f"{words}, {INPUT_BOUND}" if row.input_bound else words
 
 
 def mark_of(records: Sequence[Record]) -> Mark:

@@ -124,11 +124,13 @@ class Row:
 
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
-    what the records themselves say, each once. `predicted_step_s` is what computing and the busiest link
-    take, where links are limited and measured. `cpu_s` is the processor time of all workers in a step,
-    `package_j` the energy of their hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for
-    `gpu_busy` of the time; `price_per_hour` is that of all workers. Losses are those of the first and the
-    last timed step, whose numbers count from the first step of the warm-up, which is 1.
+    what the records themselves say, each once. `input_s` is what a step waits for its batch of a pipeline,
+    `input_share` the part of the steps' time; `input_bound` where that hides what strategies differ in.
+    `predicted_step_s` is what computing and the busiest link take, where links are limited and measured.
+    `cpu_s` is the processor time of all workers in a step, `package_j` the energy of their
+    hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
+    `price_per_hour` is that of all workers. Losses are those of the first and the last timed step,
+    whose numbers count from the first step of the warm-up, which is 1.
     """
 
     strategy: str
@@ -152,6 +154,9 @@ class Row:
     resent_bytes: Mean | None
     tcp_over_payload: float | None
     exposed_comm_s: Mean | None
+    input_s: Mean | None
+    input_share: Mean | None
+    input_bound: bool
     predicted_step_s: Mean | None
     step_over_predicted: Mean | None
     time_split: TimeSplit | None

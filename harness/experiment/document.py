@@ -64,6 +64,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
                 else {"precision": _sweep_document(measure.precision)}
             ),
             **({} if measure.xla == (False,) else {"xla": _sweep_document(measure.xla)}),
+            **({} if measure.input == "staged" else {"input": measure.input}),
         },
         "matrix": {
             "include": [_filter_document(item) for item in spec.include],

@@ -121,6 +121,7 @@ def _measure(section: MeasureSection) -> Measure:
         exposed_comm=section.exposed_comm,
         precision=tuple(section.precision),
         xla=tuple(section.xla),
+        input=section.input,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )
 

@@ -114,6 +114,7 @@ class MeasureSection(_Section):
     exposed_comm: bool = False
     precision: Sweep[PrecisionName] = [AS_WRITTEN]
     xla: Sweep[bool] = [False]
+    input: Literal["staged", "pipeline"] = "staged"
 
 
 class FilterSection(_Section):

@@ -38,6 +38,7 @@ class Computation:
 
 
 AS_USUAL = Computation()
+InputRule = Literal["staged", "pipeline"]
 USUAL_ROUNDS = 10
 USUAL_WINDOW_S = 0.2
 SHAPE_KEYS: Mapping[str, str] = {
@@ -104,6 +105,7 @@ class Measure:
         exposed_comm: whether the control runs too where it is not among the strategies.
         precision: types that steps compute in; a sweep of one or more.
         xla: whether XLA compiles them; a sweep.
+        input: where timed steps take their batches from: memory, or the dataset's own pipeline as it runs.
     """
 
     warmup_steps: int | None
@@ -121,6 +123,7 @@ class Measure:
     exposed_comm: bool = False
     precision: tuple[Precision, ...] = (AS_WRITTEN,)
     xla: tuple[bool, ...] = (False,)
+    input: InputRule = "staged"
 
     @property
     def n_rounds(self) -> int:

@@ -7,10 +7,12 @@ import numpy as np
 
 from harness.measure.consumption import Consumption, consumption
 from harness.measure.core_use import core_use, stability
+from harness.measure.input_wait import input_wait
 from harness.measure.made_steps import Floats, Window, everything, spread_indices, steps_of_workers
 from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
+from harness.records.facts.costs import InputWait
 from harness.records.facts.outcome import StepSeconds
 from harness.records.facts.stability import Stability
 from harness.records.steps_file import Steps
@@ -34,6 +36,7 @@ class Measurement:
         tcp: None where the kernel's counters cannot be read.
         interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
         hosts: number of the machine that each worker runs on; None where one does not know its own.
+        input_s: what counted steps waited for a pipeline; None where batches are staged.
         loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
             `MAX_LOSSES` steps after the warm-up, the first and the last included.
     """
@@ -51,6 +54,7 @@ class Measurement:
     steps: Steps
     stability: Stability
     consumption: Consumption
+    input_s: InputWait | None = None
 
 
 class Meter:
@@ -160,6 +164,7 @@ class Meter:
             steps=steps_of_workers(self._windows),
             stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
             consumption=consumption([each.use for each in counted], sum(each.n_steps for each in counted)),
+            input_s=input_wait(counted),
         )
 
     @property

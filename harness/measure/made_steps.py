@@ -35,6 +35,12 @@ class Window:
         return longest_s
 
     @property
+    def input_s(self) -> Floats | None:
+        """Seconds until workers had the batch of each step; [n_workers, n_steps], None for staged ones."""
+        waits = [row.times.input_s for row in self.rows if row.times.input_s is not None]
+        return np.stack(waits) if len(waits) == len(self.rows) else None
+
+    @property
     def wall_s(self) -> float:
         """From the first counted step to the last, on the slowest worker."""
         return max(float(row.times.end_s[-1] - row.times.start_s[self.n_lead]) for row in self.rows)
@@ -76,6 +82,8 @@ def steps_of_workers(windows: Sequence[Window]) -> Steps:
             for n, window in zip(lengths, windows, strict=True)
         ]
     )
+    waits = [window.input_s for window in windows]
+    known = [wait_s for wait_s in waits if wait_s is not None]
     return Steps(
         worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
         step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
@@ -84,6 +92,7 @@ def steps_of_workers(windows: Sequence[Window]) -> Steps:
         loss=means.ravel(),
         warmup=np.tile(uncounted, n_workers),
         window=np.tile(numbers, n_workers),
+        input_s=np.concatenate(known, axis=1).ravel() if len(known) == len(waits) else None,
     )
 
 

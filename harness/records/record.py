@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.records.facts.circumstances import Machine, Method, Provenance
-from harness.records.facts.costs import Energy, GpuUse, ObserverEffect, TracedTimes
+from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, TracedTimes
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
 from harness.records.facts.rounds import Rounds
@@ -33,6 +33,7 @@ class Record:
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
     `gpus`: what those of all workers did; None where the case uses none.
+    `input_s`: what steps wait for batches of a pipeline; None where batches are staged.
     `observer`: what measuring takes, by further windows; None where nobody asked.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
@@ -70,6 +71,7 @@ class Record:
     error: Failure | None = None
     examples_per_s: float | None = None
     step_s: StepSeconds | None = None
+    input_s: InputWait | None = None
     warmup_steps: int | None = None
     rounds: Rounds | None = None
     stability: Stability | None = None

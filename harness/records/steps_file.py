@@ -27,6 +27,7 @@ class Steps:
         loss: the worker's mean loss; NaN where it was not read.
         warmup: whether the step is not counted: it lies before all windows, or leads into one.
         window: number of the window that the step was made in, from 0; -1 before the first.
+        input_s: of the step, seconds until it had its batch of a pipeline; None where batches were staged.
     """
 
     worker: npt.NDArray[np.int32]
@@ -36,6 +37,7 @@ class Steps:
     loss: npt.NDArray[np.float64]
     warmup: npt.NDArray[np.bool_]
     window: npt.NDArray[np.int32]
+    input_s: npt.NDArray[np.float64] | None = None
 
 
 def write_steps(path: Path, steps: Steps) -> Path:
@@ -53,6 +55,8 @@ def write_steps(path: Path, steps: Steps) -> Path:
         "warmup": pa.array(steps.warmup, type=pa.bool_()),
         "window": pa.array(steps.window, type=pa.int32()),
     }
+    if steps.input_s is not None:
+        columns["input_s"] = pa.array(steps.input_s, type=pa.float64())
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
     return write_bytes(path, sink.getvalue().to_pybytes())
@@ -77,6 +81,7 @@ def read_steps(path: Path, checksum: str | None = None) -> Steps:
         }
         # Files from before there were several have one window.
         windows = table.column("window") if "window" in table.column_names else None
+        waits = table.column("input_s") if "input_s" in table.column_names else None
     except (OSError, pa.ArrowInvalid, KeyError) as error:
         raise StoreError(f"{path} must hold steps written by stratbench: {first_line(str(error))}") from None
     warmup = np.asarray(columns["warmup"], dtype=np.bool_)
@@ -88,4 +93,5 @@ def read_steps(path: Path, checksum: str | None = None) -> Steps:
         loss=np.asarray(columns["loss"], dtype=np.float64),
         warmup=warmup,
         window=-warmup.astype(np.int32) if windows is None else np.asarray(windows, dtype=np.int32),
+        input_s=None if waits is None else np.asarray(waits, dtype=np.float64),
     )

@@ -100,6 +100,7 @@ def identity(
             until_ci=None if measure.until is None else measure.until.ratio_ci,
             precision=case.computation.precision,
             xla=case.computation.xla,
+            input=measure.input,
         ),
         machine=site.machine or origin.machine,
         provenance=replace(origin.provenance, image_digest=site.image_digest, files=_files(case)),

@@ -24,10 +24,12 @@ from harness.run.check import checked
 from harness.run.ready import PreparedCase, ready_processes
 from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs import training
+from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import compiled_clusters
 from strategies.plan.schema import Plan
+from workloads.data.worker_pipeline import WorkerShare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,8 @@ class OpenCase:
             if self.repeat.reference is None
             else checked(self._processes, self.repeat.reference, self.repeat.number, self._limits)
         )
+        if measure.input == "pipeline":
+            self._open_pipelines()
         self._meter = Meter(
             self._processes,
             batch_size=prepared.plan.batch_size,
@@ -215,6 +219,21 @@ class OpenCase:
         """
         if self.repeat.checkpoint is not None:
             checkpoints.require_saved(self.repeat.checkpoint)
+
+    def _open_pipelines(self) -> None:
+        """Have steps from now on take batches as workers' own pipelines make them."""
+        prepared = self.repeat.prepared
+        shares = [
+            WorkerShare(
+                worker=worker,
+                n_workers=len(self._opened),
+                n_examples=opened.stop - opened.start,
+                global_batch=prepared.plan.batch_size,
+            )
+            for worker, opened in enumerate(self._opened)
+        ]
+        args = [(prepared.case, prepared.seed, share) for share in shares]
+        self._processes.call(open_pipeline, args, timeout_s=self._limits.capture_s, stage="input")
 
     def _window_steps(self) -> int:
         measure = self._measure

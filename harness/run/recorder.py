@@ -82,6 +82,7 @@ class RunRecorder:
             batch_size=plan.batch_size,
             examples_per_s=measured.examples_per_s,
             step_s=measured.step_s,
+            input_s=measured.input_s,
             warmup_steps=measured.warmup_steps,
             rounds=run.rounds,
             stability=measured.stability,

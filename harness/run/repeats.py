@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.spec import ExperimentSpec, Measure
 from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import Cluster
@@ -123,6 +123,7 @@ class SlotRunner:
         """
         case = slot.case
         with self.progress.doing(slot.title), own_mistakes():
+            require_input(case, self.spec.measure)
             capture, plan = planned(self.captures, case)
             with storing(self.folder.path):
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
@@ -191,6 +192,7 @@ class SlotRunner:
         logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:
             with own_mistakes():
+                require_input(baseline, self.spec.measure)
                 capture, plan = planned(self.captures, baseline)
                 repeat = self._repeat(
                     replace(first, case=baseline), capture, plan, logs, largest.shape.workers
@@ -249,6 +251,22 @@ class SlotRunner:
         with storing(self.folder.path):
             self.folder.write_failure(slot.case.id, slot.repeat, error)
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
+
+
+def require_input(case: Case, measure: Measure) -> None:
+    """Refuse a strategy whose steps cannot take their batches from where the experiment has them.
+
+    Raises:
+        CaseError: `unsupported`.
+    """
+    if measure.input == "pipeline" and case.chosen.strategy.runner == "coordinator":
+        raise CaseError(
+            UNSUPPORTED,
+            "strategies must make their steps in workers for measure.input=pipeline, got "
+            f"{case.chosen.strategy.name}, whose coordinator hands out staged batches; take staged, or leave "
+            "it out",
+            stage="plan",
+        )
 
 
 def first_worker(slot: Slot, n_seats: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.cluster.shape import ClusterShape, largest
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.spec import ExperimentSpec, Measure
 from harness.measure.live import Harmless, Onlooker
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, Provider
@@ -213,7 +213,7 @@ class _Sites:
             cluster.scratch,
             self._calls_in(cluster),
             seed=self.spec.measure.seed,
-            n_batches=MAX_WARMUP_STEPS + self.spec.measure.steps,
+            n_batches=n_staged(self.spec.measure),
             n_least=CHECK_STEPS,
             restore=self.spec.checkpoint.restore,
             seen=cluster.seen,
@@ -240,6 +240,11 @@ class _Sites:
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call
+
+
+def n_staged(measure: Measure) -> int:
+    """Global batches that a case can use: of a pipeline's case only its check and its traced step do."""
+    return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
 def _shape(cases: Sequence[Case]) -> ClusterShape:

@@ -1,4 +1,4 @@
-"""Notes on how a comparison was measured: what chance does, what measuring takes, what disturbed it."""
+"""Notes on how a comparison was measured: its input, chance, what measuring takes, what disturbed it."""
 
 from __future__ import annotations
 
@@ -48,6 +48,24 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     ]
     compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
     return [*mixed, *([compiled] if any(method.xla for method in methods) else [])]
+
+
+def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
+    """Where timed steps took their batches from, and whether that hides what strategies differ in."""
+    methods = (r.method for records in cases.values() for r in records)
+    if not any(method.input == "pipeline" for method in methods if method):
+        return []
+    notes = [
+        "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
+    ]
+    bound = [(row.strategy, row.input_share.value) for row in rows if row.input_bound and row.input_share]
+    if bound:
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in bound)
+        notes.append(
+            f"Input-bound: of their steps' time these wait for input: {told}. That hides what strategies "
+            "differ in; compare them by --input staged, or make the dataset faster."
+        )
+    return notes
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:

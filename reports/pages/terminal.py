@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.marks import WORDS
+from reports.marks import mark_words
 from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
 from reports.rows import Comparison, Mean, Report, Row
 
@@ -85,7 +85,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         str(row.rank) if row.rank else MISSING,
         literal(row.strategy),
-        WORDS[row.mark.kind] if row.status == "ok" else row.status,
+        mark_words(row) if row.status == "ok" else row.status,
         plain(row.rate.value if row.rate else None),
         ratio,
         "baseline" if row.is_baseline else interval_of(row.ratio) or MISSING,

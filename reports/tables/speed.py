@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.marks import WORDS
+from reports.marks import WORDS, mark_words
 from reports.quantities import MISSING, plain, seconds, spread_of
 from reports.rows import Comparison, Mean, Row, TimeSplit
 from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell, ratio_cell
@@ -40,6 +40,9 @@ def step_table(comparison: Comparison) -> Table:
             (*line, mean_cell(row.predicted_step_s, unit="seconds"), mean_cell(row.step_over_predicted))
             for line, row in zip(cells, comparison.rows, strict=True)
         ]
+    if any(row.input_s for row in comparison.rows):
+        names = (*names, "waiting for input")
+        cells = [(*line, _input_cell(row)) for line, row in zip(cells, comparison.rows, strict=True)]
     return table_of(
         "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
         "its parts: mean and range over repeats",
@@ -79,7 +82,7 @@ def _speed_cells(row: Row) -> tuple[Cell, ...]:
     return (
         name_cell(row),
         Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row)),
-        Cell(text=WORDS[row.mark.kind]),
+        Cell(text=mark_words(row)),
         estimate_cell(row.rate, plain),
         ratio_cell(row),
         Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else ""),
@@ -97,6 +100,13 @@ def _step_cells(row: Row) -> tuple[Cell, ...]:
         mean_cell(row.warmup_steps, unit="count"),
         Cell(text=str(row.n)),
     )
+
+
+def _input_cell(row: Row) -> Cell:
+    cell = mean_cell(row.input_s, unit="seconds")
+    if row.input_share is None:
+        return cell
+    return Cell(text=cell.text, note=f"{100 * row.input_share.value:.0f} % of the steps, {cell.note}")
 
 
 def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ class Examples:
         options = tf.data.Options()
         options.deterministic = True
         whole = self.dataset.repeat().batch(batch_size, drop_remainder=True).with_options(options)
-        return _iterate(self.workload_name, whole)
+        return batches_of(self.workload_name, whole)
 
 
 def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
@@ -102,23 +103,42 @@ def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
     return Examples(workload_name=workload.name, components=components, dataset=dataset)
 
 
-def _iterate(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
-    """Read batches; the seed of a lazily started iterator is already fixed in its dataset."""
+def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
+    """Read a dataset of batches that has no end; its seed is fixed already, however late reading begins.
+
+    Args:
+        name: of the workload, for errors.
+    Raises:
+        WorkloadError: the dataset is empty or raises.
+    """
     import tensorflow as tf
 
     rows = iter(dataset)
     while True:
-        try:
-            batch = next(rows)
-        except StopIteration:
+        with reading(name):
+            batch = next(rows, None)
+        if batch is None:
             message = f"workload {name}: dataset() has no examples; return at least one"
-            raise WorkloadError(message, field="dataset") from None
-        except tf.errors.OpError as error:
-            # TensorFlow puts the names of its own nodes in front, in double braces.
-            cause = re.sub(r"^(\{\{.*?\}\}\s*)+", "", error.message.strip()).partition("\n")[0]
-            message = f"workload {name}: dataset() failed while being read: {cause}"
-            raise WorkloadError(message, field="dataset") from error
+            raise WorkloadError(message, field="dataset")
         yield [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what a dataset raises while it is read into one line.
+
+    Args:
+        name: of the workload.
+    """
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        # TensorFlow puts the names of its own nodes in front, in double braces.
+        cause = re.sub(r"^(\{\{.*?\}\}\s*)+", "", error.message.strip()).partition("\n")[0]
+        message = f"workload {name}: dataset() failed while being read: {cause}"
+        raise WorkloadError(message, field="dataset") from error
 
 
 def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":

@@ -78,6 +78,14 @@ def run(
         bool,
         typer.Option("--exposed-comm", help="Time the control too: what communication adds to a step."),
     ] = False,
+    input_: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="staged|pipeline",
+            help="Batches from memory, or from the dataset's own pipeline while steps are timed.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
@@ -133,6 +141,7 @@ def run(
         "measure.aa": aa or None,
         "measure.observer": observer or None,
         "measure.exposed_comm": exposed_comm or None,
+        "measure.input": input_,
         "checkpoint.save": checkpoint or None,
         "checkpoint.restore": None if restore is None else str(restore),
     }

@@ -8,7 +8,13 @@ from harness.canonical import canonical_hash
 from harness.records.record import Record
 from harness.records.record_json import plain
 
-_LATER: Mapping[str, object] = {"rounds": None, "window_s": None, "precision": "float32", "xla": False}
+_LATER: Mapping[str, object] = {
+    "rounds": None,
+    "window_s": None,
+    "precision": "float32",
+    "xla": False,
+    "input": "staged",
+}
 """Circumstances that could not always be chosen, and what stands for those of records from before."""
 _SETTINGS = ("governor", "turbo", "hyper_threads")
 _NOT_MEASURED = ("seed", "until_ci")

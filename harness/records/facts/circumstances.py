@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,7 +12,8 @@ class Method:
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
     `float32` where they were left as written, `xla` whether XLA compiled them; None in records from before
-    these could be chosen.
+    these could be chosen. `input` is where timed steps took their batches from: memory, or the dataset's own
+    pipeline.
     """
 
     seed: int
@@ -28,6 +30,7 @@ class Method:
     until_ci: float | None = None
     precision: str | None = None
     xla: bool | None = None
+    input: Literal["staged", "pipeline"] = "staged"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

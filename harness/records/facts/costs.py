@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+INPUT_BOUND_SHARE = 0.10
+"""Of steps' time that goes into waiting for input, from which on a case is bound by it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedTimes:
@@ -64,3 +67,17 @@ class ObserverEffect:
     without_s: tuple[float, ...] = ()
     why_none: str | None = None
     failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputWait:
+    """How long counted steps wait until they have their batch of a pipeline, in seconds.
+
+    `mean` is that of the worker that waits longest in a step, and `share` its part of the steps' time;
+    `mean_of_workers` is that of each. `bound`: the share is so large that it hides what strategies differ in.
+    """
+
+    mean: float
+    share: float
+    mean_of_workers: tuple[float, ...]
+    bound: bool

@@ -104,6 +104,8 @@ def _outcome(record: Record) -> str:
         return record.status
     # The same figures as in the tables that follow.
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
+    if record.input_s is not None and record.input_s.bound:
+        text += f", input-bound ({record.input_s.share:.0%} of its steps)"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
         text += f", {_word(record)}"
         if record.control:

@@ -1,16 +1,23 @@
-"""Lays the first global batches of a case beside its capture, and each worker's share into its memory."""
+"""Batches of a case: global ones laid beside its capture and staged in workers, or those of pipelines."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.training import Batch as FedBatch
+from harness.worker.jobs.training import StepSession, Training, stage
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process import os_process
 from harness.worker.process.job import JobState
+
+if TYPE_CHECKING:
+    from workloads.data.worker_pipeline import WorkerShare
 
 Batch: TypeAlias = list[np.ndarray[Any, Any]]
 
@@ -65,9 +72,51 @@ def read_batches(
 
 def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
     """Lay this worker's examples of all batches ready in memory."""
-    from harness.worker.jobs.training import stage
-
     stage(state, read_batches(Path(folder), start, stop))
+
+
+def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") -> None:
+    """Make the pipeline of this worker's examples, and wait until its first batch is there.
+
+    Steps from now on take its batches; those that are staged remain for traced ones.
+
+    Args:
+        seed: of the dataset and of the order of its examples.
+    Raises:
+        UsageError: the dataset cannot be used; the message says why.
+    """
+    from workloads.data.examples import examples_of
+    from workloads.data.worker_pipeline import worker_batches
+
+    training = state.get(Training)
+    _leave_gpus_to_the_session()
+    workload = workload_of(case)
+    with users_mistakes(workload, "dataset() must return examples"):
+        examples = examples_of(workload, seed=seed)
+        rows = worker_batches(examples, share, seed=seed, n_threads=case.shape.cores_per_worker)
+        first = next(rows)
+    training.pipeline = _prepared(training.session, itertools.chain([first], rows), share.worker)
+
+
+def _prepared(session: StepSession, batches: Iterator[FedBatch], worker: int) -> Iterator[FedBatch]:
+    from workloads.errors import WorkloadError
+
+    try:
+        for batch in batches:
+            yield session.prepare(batch)
+    except WorkloadError as error:
+        raise UsageError(f"worker {worker}: {error}", field="workload") from error
+
+
+def _leave_gpus_to_the_session() -> None:
+    """Keep eager operations, which datasets are made of, from claiming memory that the session's graph needs.
+
+    Where steps are eager themselves, TensorFlow has its devices already.
+    """
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
 
 
 def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:

@@ -6,7 +6,7 @@ the jobs that need it.
 
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -18,7 +18,7 @@ from harness.errors import CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.session.timed_loop import StepTimes, seconds_unobserved
+from harness.worker.session.timed_loop import StepTimes, in_turn, run_steps_on_pipeline, seconds_unobserved
 from harness.worker.session.timed_loop import run_steps as timed_steps
 from harness.worker.session.variable_parts import Held
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
 """Staged batches, a number of steps, the number of the first → when each step began and ended."""
+_MAX_PREFETCH_S = 10.0
 
 
 class StepSession(Protocol):
@@ -69,6 +70,8 @@ class Training:
         weights: what the loss of each local replica counts in the global one: its share of the batch, or 1 in
             a sum.
         feeds: staged batches, this worker's part only, prepared.
+        pipeline: batches that steps take in place of staged ones, prepared as they are taken; None where they
+            take staged ones.
         loop: makes steps in a way of its own; None where the session makes one after the other.
     """
 
@@ -76,6 +79,7 @@ class Training:
     task: int
     weights: tuple[float, ...]
     feeds: list[Batch] = field(default_factory=list)
+    pipeline: Iterator[Batch] | None = None
     loop: Loop | None = None
 
 
@@ -184,24 +188,17 @@ def stage(state: JobState, feeds: Sequence[Batch]) -> None:
 
 
 def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
-    """Run steps `first`, `first + 1`, … on the staged batches.
+    """Run steps `first`, `first + 1`, … on the staged batches, or on the next ones of the pipeline.
 
     Raises:
         CaseError: `non-finite-loss`, after the last step.
+        UsageError: the dataset of the pipeline failed.
     """
     training = state.get(Training)
     before = read_cores()
-    if training.loop is None:
-        times = timed_steps(
-            training.session.step,
-            training.feeds,
-            n_steps=n_steps,
-            first=first,
-            n_losses=len(training.weights),
-        )
-    else:
-        times = training.loop(training.feeds, n_steps, first)
+    times = _timed(training, n_steps, first)
     after = read_cores()
+    _wait_for_prefetch(training, float(np.median(times.end_s - times.start_s)))
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))
@@ -215,12 +212,33 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     return TimedSteps(times=times, weights=training.weights, cores=cores, resident_bytes=_resident_bytes())
 
 
+def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
+    step, n_losses = training.session.step, len(training.weights)
+    if training.loop is not None:
+        return training.loop(training.feeds, n_steps, first)
+    if training.pipeline is not None:
+        return run_steps_on_pipeline(step, training.pipeline, n_steps=n_steps, n_losses=n_losses)
+    return timed_steps(step, training.feeds, n_steps=n_steps, first=first, n_losses=n_losses)
+
+
+def _wait_for_prefetch(training: Training, step_s: float) -> None:
+    """Let a pipeline make the batches that it keeps ahead, which would take cores in other cases' windows.
+
+    While no step runs, it takes at most as long for a batch as from step to step before.
+    """
+    if training.pipeline is not None:
+        from workloads.data.worker_pipeline import PREFETCH_BATCHES
+
+        time.sleep(min(PREFETCH_BATCHES * step_s, _MAX_PREFETCH_S))
+
+
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
     """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
     training = state.get(Training)
-    return seconds_unobserved(
-        training.session.step, training.feeds, n_steps=n_steps, n_lead=n_lead, first=first
-    )
+    batches = in_turn(training.feeds, first) if training.pipeline is None else training.pipeline
+    step_s = seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+    _wait_for_prefetch(training, step_s)
+    return step_s
 
 
 def settle(state: JobState, n_workers: int) -> None:

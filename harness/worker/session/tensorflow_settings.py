@@ -1,5 +1,6 @@
 """TensorFlow's servers and sessions as workers have them: devices, threads, optimizers."""
 
+import os
 from collections.abc import Sequence
 from enum import Enum
 
@@ -62,6 +63,10 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
+        if any(transfer.kind == "gather" for transfer in program.transfers[:1]):
+            # Forward begins with values that come first, while those of later layers are waited for.
+            config.use_per_session_threads = True
+            config.inter_op_parallelism_threads = len(os.sched_getaffinity(0)) + 1
     else:
         config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options

@@ -1,4 +1,4 @@
-"""The timed loop inside a worker: a prepared callable, batches that lie ready, one timestamp per step."""
+"""The timed loop inside a worker: a prepared callable, its batches, and a timestamp or two for each step."""
 
 import contextlib
 import gc
@@ -6,9 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Batch: TypeAlias = Sequence[npt.NDArray[np.generic]]
+Losses: TypeAlias = Sequence[npt.NDArray[np.generic] | float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,11 +22,13 @@ class StepTimes:
     Attributes:
         start_s, end_s: [n_steps], monotonic; a step starts when the one before it ends.
         losses: [n_steps, n_losses], one for each local shard.
+        input_s: [n_steps], seconds of each step until it had its batch; None where batches lay ready.
     """
 
     start_s: npt.NDArray[np.float64]
     end_s: npt.NDArray[np.float64]
     losses: npt.NDArray[np.float64]
+    input_s: npt.NDArray[np.float64] | None = None
 
 
 @contextlib.contextmanager
@@ -43,39 +49,34 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def in_turn(feeds: Sequence[Batch], first: int) -> Iterator[Batch]:
+    """Batches that lie ready, from that of step `first` on, and again from the start."""
+    return itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
+
+
 def seconds_unobserved(
-    step: Callable[[Sequence[npt.NDArray[np.generic]]], object],
-    feeds: Sequence[Sequence[npt.NDArray[np.generic]]],
-    *,
-    n_steps: int,
-    n_lead: int,
-    first: int,
+    step: Callable[[Batch], object], batches: Iterator[Batch], *, n_steps: int, n_lead: int
 ) -> float:
     """Run steps, look at the clock twice, and keep no losses.
 
     Args:
-        step, feeds, first: as for `run_steps`.
+        step: as for `run_steps`.
+        batches: without end.
         n_lead: steps before those that are timed.
     Returns:
         seconds of a step, mean over those that are timed.
     """
-    turn = itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
     with no_garbage_collection():
-        for _, batch in zip(range(n_lead), turn, strict=False):
+        for _, batch in zip(range(n_lead), batches, strict=False):
             step(batch)
         start_s = time.monotonic()
-        for _, batch in zip(range(n_steps), turn, strict=False):
+        for _, batch in zip(range(n_steps), batches, strict=False):
             step(batch)
         return (time.monotonic() - start_s) / n_steps
 
 
 def run_steps(
-    step: Callable[[Sequence[npt.NDArray[np.generic]]], Sequence[npt.NDArray[np.generic] | float]],
-    feeds: Sequence[Sequence[npt.NDArray[np.generic]]],
-    *,
-    n_steps: int,
-    first: int,
-    n_losses: int,
+    step: Callable[[Batch], Losses], feeds: Sequence[Batch], *, n_steps: int, first: int, n_losses: int
 ) -> StepTimes:
     """Run steps back to back, without collecting garbage.
 
@@ -86,7 +87,7 @@ def run_steps(
     """
     stamps = np.empty(n_steps + 1, np.float64)
     losses = np.empty((n_steps, n_losses), np.float64)
-    turn = itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
+    turn = in_turn(feeds, first)
     clock = time.monotonic
     with no_garbage_collection():
         stamps[0] = clock()
@@ -94,3 +95,27 @@ def run_steps(
             losses[index] = step(batch)
             stamps[index + 1] = clock()
     return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)
+
+
+def run_steps_on_pipeline(
+    step: Callable[[Batch], Losses], batches: Iterator[Batch], *, n_steps: int, n_losses: int
+) -> StepTimes:
+    """Run steps back to back, each of which takes its batch when it begins; without collecting garbage.
+
+    Args:
+        step: as for `run_steps`.
+        batches: without end, made while steps go on.
+    """
+    stamps = np.empty(n_steps + 1, np.float64)
+    has_batch_s = np.empty(n_steps, np.float64)
+    losses = np.empty((n_steps, n_losses), np.float64)
+    clock = time.monotonic
+    with no_garbage_collection():
+        stamps[0] = clock()
+        for index in range(n_steps):
+            batch = next(batches)
+            has_batch_s[index] = clock()
+            losses[index] = step(batch)
+            stamps[index + 1] = clock()
+    start_s = stamps[:-1]
+    return StepTimes(start_s=start_s, end_s=stamps[1:], losses=losses, input_s=has_batch_s - start_s)

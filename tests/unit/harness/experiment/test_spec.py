@@ -526,3 +526,15 @@ def test_an_unknown_experiment_is_refused_with_a_way_out(name: str, expected: st
     with pytest.raises(UsageError, match="experiment: must be a file or a shipped experiment") as caught:
         load_experiment(name)
     assert expected in str(caught.value)
+
+
+def test_batches_are_staged_unless_a_pipeline_is_asked_for() -> None:
+    staged, pipeline = resolve(_MINIMAL), resolve({**_MINIMAL, "measure": {"input": "pipeline"}})
+    assert (staged.measure.input, pipeline.measure.input) == ("staged", "pipeline")
+    # Runs from before there were pipelines keep their hash.
+    assert spec_hash(resolve({**_MINIMAL, "measure": {"input": "staged"}})) == spec_hash(staged)
+    assert spec_hash(pipeline) != spec_hash(staged)
+    assert resolve(spec_document(pipeline)) == pipeline
+    assert _error({**_MINIMAL, "measure": {"input": "memory"}}).startswith(
+        "measure.input: must be 'staged' or 'pipeline', got 'memory'"
+    )

@@ -11,7 +11,7 @@ from harness.measure.observer_effect import observer_effect
 from harness.records.facts.costs import ObserverEffect
 from harness.records.steps_file import Steps
 from harness.worker.jobs.training import TimedSteps, run_steps, unobserved_steps
-from harness.worker.session.timed_loop import StepTimes, seconds_unobserved
+from harness.worker.session.timed_loop import StepTimes, in_turn, seconds_unobserved
 
 N_DONE, N_STEPS, N_LEAD = 7, 4, 2
 
@@ -83,6 +83,8 @@ def test_an_unobserved_loop_makes_all_steps_and_times_those_after_the_lead(monke
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     fed: list[int] = []
     feeds = [[np.array(k)] for k in range(4)]
-    seconds = seconds_unobserved(lambda batch: fed.append(int(batch[0])), feeds, n_steps=3, n_lead=2, first=3)
+    seconds = seconds_unobserved(
+        lambda batch: fed.append(int(batch[0])), in_turn(feeds, 3), n_steps=3, n_lead=2
+    )
     assert fed == [3, 0, 1, 2, 3]
     assert seconds == pytest.approx(2.0)

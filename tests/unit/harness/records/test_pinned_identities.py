@@ -1,5 +1,7 @@
 """What stored runs are found and compared by: who changes one of these cuts new runs off from old ones."""
 
+from dataclasses import replace
+
 import pytest
 from open_folders import made_record
 
@@ -64,6 +66,9 @@ def test_comparison_key() -> None:
         ),
     )
     assert comparison_key(record) == "1cc6175f67419755"
+    assert record.method is not None
+    of_pipeline = replace(record, method=replace(record.method, input="pipeline"))
+    assert comparison_key(of_pipeline) != comparison_key(record)
 
 
 def test_exit_statuses() -> None:
