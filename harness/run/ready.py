@@ -11,7 +11,8 @@ from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.captures import Capture
-from harness.worker.jobs import rendezvous, tf_parameter_server, tf_strategy, training
+from harness.worker.jobs import rendezvous, training
+from harness.worker.jobs.baselines import parameter_server, synchronous
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import start_compiling
@@ -68,13 +69,13 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
             )
         case "baseline":
             return _Runner(
-                server=partial(tf_strategy.start_distribution, plan=document),
-                opens=partial(tf_strategy.open_baseline, case=case, seed=seed),
+                server=partial(synchronous.start_distribution, plan=document),
+                opens=partial(synchronous.open_baseline, case=case, seed=seed),
             )
         case "coordinator":
             return _Runner(
-                server=partial(tf_parameter_server.start_cluster, plan=document),
-                opens=partial(tf_parameter_server.open_coordinated, case=case, seed=seed),
+                server=partial(parameter_server.start_cluster, plan=document),
+                opens=partial(parameter_server.open_coordinated, case=case, seed=seed),
                 n_ports=_COORDINATED_PORTS,
             )
 

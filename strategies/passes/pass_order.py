@@ -6,7 +6,7 @@ from strategies.passes.collectives.gather_variables import GatherVariables
 from strategies.passes.collectives.leader import HandOn, Lead
 from strategies.passes.collectives.local_sgd import AverageVariables
 from strategies.passes.collectives.reduce_scatter import DenseReduceScatter
-from strategies.passes.collectives.ring_all_reduce import TransportAllReduce
+from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
 from strategies.passes.collectives.separate_runs import CollectivesApart
 from strategies.passes.collectives.shard_updates import ShardUpdates
 from strategies.passes.compression.compressed_all_reduce import CompressedAllReduce

@@ -14,7 +14,7 @@ from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGa
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.leader import HandOn, Lead
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring_all_reduce import TransportAllReduce
+from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.combine_local import CombineLocal

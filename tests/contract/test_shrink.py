@@ -13,7 +13,8 @@ from cases import Cases
 from harness.worker.verify.bisect import first_divergence
 from harness.worker.verify.check import check
 from strategies.numerics.exchange import take_back
-from strategies.passes.collectives import all_reduce, ring_transfers
+from strategies.passes.collectives import all_reduce
+from strategies.passes.collectives.ring import transfers
 from strategies.passes.parameter_server import accumulator
 from strategies.passes.replicate import combine_local
 
@@ -50,7 +51,7 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
         ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
         (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", ring_transfers, "take_back", a_constant, "transport-all-reduce", False),
+        ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
         ("all-reduce", all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
         ("ps", accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],

@@ -11,9 +11,9 @@ from harness.provision.protocols import ProcessSet
 from harness.provision.servers import serving_processes
 from harness.run.captures import Capture
 from harness.study.target import SEED
+from harness.worker.jobs.baselines.parameter_server import open_coordinated, start_cluster
+from harness.worker.jobs.baselines.synchronous import open_baseline, start_distribution
 from harness.worker.jobs.batches import stage_batches
-from harness.worker.jobs.tf_parameter_server import open_coordinated, start_cluster
-from harness.worker.jobs.tf_strategy import open_baseline, start_distribution
 from harness.worker.jobs.training import load
 from harness.worker.process.job import Job
 from strategies.plan.schema import Plan

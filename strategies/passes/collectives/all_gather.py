@@ -11,7 +11,7 @@ from strategies.ir.transfer import Transfer
 from strategies.numerics.shards import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys
-from strategies.passes.collectives.ring_gather import Copy, transport_gather
+from strategies.passes.collectives.ring.gather import Copy, transport_gather
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology

@@ -13,7 +13,7 @@ from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.ring_gather import Copy
+from strategies.passes.collectives.ring.gather import Copy
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology

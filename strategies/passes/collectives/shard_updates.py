@@ -15,7 +15,7 @@ from strategies.passes.collectives.all_gather import gather_buckets, gather_valu
 from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.control_edges import Waits
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.ring_gather import Copy
+from strategies.passes.collectives.ring.gather import Copy
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
+from harness.worker.jobs.baselines.synchronous import Array
+from harness.worker.jobs.baselines.workload import built, refuse_seeded_operations
 from harness.worker.jobs.rendezvous import on_reserved_port
-from harness.worker.jobs.tf_strategy import Array
-from harness.worker.jobs.tf_workload import built, refuse_seeded_operations
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection

@@ -9,7 +9,7 @@ from strategies.ir.graph import Node, Shape
 from strategies.ir.sizes import n_elements
 from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.buckets import ShardBucket
-from strategies.passes.collectives.ring_transfers import all_given, give, take
+from strategies.passes.collectives.ring.transfers import all_given, give, take
 from strategies.topology import Topology
 
 Copy: TypeAlias = tuple[str, int | None]

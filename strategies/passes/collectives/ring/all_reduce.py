@@ -14,7 +14,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.buckets import Member, collectives, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.ring_transfers import all_given, give, take
+from strategies.passes.collectives.ring.transfers import all_given, give, take
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
 from strategies.plan.compressors import BY_NAME
