@@ -232,6 +232,7 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.batch_size,
         bool(record.fused_update),
         record.repeat,
-        method and (method.cores_per_worker, method.memory_per_worker_bytes, method.precision, method.xla),
+        method and (method.cores_per_worker, method.memory_per_worker_bytes),
+        method and (method.precision or AS_WRITTEN, bool(method.xla)),
         link and link.asked,
     )

@@ -73,7 +73,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
     said = []
     if kept:
         said.append(
-            "kept by every replica, since other updates read them, or the step does after their own updates: "
+            "kept by every replica, since the step does not only read their values before their own updates: "
             f"{few(kept)}"
         )
     if tables:

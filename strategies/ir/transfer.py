@@ -5,6 +5,9 @@ from typing import Literal
 
 from strategies.ir.graph import DType
 
+BEFORE_ALL = 0
+"""The level of what travels before anything crosses a boundary."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -15,8 +18,8 @@ class Transfer:
         kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
             which everybody gets the shares of all others.
         shares: elements of each worker's share, by task; empty for a sum.
-        level: of the boundary that is crossed so, or of the update whose result travels; 0 of what travels
-            before all of them.
+        level: of the boundary that is crossed so, or of the update whose result travels; `BEFORE_ALL` of
+            values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
     """
 

@@ -137,8 +137,9 @@ STRATEGIES: Mapping[str, Text] = {
         payload="as `sharded-update`: (N − 1)/N·S of values before forward reads them, and as much of "
         "gradients to owners; tables travel whole, whatever rows a step looks up",
         memory="each replica has 1/N of variables and slots between steps; within a step it has whole values "
-        "besides, as tensors until their last use",
-        choose="where variables and slots are too much memory for every replica",
+        "besides, all of them from forward to backward",
+        choose="where variables and slots take more memory than workers can spare between steps, as where "
+        "several models share them; at its largest a step needs as much as one of `sharded-update`",
         avoid="where memory allows `sharded-update`, whose steps begin without waiting for values, or for "
         "large tables with sparse gradients; every replica keeps what a step reads after its update too",
     ),

@@ -198,7 +198,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     before = read_cores()
     times = _timed(training, n_steps, first)
     after = read_cores()
-    _wait_for_prefetch(training, float(np.median(times.end_s - times.start_s)))
+    _wait_for_prefetch(training, float((times.end_s - times.start_s).max()))
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))

@@ -12,6 +12,9 @@ from strategies.topology import task_device
 
 v1 = tf.compat.v1
 
+# For a sum, and for what owners have made.
+_N_WAITS_OF_OWNERS = 2
+
 OWN_DEVICES = ""
 """Target of a session with devices of its own, whose steps are spared the work of a server."""
 
@@ -63,10 +66,11 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        if any(transfer.kind == "gather" for transfer in program.transfers[:1]):
-            # Forward begins with values that come first, while those of later layers are waited for.
+        if any(transfer.kind != "sum" for transfer in program.transfers):
+            # A wait holds a thread. Sums are waited for when all is handed over; owners hand over what they
+            # have updated while others of its kind, or sums of the next update, may be waited for already.
             config.use_per_session_threads = True
-            config.inter_op_parallelism_threads = len(os.sched_getaffinity(0)) + 1
+            config.inter_op_parallelism_threads = len(os.sched_getaffinity(0)) + _N_WAITS_OF_OWNERS
     else:
         config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options

@@ -1,11 +1,11 @@
 """Runs of a program that TensorFlow traces, where the program's variables are."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array
-from harness.worker.session.named_session import NamedSession
+from harness.worker.session.named_session import NamedSession, Traced
 from strategies.program import Program, ref
 from strategies.topology import task_device
 
@@ -60,6 +60,8 @@ class RunsInSession:
     def __init__(self, program: Program, session: NamedSession) -> None:
         self._program = program
         self._session = session
+        # One that is prepared anew has its graph built, and compiled, anew.
+        self._prepared: dict[Hashable, Traced] = {}
 
     def run(
         self,
@@ -70,7 +72,10 @@ class RunsInSession:
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
         """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
         batch = [b.node for b in self._program.batch] if feeds else []
-        values, metadata = self._session.traced(batch, fetches, targets, options)(*feeds)
+        key = tuple(batch), tuple(fetches), tuple(targets), options.SerializeToString()
+        if key not in self._prepared:
+            self._prepared[key] = self._session.traced(batch, fetches, targets, options)
+        values, metadata = self._prepared[key](*feeds)
         for device in metadata.step_stats.dev_stats:
             # As workers know it of each other.
             device.device = device.device.replace(_OWN, task_device(self._program.task))

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.worker.transport.ring import Vector
 from harness.worker.transport.ring_connections import RingError
-from strategies.ir.transfer import Transfer
+from strategies.ir.transfer import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
@@ -134,7 +134,11 @@ class Exchange:
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
         """What comes to this worker for what it gave; of shares, those with anything in them."""
         room, dtype = transfer.comes(self._rank, len(vectors[0])), vectors[0].dtype
-        into = [self._pools[transfer, k].free(n, dtype) for k, n in enumerate(room)]
+        if transfer.level == BEFORE_ALL:
+            # What others keep is here for a step only, or it would be kept here too.
+            into = [_aligned(n, dtype) for n in room]
+        else:
+            into = [self._pools[transfer, k].free(n, dtype) for k, n in enumerate(room)]
         wire = None if transfer.wire is None else _WIRES[transfer.wire]
         start_s = time.time()
         if transfer.kind == "gather":

@@ -18,7 +18,7 @@ from strategies.program import Program
 HOST = "127.0.0.1"
 # A worker that waits for a sum holds one; more workers than threads would wait for ever.
 _N_INTER_OP = 32
-_GROUPS = 1000  # of one plan, at most
+_GROUPS = 1 << 12  # of one plan: a key for each pair of 64 replicas
 _GROUP_INPUT = 2  # of every collective: input, group size, group key, instance key
 
 

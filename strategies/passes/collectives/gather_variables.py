@@ -9,6 +9,7 @@ from strategies.ir.graph import Node
 from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.transfer import BEFORE_ALL
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
@@ -17,9 +18,6 @@ from strategies.passes.collectives.ring.gather import Copy
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
-
-_BEFORE_ALL = 0
-"""The level of exchanges that come before those of all boundaries."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +98,7 @@ class GatherVariables:
                 dtype=v.dtype,
                 dims=v.shape.dims or (),
                 owner=self.owners[v.name],
-                level=_BEFORE_ALL,
+                level=BEFORE_ALL,
             )
             for v in copies
         ]

@@ -1,12 +1,13 @@
 import queue
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 from harness.worker.transport.exchange import Exchange
 from harness.worker.transport.ring_connections import RingError
-from strategies.ir.transfer import Transfer
+from strategies.ir.transfer import BEFORE_ALL, Transfer
 
 TIMEOUT_S = 30
 FIRST, SECOND = Transfer(name="first"), Transfer(name="second")
@@ -129,3 +130,21 @@ def test_the_end_reaches_whoever_waits(transport):
     exchange.close()
     with pytest.raises(RingError, match="exchange: the session has ended"):
         take(exchange.calls(), FIRST)
+
+
+@pytest.mark.parametrize(("level", "kept"), [(BEFORE_ALL, False), (1, True)])
+def test_what_others_keep_is_held_for_a_step_only(transport, level, kept):
+    """What owners have made lands in memory that is used again, what is gathered for a step in none that stays."""
+    gather = Transfer(name="gather", kind="gather", shares=(2, 3), level=level)
+    exchange = Exchange(transport, [gather], 0)
+    calls = exchange.calls()
+    calls[gather.given_token](np.ones(2, np.float32))
+    (came,) = calls[gather.taken_token]()
+    memory = weakref.ref(came.base)
+    del came
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not kept and memory() is not None and time.monotonic() < deadline_s:
+        calls[gather.given_token](np.ones(2, np.float32))
+        calls[gather.taken_token]()
+    assert (memory() is not None) == kept
+    exchange.close()

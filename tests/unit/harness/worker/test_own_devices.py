@@ -10,6 +10,7 @@ tf = pytest.importorskip("tensorflow")
 
 from harness.worker.jobs import profile_step
 from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import OWN_DEVICES
 from harness.worker.verify.servers import POOL
@@ -120,4 +121,17 @@ def test_what_its_variables_hold_can_be_asked_twice(captured) -> None:
     assert {task for task, _ in first} == {1}
     n_bytes = sum(v.bytes for v in captured.summary.variables)
     assert sum(first.values()) == n_bytes
+    session.close()
+
+
+def test_steps_before_a_traced_one_build_its_graph(captured, monkeypatch) -> None:
+    program = captured.program("none", (1, 1), task=1)
+    session = WorkerSession(program, OWN_DEVICES, captured.initial)
+    feeds = [part[program.start : program.stop] for part in BATCH]
+    steps(session, program)
+    built = []
+    prepare = NamedSession.traced
+    monkeypatch.setattr(NamedSession, "traced", lambda *args: built.append(args) or prepare(*args))
+    profile_step.trace(session, [feeds] * 4)
+    assert len(built) == 1
     session.close()
