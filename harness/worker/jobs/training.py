@@ -126,7 +126,7 @@ def open_program(
 ) -> Opened:
     """Transform a captured step for one task and import it into a session.
 
-    A self-contained program runs on devices of its own, any other on this process's server.
+    A self-contained program runs on devices of its own, others, and XLA's, on this process's server.
 
     Args:
         capture: folder of the capture.
@@ -155,7 +155,8 @@ def open_program(
     started_s = time.monotonic()
     initial = InitialValues(folder, float64=float64)
     transport = state.get(InRing).ring if program.transfers else None
-    target = OWN_DEVICES if program.self_contained else state.get(Served).target
+    # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
+    target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
     session = WorkerSession(program, target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)

@@ -134,7 +134,7 @@ def test_the_end_reaches_whoever_waits(transport):
 
 @pytest.mark.parametrize(("level", "kept"), [(BEFORE_ALL, False), (1, True)])
 def test_what_others_keep_is_held_for_a_step_only(transport, level, kept):
-    """What owners have made lands in memory that is used again, what is gathered for a step in none that stays."""
+    """Memory of what owners have made is used again; of what is gathered for a step, none stays."""
     gather = Transfer(name="gather", kind="gather", shares=(2, 3), level=level)
     exchange = Exchange(transport, [gather], 0)
     calls = exchange.calls()
