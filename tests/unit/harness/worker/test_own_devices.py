@@ -131,7 +131,12 @@ def test_steps_before_a_traced_one_build_its_graph(captured, monkeypatch) -> Non
     steps(session, program)
     built = []
     prepare = NamedSession.traced
-    monkeypatch.setattr(NamedSession, "traced", lambda *args: built.append(args) or prepare(*args))
+
+    def counted(*args):
+        built.append(args)
+        return prepare(*args)
+
+    monkeypatch.setattr(NamedSession, "traced", counted)
     profile_step.trace(session, [feeds] * 4)
     assert len(built) == 1
     session.close()
