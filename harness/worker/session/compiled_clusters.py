@@ -49,7 +49,7 @@ def with_same_random_numbers(graph_def: bytes) -> bytes:
         for node in nodes:
             if _DRAWS.search(node.op):
                 node.attr["_XlaCompile"].b = False
-    return graph.SerializeToString()  # type: ignore[no-any-return]
+    return bytes(graph.SerializeToString())
 
 
 def clusters_of(runs: Sequence[tf.compat.v1.RunMetadata]) -> CompiledClusters:
