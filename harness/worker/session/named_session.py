@@ -75,6 +75,8 @@ class NamedSession:
         known = {ref(name): value for name, value in feed.items()}
         fetched = [ref(name) for name in fetches]
         computed = [name for name in dict.fromkeys(fetched) if name not in known]
+        if not computed and not targets:
+            return [known[name] for name in fetched]
         key = tuple(known), tuple(computed), tuple(targets)
         if key not in self._prepared:
             self._prepared[key] = self.prepared(list(known), computed, targets)

@@ -62,6 +62,12 @@ def test_what_is_fed_or_asked_for_twice_is_fetched_too(named) -> None:
     np.testing.assert_array_equal(first, second)
 
 
+def test_nothing_is_run_where_nothing_is_asked_for(named) -> None:
+    fed = np.array([3.0, 4.0], np.float32)
+    assert named.run([], {}) == []
+    assert named.run(["fed"], {"fed": fed})[0] is fed
+
+
 def test_feeds_of_another_order_reach_their_own_placeholders() -> None:
     graph = tf.Graph()
     with graph.as_default():
