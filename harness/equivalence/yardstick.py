@@ -115,7 +115,7 @@ class Yardstick:
                     max(by_name[v.name] for by_name in errors),
                     v.eps,
                     n_steps,
-                    per_store=v.eps * stored[v.name] / scales[v.name] if stored[v.name] else 0.0,
+                    per_store=v.eps * (stored[v.name] / scales[v.name]) if stored[v.name] else 0.0,
                 )
                 for v in variables
             },

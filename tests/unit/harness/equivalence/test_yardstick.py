@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -47,6 +47,7 @@ def of(value, rank=None, name="v"):
 
 
 @given(ARRAYS)
+@example(np.array([1e-300]))  # whose rounding is subnormal
 def test_the_reference_itself_is_equivalent_with_no_error(value):
     verdict = yardstick(of(np.zeros_like(value)), of(value)).judge(of(value.copy()))
     assert verdict.equivalent
