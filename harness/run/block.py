@@ -17,8 +17,8 @@ from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
+from harness.run.case.open_case import CaseRun, OpenCase, Repeat
 from harness.run.guards import unexpected
-from harness.run.open_case import CaseRun, OpenCase, Repeat
 
 Value = TypeVar("Value")
 

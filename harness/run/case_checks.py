@@ -9,7 +9,7 @@ from harness.provision.failures import WorkerDied, WorkerUnresponsive
 from harness.records.facts.outcome import Equivalence
 from harness.records.run_folder import RunFolder
 from harness.run.captures import Capture, Captures, topology_of_case
-from harness.run.check import CHECK_STEPS, equivalence_of
+from harness.run.case.check import CHECK_STEPS, equivalence_of
 from harness.run.guards import own_mistakes, storing
 from harness.run.recorder import RunRecorder
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan

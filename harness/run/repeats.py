@@ -20,11 +20,11 @@ from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
 from harness.run.captures import Capture, Captures, planned
+from harness.run.case.open_case import CaseRun, OpenCase, Repeat
+from harness.run.case.ready import PreparedCase
 from harness.run.case_checks import IN_FLOAT64, CaseChecks
 from harness.run.guards import own_mistakes, storing
 from harness.run.identity import SiteFacts
-from harness.run.open_case import CaseRun, OpenCase, Repeat
-from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder
 from harness.run.terminal.progress import Progress
 from strategies.plan.schema import Plan

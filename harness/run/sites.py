@@ -19,7 +19,7 @@ from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.captures import Captures
-from harness.run.check import CHECK_STEPS
+from harness.run.case.check import CHECK_STEPS
 from harness.run.enough_repeats import expected_s, further_slots
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner

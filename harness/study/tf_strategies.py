@@ -6,8 +6,8 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.provision.local.child_processes import SoloWorkers
 from harness.requests import VerifyRequest
-from harness.run.check import check
-from harness.run.ready import PreparedCase, ready_processes
+from harness.run.case.check import check
+from harness.run.case.ready import PreparedCase, ready_processes
 from harness.study.target import SEED, TargetStudy
 
 

@@ -13,7 +13,7 @@ from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.local.child_process import child_process
 from harness.provision.protocols import ProcessSet
 from harness.run.captures import Captures, planned, topology_of_case
-from harness.run.check import check
+from harness.run.case.check import check
 from harness.study.target import SEED
 
 pytestmark = pytest.mark.tensorflow

@@ -16,7 +16,7 @@ from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.run.check import check
+from harness.run.case.check import check
 from harness.study.target import TargetStudy, study
 from harness.worker.process.job import Job
 

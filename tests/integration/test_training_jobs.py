@@ -18,8 +18,8 @@ from harness.provision.failures import WorkerDied
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
-from harness.run.open_case import variable_bytes
-from harness.run.ready import n_waiting
+from harness.run.case.open_case import variable_bytes
+from harness.run.case.ready import n_waiting
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
 from harness.worker.session.capture_store import load_summary

@@ -14,8 +14,8 @@ from harness.measure.timeouts import USUAL
 from harness.provision.local.child_process import child_process
 from harness.provision.local.child_processes import SoloWorkers
 from harness.run.captures import Captures, planned, topology_of_case
-from harness.run.check import check
-from harness.run.ready import PreparedCase, ready_processes
+from harness.run.case.check import check
+from harness.run.case.ready import PreparedCase, ready_processes
 from harness.study.target import SEED
 from harness.worker.jobs.xla import compiled_clusters
 

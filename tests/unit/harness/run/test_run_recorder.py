@@ -22,9 +22,9 @@ from harness.records.record import Record
 from harness.records.record_json import from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
+from harness.run.case.open_case import CaseRun
 from harness.run.checkpoints import Restored
 from harness.run.identity import SiteFacts
-from harness.run.open_case import CaseRun
 from harness.run.recorder import RunRecorder
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.capture import CapturedWorkload

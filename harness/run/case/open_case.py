@@ -20,8 +20,8 @@ from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence
 from harness.records.facts.rounds import Rounds
 from harness.run import checkpoints
-from harness.run.check import checked
-from harness.run.ready import PreparedCase, ready_processes
+from harness.run.case.check import checked
+from harness.run.case.ready import PreparedCase, ready_processes
 from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs import training
 from harness.worker.jobs.batches import open_pipeline
