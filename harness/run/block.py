@@ -17,7 +17,8 @@ from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
-from harness.run.case.open_case import CaseRun, OpenCase, Repeat
+from harness.run.case.case_run import CaseRun, Repeat
+from harness.run.case.open_case import OpenCase
 from harness.run.guards import unexpected
 
 Value = TypeVar("Value")

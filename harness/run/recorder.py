@@ -19,7 +19,7 @@ from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
-from harness.run.case.open_case import CaseRun
+from harness.run.case.case_run import CaseRun
 from harness.run.identity import NOWHERE, Origin, SiteFacts, identity
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from strategies.plan.schema import Plan, StepSummary

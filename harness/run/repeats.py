@@ -20,7 +20,8 @@ from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
 from harness.run.captures import Capture, Captures, planned
-from harness.run.case.open_case import CaseRun, OpenCase, Repeat
+from harness.run.case.case_run import CaseRun, Repeat
+from harness.run.case.open_case import OpenCase
 from harness.run.case.ready import PreparedCase
 from harness.run.case_checks import IN_FLOAT64, CaseChecks
 from harness.run.guards import own_mistakes, storing

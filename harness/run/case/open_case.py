@@ -1,11 +1,8 @@
 """One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from harness.equivalence.reference_outcome import Reference
-from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.spec import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
@@ -14,67 +11,21 @@ from harness.measure.observer_effect import observer_effect
 from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
-from harness.provision.protocols import Cluster, ProcessSet
+from harness.provision.protocols import Cluster
 from harness.records.facts.costs import ObserverEffect
-from harness.records.facts.links import MeasuredLink
-from harness.records.facts.outcome import Equivalence
-from harness.records.facts.rounds import Rounds
 from harness.run import checkpoints
+from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.check import checked
-from harness.run.case.ready import PreparedCase, ready_processes
-from harness.worker.counters.memory import memory_left_bytes
-from harness.worker.jobs import training
+from harness.run.case.collected import (
+    compiled_notes,
+    least_memory_left_bytes,
+    slowest_codec_s,
+    update_notes,
+    variable_bytes,
+)
+from harness.run.case.ready import ready_processes
 from harness.worker.jobs.batches import open_pipeline
-from harness.worker.jobs.codec_time import codec_seconds
-from harness.worker.jobs.training import Opened
-from harness.worker.jobs.xla import compiled_clusters
-from strategies.plan.schema import Plan
 from workloads.data.worker_pipeline import WorkerShare
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRun:
-    """What running a case once has shown.
-
-    Attributes:
-        opened: what each worker's program cost.
-        notes: what updates took and dropped, where not all wait for all; why the case was run again.
-        variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
-        codec_s: see `harness.worker.jobs.codec_time`, of the slowest worker; None without a compressor.
-        saved_step: number of steps before the checkpoint that was written; None if none was.
-        observer: what measuring takes, by windows after all of that; None where nobody asked.
-        traced: a step after all of that; None where none was asked for.
-        links: what the workers' links carried before all of it; None where none is limited.
-        rounds: what its windows came to beside those of others.
-    """
-
-    measurement: Measurement
-    opened: tuple[Opened, ...]
-    equivalence: Equivalence | None
-    variable_bytes: tuple[int, ...] | None = None
-    notes: tuple[str, ...] = ()
-    codec_s: float | None = None
-    saved_step: int | None = None
-    observer: ObserverEffect | None = None
-    traced: Traced | None = None
-    links: tuple[MeasuredLink, ...] | None = None
-    rounds: Rounds | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
-    """What one repeat of a case is to do.
-
-    Attributes:
-        reference: what to check the real workers' state against first; None checks nothing.
-        number: of the repeat, to note with the check.
-        checkpoint: folder for the state after the last step; None saves none.
-    """
-
-    prepared: PreparedCase
-    reference: Reference | None
-    number: int
-    checkpoint: Path | None = None
 
 
 class OpenCase:
@@ -166,9 +117,7 @@ class OpenCase:
         Raises:
             CaseError: it failed.
         """
-        args = [()] * len(self._processes.pids)
-        left = self._processes.call(memory_left_bytes, args, timeout_s=self._limits.setup_s, stage="collect")
-        return min((n_bytes for n_bytes in left if n_bytes is not None), default=None)
+        return least_memory_left_bytes(self._processes, self._limits)
 
     def finish(self) -> CaseRun:
         """Look at all that can be seen after the last window.
@@ -179,10 +128,10 @@ class OpenCase:
         prepared, processes, limits = self.repeat.prepared, self._processes, self._limits
         measurement = self._meter.measurement()
         held = variable_bytes(processes, limits)
-        notes = _update_notes(processes, prepared.plan, limits)
+        notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
-        codec_s = _codec_s(processes, prepared.plan, limits)
-        compiled = self._compiled() if prepared.case.computation.xla else ()
+        codec_s = slowest_codec_s(processes, prepared.plan, limits)
+        compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
         observer = self._observer(measurement) if self._measure.observer else None
         last = self._traced(measurement, observer) if self._measure.trace else None
         return CaseRun(
@@ -264,38 +213,6 @@ class OpenCase:
             timeouts=self._limits,
         )
 
-    def _compiled(self) -> tuple[str, ...]:
-        """What XLA compiled of a step, in a sentence.
-
-        Raises:
-            CaseError: `unsupported`, where it compiled nothing.
-        """
-        found = self._processes.call(
-            compiled_clusters,
-            [(self._period,)] * len(self._processes.pids),
-            timeout_s=self._limits.steps_s(self._period, []),
-            stage="collect",
-        )
-        drawn = sorted({each for of_worker in found for each in of_worker.draws})
-        if drawn:
-            raise CaseError(
-                UNSUPPORTED,
-                "random numbers must be drawn outside of what XLA compiles, where they are the captured "
-                f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
-                stage="collect",
-            )
-        n_compiled = sum(each.n_compiled for each in found)
-        if not n_compiled:
-            raise CaseError(
-                UNSUPPORTED,
-                "XLA must compile a part of the step for measure.xla, got none of its operations in a "
-                "cluster; set measure.xla=false for this workload",
-                stage="collect",
-            )
-        n_clusters, n_left = sum(each.n_clusters for each in found), sum(each.n_left for each in found)
-        clusters = f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
-        return (f"XLA compiled {n_compiled} operations in {clusters}, {n_left} are outside, on all workers",)
-
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
         case = self.repeat.prepared.case
         if observer is not None and observer.failed:
@@ -311,30 +228,3 @@ class OpenCase:
             compiles=case.computation.xla,
             timeouts=self._limits,
         )
-
-
-def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
-    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
-    n_workers = len(processes.pids)
-    held: dict[tuple[int, str], int] = {}
-    for known in processes.call(
-        training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
-    ):
-        held |= known  # several workers know of what one serves
-    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
-
-
-def _codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
-    if not any(node.compressor for node in plan.nodes):
-        return None
-    args = [(plan.model_dump_json(),)] * len(processes.pids)
-    return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="run"))
-
-
-def _update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
-    if plan.strategy_class != "statistical":
-        return ()
-    notes = processes.call(
-        training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
-    )
-    return tuple(note for of_worker in notes for note in of_worker)

@@ -22,7 +22,7 @@ from harness.records.record import Record
 from harness.records.record_json import from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.captures import Capture
-from harness.run.case.open_case import CaseRun
+from harness.run.case.case_run import CaseRun
 from harness.run.checkpoints import Restored
 from harness.run.identity import SiteFacts
 from harness.run.recorder import RunRecorder

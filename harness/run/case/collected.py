@@ -1,0 +1,79 @@
+"""What is asked of a case's workers once its last window is timed."""
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision.protocols import ProcessSet
+from harness.worker.counters.memory import memory_left_bytes
+from harness.worker.jobs import training
+from harness.worker.jobs.codec_time import codec_seconds
+from harness.worker.jobs.xla import compiled_clusters
+from strategies.plan.schema import Plan
+
+
+def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
+    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
+    n_workers = len(processes.pids)
+    held: dict[tuple[int, str], int] = {}
+    for known in processes.call(
+        training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
+    ):
+        held |= known  # several workers know of what one serves
+    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
+
+
+def slowest_codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
+    """See `harness.worker.jobs.codec_time`, of the slowest worker; None without a compressor."""
+    if not any(node.compressor for node in plan.nodes):
+        return None
+    args = [(plan.model_dump_json(),)] * len(processes.pids)
+    return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="run"))
+
+
+def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
+    """What updates took and dropped, where not all wait for all."""
+    if plan.strategy_class != "statistical":
+        return ()
+    notes = processes.call(
+        training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
+    )
+    return tuple(note for of_worker in notes for note in of_worker)
+
+
+def least_memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> int | None:
+    """Memory that the worker with the least of it can still give; None where none tells."""
+    args = [()] * len(processes.pids)
+    left = processes.call(memory_left_bytes, args, timeout_s=timeouts.setup_s, stage="collect")
+    return min((n_bytes for n_bytes in left if n_bytes is not None), default=None)
+
+
+def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tuple[str, ...]:
+    """What XLA compiled of a step, in a sentence.
+
+    Raises:
+        CaseError: `unsupported`, where it compiled nothing.
+    """
+    found = processes.call(
+        compiled_clusters,
+        [(period,)] * len(processes.pids),
+        timeout_s=timeouts.steps_s(period, []),
+        stage="collect",
+    )
+    drawn = sorted({each for of_worker in found for each in of_worker.draws})
+    if drawn:
+        raise CaseError(
+            UNSUPPORTED,
+            "random numbers must be drawn outside of what XLA compiles, where they are the captured "
+            f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
+            stage="collect",
+        )
+    n_compiled = sum(each.n_compiled for each in found)
+    if not n_compiled:
+        raise CaseError(
+            UNSUPPORTED,
+            "XLA must compile a part of the step for measure.xla, got none of its operations in a "
+            "cluster; set measure.xla=false for this workload",
+            stage="collect",
+        )
+    n_clusters, n_left = sum(each.n_clusters for each in found), sum(each.n_left for each in found)
+    clusters = f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
+    return (f"XLA compiled {n_compiled} operations in {clusters}, {n_left} are outside, on all workers",)
