@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+_ENDED = ("Z", "X")  # states in which nothing of a process runs
+
 
 def process_ids() -> Iterator[int]:
     """Ids of the processes that are there now."""
@@ -42,9 +44,9 @@ def parent(pid: int) -> int:
 
 
 def session(pid: int) -> int:
-    """Its session; 0 of one that has ended."""
+    """Its session; 0 of one that has ended, though its parent has not asked for its end yet."""
     fields = status(pid)
-    return int(fields[3]) if fields else 0
+    return int(fields[3]) if fields and fields[0] not in _ENDED else 0
 
 
 def descendants(root: int) -> set[int]:

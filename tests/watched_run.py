@@ -54,9 +54,9 @@ class WatchedRun:
         out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, err
 
-    def leftovers(self) -> list[object]:
-        """What is there of it though it has ended."""
-        return [*self.processes(), *self.temporary.iterdir()]
+    def leftovers(self) -> list[str]:
+        """What is there of it though it has ended: processes with their states and commands, and files."""
+        return [*map(_described, self.processes()), *map(str, self.temporary.iterdir())]
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def watched(
                 process.communicate()
             with suppress(AssertionError):
                 eventually(lambda: not run.leftovers(), 60.0, "what runs or lies there in its name goes")
-            assert [_described(each) for each in run.leftovers()] == []
+            assert run.leftovers() == []
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:
@@ -110,8 +110,8 @@ def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} in a record")
 
 
-def _described(left: object) -> str:
-    return f"{left} {of_process(left, 'cmdline')!r}" if isinstance(left, int) else str(left)
+def _described(pid: int) -> str:
+    return f"{pid} {' '.join(status(pid)[:1])} {of_process(pid, 'cmdline')!r}"
 
 
 def _cpu_s(pid: int) -> float:

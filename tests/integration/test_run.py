@@ -126,7 +126,7 @@ class Finished:
     status: int
     output: str
     errors: str
-    leftovers: list[object]
+    leftovers: list[str]
     metrics: str
     metrics_port: int
     reach: "Reach"
