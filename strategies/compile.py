@@ -1,10 +1,12 @@
 """From a captured step and a plan to the program of one worker."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
-from strategies.passes.run import run_passes
+from strategies.passes.run import Pass, run_passes
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
 from strategies.program import Program
@@ -32,13 +34,32 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
         step: as captured.
         check: verify the graph after each pass; off where the time counts.
     """
+    (compiled,) = compile_tasks(step, plan, (task,), check=check)
+    return compiled
+
+
+def compile_tasks(
+    step: TrainGraph, plan: Plan, tasks: Sequence[int], *, check: bool = True
+) -> tuple[Compiled, ...]:
+    """As `compile_step`, for several tasks: the passes that all of them begin with are applied once."""
     topology = topology_of(plan)
-    rewritten = run_passes(passes_of(plan, task), step, topology, check=check)
-    program = build_program(
-        rewritten.step,
-        topology,
-        task,
-        nodes_before=len(step.graph.nodes),
-        served=any(plan.server_bytes),
-    )
-    return Compiled(program=program, step=rewritten.step, seconds=rewritten.seconds)
+    passes = [passes_of(plan, task) for task in tasks]
+    shared = sum(1 for _ in takewhile(_all_equal, zip(*passes, strict=False)))
+    begun = run_passes(passes[0][:shared], step, topology, check=check)
+    compiled = []
+    for task, own in zip(tasks, passes, strict=True):
+        rewritten = run_passes(own[shared:], begun.step, topology, check=check)
+        program = build_program(
+            rewritten.step,
+            topology,
+            task,
+            nodes_before=len(step.graph.nodes),
+            served=any(plan.server_bytes),
+        )
+        seconds = begun.seconds + rewritten.seconds
+        compiled.append(Compiled(program=program, step=rewritten.step, seconds=seconds))
+    return tuple(compiled)
+
+
+def _all_equal(passes: Sequence[Pass]) -> bool:
+    return all(each == passes[0] for each in passes)

@@ -5,8 +5,8 @@ every topology, from three seeds.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 import keras
-from cases import Case, case_of_model
+from cases import Case, case_of_model, digests_of
 from matrix import ROWS, TOPOLOGIES
 from model import LABELLED, Model, on_labelled
 from models import MODELS
@@ -25,6 +25,8 @@ from test_mutations import after, broken, one_shard_less, reweighted, without
 from harness.equivalence.verdict import Verdict
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 from strategies.topology import Topology
 from workloads import TrainStep
 
@@ -173,23 +175,45 @@ def pytest_generate_tests(metafunc):
     )
 
 
+@dataclass(frozen=True)
+class OneGraph:
+    """Cases that differ in their initial values and batches alone."""
+
+    cases: list[Case]
+    _verdicts: dict[Hashable, list[Verdict]] = field(default_factory=dict)
+
+    def check(self, plan: Plan) -> list[Verdict]:
+        """A verdict for each case, on the same sessions; once for plans that have the same programs."""
+        first, *others = self.cases
+        programs = programs_of(first.step, plan)
+        known = (topology_of(plan), digests_of(programs))
+        if known not in self._verdicts:
+            with InProcessCluster(programs, first.initial) as cluster:
+                verdicts = [first.judge(cluster, plan)]
+                for case in others:
+                    cluster.begin(case.initial)
+                    verdicts.append(case.judge(cluster, plan))
+            self._verdicts[known] = verdicts
+        return self._verdicts[known]
+
+
 @pytest.fixture(scope="module")
 def in_own_types(shared: Path):
-    """The cases of one model at a time, one for each seed, in groups that share a graph."""
-    kept: dict[str, list[list[Case]]] = {}
+    """The cases of one model at a time, one for each seed, by their graphs."""
+    kept: dict[str, list[OneGraph]] = {}
 
-    def of(name: str, seeds: Sequence[int]) -> list[list[Case]]:
+    def of(name: str, seeds: Sequence[int]) -> list[OneGraph]:
         if name not in kept:
             kept.clear()
-            groups: list[list[Case]] = []
+            groups: list[OneGraph] = []
             for seed in seeds:
                 keras.backend.clear_session()
                 keras.utils.set_random_seed(seed)
                 case = case_of_model(MODELS[name](), shared / f"{name}-{seed}", float64=False)
-                group = next((group for group in groups if group[0].step == case.step), None)
+                group = next((group for group in groups if group.cases[0].step == case.step), None)
                 if group is None:
-                    groups.append(group := [])
-                group.append(case)
+                    groups.append(group := OneGraph([]))
+                group.cases.append(case)
             kept[name] = groups
         return kept[name]
 
@@ -199,13 +223,6 @@ def in_own_types(shared: Path):
 def test_no_exact_strategy_is_called_wrong(in_own_types, combination):
     seeds, name, replicas, row = combination
     strategy, params = ROWS[row]
-    for first, *others in in_own_types(name, seeds):
-        plan = first.plan(strategy, replicas, **params)
-        programs = programs_of(first.step, plan)
-        with InProcessCluster(programs, first.initial) as cluster:
-            verdicts = [first.judge(cluster, plan)]
-            for case in others:
-                cluster.begin(case.initial)
-                verdicts.append(case.judge(cluster, plan))
-        for verdict in verdicts:
+    for group in in_own_types(name, seeds):
+        for verdict in group.check(group.cases[0].plan(strategy, replicas, **params)):
             assert verdict.equivalent is not False, verdict.reason

@@ -10,7 +10,7 @@ from harness.worker.session.session import WorkerSession
 from harness.worker.session.variable_parts import Pieces
 from harness.worker.verify.boundary_values import passed_on
 from harness.worker.verify.in_process import InProcessCluster
-from strategies.compile import compile_step
+from strategies.compile import compile_tasks
 from strategies.ir.boundary import Boundary
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Part
@@ -44,7 +44,7 @@ def compressed_steps(
     step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
 ) -> CompressedSteps:
     """Make the steps of a compressed strategy, all workers in this process."""
-    compiled = [compile_step(step, plan, task) for task in range(topology_of(plan).n_tasks)]
+    compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     steps = [each.step for each in compiled]
     compressed = {node.variable for node in plan.nodes if node.compressor is not None}
     boundaries = [_of_variables(s, compressed) for s in steps]

@@ -15,7 +15,7 @@ from harness.worker.session.variable_parts import values_of
 from harness.worker.transport.ring import Ring
 from harness.worker.transport.ring_connections import address_of, listen
 from harness.worker.verify.servers import HOST, POOL, in_own_group
-from strategies.compile import compile_step
+from strategies.compile import compile_tasks
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
     """The program of every task."""
-    return tuple(compile_step(step, plan, task).program for task in range(topology_of(plan).n_tasks))
+    tasks = range(topology_of(plan).n_tasks)
+    return tuple(compiled.program for compiled in compile_tasks(step, plan, tasks))
 
 
 class InProcessCluster:
