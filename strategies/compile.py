@@ -6,6 +6,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
 from strategies.plan.schema import Plan
+from strategies.plan.waits import n_waiting
 from strategies.planning.plan import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
@@ -40,5 +41,6 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
         task,
         nodes_before=len(step.graph.nodes),
         served=any(plan.server_bytes),
+        n_waiting=n_waiting(plan),
     )
     return Compiled(program=program, step=rewritten.step, seconds=rewritten.seconds)
