@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 EXIT_OK = 0
@@ -13,6 +14,8 @@ EXIT_INTERRUPTED = 130
 
 UNSUPPORTED = "unsupported"
 """Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""
+OUT_OF_MEMORY = "out-of-memory"
+"""Kind of the failure of a case that takes more memory than its workers, or those who check it, can have."""
 
 
 class HarnessError(Exception):
@@ -80,3 +83,12 @@ def _case_error(kind: str, message: str, stage: str, field: str | None) -> CaseE
 def first_line(text: str, otherwise: str = "no message") -> str:
     """The first line of what another's error says, so that it fits in a message; `otherwise` if none."""
     return next(iter(text.strip().splitlines()), otherwise)[:300]
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and one after the other what it came of."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
 from reports.aggregate import (
     mean_of,
 )
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
-from reports.figures.shapes import AS_WRITTEN, BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
+from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.notes.doubts import (
     batch_notes,

@@ -8,6 +8,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Pass, run_passes
 from strategies.plan.schema import Plan
+from strategies.plan.waits import n_waiting
 from strategies.planning.plan import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
@@ -55,6 +56,7 @@ def compile_tasks(
             task,
             nodes_before=len(step.graph.nodes),
             served=any(plan.server_bytes),
+            n_waiting=n_waiting(plan),
         )
         seconds = begun.seconds + rewritten.seconds
         compiled.append(Compiled(program=program, step=rewritten.step, seconds=seconds))

@@ -57,6 +57,7 @@ class Program:
         group_leader: leader of the collectives, None without collectives.
         transfers: what the worker's own transport moves, in the order of every worker; the graph calls
             Python by the tokens of each.
+        n_waiting: see `strategies.plan.waits`.
         results: what each local shard's step returns beside its loss.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
@@ -80,6 +81,7 @@ class Program:
     taken: str | None = None
     progress: str | None = None
     transfers: tuple[Transfer, ...] = ()
+    n_waiting: int = 0
     results: tuple[Result, ...] = ()
 
 

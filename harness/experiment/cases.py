@@ -17,13 +17,13 @@ from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
 from harness.experiment.spec import (
     AS_USUAL,
-    AS_WRITTEN,
     BatchRule,
     CaseFilter,
     ClusterSpec,
     Computation,
     ExperimentSpec,
 )
+from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"

@@ -10,7 +10,6 @@ from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
 from harness.experiment.spec import (
-    AS_WRITTEN,
     SHAPE_KEYS,
     USUAL_ROUNDS,
     USUAL_WINDOW_S,
@@ -20,6 +19,7 @@ from harness.experiment.spec import (
     ExperimentSpec,
     Until,
 )
+from harness.records.facts.circumstances import AS_WRITTEN
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 

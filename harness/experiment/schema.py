@@ -37,7 +37,8 @@ from harness.experiment.field_types import (
     as_list,
     by_number,
 )
-from harness.experiment.spec import AS_WRITTEN, USUAL_ROUNDS, USUAL_WINDOW_S
+from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S
+from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.errors import suggestion
 
 # Each filter is held against every case.

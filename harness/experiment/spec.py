@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Literal
 from harness.cluster.connection import NO_CLUSTER, Connection
 from harness.cluster.link_limits import WorkerLinks
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
+from harness.records.facts.circumstances import AS_WRITTEN
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
 Precision = Literal["float32", "bfloat16", "float16"]
-AS_WRITTEN: Precision = "float32"
-"""Leaves a step as its author wrote it, whatever types that computes in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,8 @@ class Moment:
     """A window that has just ended.
 
     Attributes:
+        case: its id. workload, strategy: with their parameters.
+        precision, xla, input: see `harness.records.facts.circumstances.Method`.
         n_rounds: done of the repeat, this window's included; of `n_all_rounds`.
         examples_per_s: of its median step.
         n_steps: all that were made in it. payload_bytes: that the plan says were sent in them.
@@ -24,9 +26,14 @@ class Moment:
     """
 
     experiment: str
+    case: str
     workload: str
     strategy: str
     provider: str
+    device: str
+    precision: str
+    xla: bool
+    input: str
     n_rounds: int
     n_all_rounds: int
     examples_per_s: float

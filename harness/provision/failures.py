@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
-from harness.errors import EXIT_MISSING, CaseError, HarnessError
+from harness.errors import EXIT_MISSING, OUT_OF_MEMORY, CaseError, HarnessError
 from harness.graph_errors import graph_error
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
 
@@ -59,6 +59,10 @@ class JobFailed(CaseError):  # noqa: N818
     """A job raised; its traceback is a note."""
 
 
+class JobOutOfMemory(JobFailed):
+    """A job asked for memory and was refused it."""
+
+
 class RayEndedError(ConnectionError):
     """A call of Ray's cannot be made any more."""
 
@@ -86,7 +90,7 @@ def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
     """Describe a death, with the last lines of the log."""
     if died.is_out_of_memory:
         error: WorkerDied = WorkerOutOfMemory(
-            "out-of-memory",
+            OUT_OF_MEMORY,
             f"worker {awaited.worker}: its {died.what} must stay within cluster.memory_per_worker, and was "
             f"killed for more {awaited.waited_s:.1f} s into {awaited.what}; raise it, or make batch or model "
             "smaller",
@@ -148,6 +152,13 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
             f"in {awaited.what} for one before; repeat the case with --resume",
             stage=awaited.stage,
         )
+    elif failed.is_out_of_memory:
+        error = JobOutOfMemory(
+            OUT_OF_MEMORY,
+            f"worker {awaited.worker}: {awaited.what} was refused memory ({_refusal(failed)}); lower "
+            "batch_size, or give workers more memory",
+            stage=awaited.stage,
+        )
     elif failed.usage:
         error = CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
     else:
@@ -158,6 +169,11 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
         )
     error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")
     return error
+
+
+def _refusal(failed: JobError) -> str:
+    """What was asked for, in one line."""
+    return graph_error(failed.message) if failed.message.strip() else failed.type
 
 
 def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:

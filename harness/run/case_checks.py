@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import CaseError, first_line
 from harness.experiment.cases import Case
-from harness.provision.failures import WorkerDied, WorkerUnresponsive
+from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
 from harness.records.facts.outcome import Equivalence
 from harness.records.run_folder import RunFolder
 from harness.run.captures import Capture, Captures, topology_of_case
@@ -51,7 +51,7 @@ class CaseChecks:
         means = self.captures.separability(case, capture, topology_of_case(case, capture))
         try:
             verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS)
-        except (WorkerDied, WorkerUnresponsive) as error:
+        except (WorkerDied, WorkerUnresponsive, JobOutOfMemory) as error:
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         return Equivalence(
             checked=True,

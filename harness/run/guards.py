@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import CaseError, HarnessError, StoreError, first_line
+from harness.provision.failures import JobOutOfMemory
 
 
 def unexpected(error: Exception) -> CaseError:
@@ -32,6 +33,38 @@ def own_mistakes() -> Iterator[None]:
         raise
     except Exception as error:
         raise unexpected(error) from error
+
+
+@contextlib.contextmanager
+def naming_batch(workload: str, batch_size: int) -> Iterator[None]:
+    """Name the batch in failures for lack of memory; see `of_batch`.
+
+    Raises:
+        CaseError: whatever was raised.
+    """
+    try:
+        yield
+    except CaseError as error:
+        raise of_batch(error, workload, batch_size) from error
+
+
+def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
+    """The same failure, with the batch that was too large where memory was refused.
+
+    Args:
+        batch_size: examples in the global batch.
+    """
+    if not isinstance(error, JobOutOfMemory) or error.field is not None:
+        return error
+    named = JobOutOfMemory(
+        error.kind,
+        f"must be as many examples as memory holds, got {batch_size}: {error.message}",
+        stage=error.stage,
+        field=f"{workload}.batch_size",
+    )
+    for note in getattr(error, "__notes__", ()):
+        named.add_note(note)
+    return named
 
 
 @contextlib.contextmanager

@@ -8,12 +8,13 @@ from typing import TypeVar
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import AS_WRITTEN, ExperimentSpec
+from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record
@@ -233,6 +234,6 @@ def _alike(record: Record) -> tuple[object, ...]:
         bool(record.fused_update),
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
-        method and (method.precision or AS_WRITTEN, bool(method.xla)),
+        method and (method.precision, method.xla),
         link and link.asked,
     )

@@ -24,7 +24,7 @@ from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.open_case import OpenCase
 from harness.run.case.ready import PreparedCase
 from harness.run.case_checks import IN_FLOAT64, CaseChecks
-from harness.run.guards import own_mistakes, storing
+from harness.run.guards import naming_batch, of_batch, own_mistakes, storing
 from harness.run.identity import SiteFacts
 from harness.run.recorder import RunRecorder
 from harness.run.terminal.progress import Progress
@@ -109,7 +109,9 @@ class SlotRunner:
                 slot, wall_s = left.pop(name), results.wall_s.get(name, 0.0)
                 if name in results.errors:
                     failed.add(name)
-                    yield slot, self._failed(slot, results.errors[name], ready[name].prepared.plan, wall_s)
+                    plan = ready[name].prepared.plan
+                    failure = of_batch(results.errors[name], slot.case.workload_name, plan.batch_size)
+                    yield slot, self._failed(slot, failure, plan, wall_s)
                     continue
                 ran = self._decided(slot, ready[name], results.runs[name], bounded[name])
                 yield slot, self._measured(slot, ready[name], ran, wall_s)
@@ -130,8 +132,9 @@ class SlotRunner:
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
-            bounded = self._checks.bounded(case, capture, plan, repeat=slot.repeat)
-            return self._repeat(slot, capture, plan, logs, n_seats), bounded
+            with naming_batch(case.workload_name, plan.batch_size):
+                bounded = self._checks.bounded(case, capture, plan, repeat=slot.repeat)
+                return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
     def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int) -> Repeat:
         prepared = PreparedCase(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.cluster.shape import ClusterShape
 from harness.equivalence.reference_outcome import Reference
-from harness.errors import UNSUPPORTED, CaseError, UsageError
+from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
@@ -15,6 +15,7 @@ from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
 from harness.run.captures import Capture, Captures, planned, topology_of_case
+from harness.run.guards import naming_batch
 from harness.run.terminal.status_line import UNWATCHED, StatusLine
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.plan.schema import Plan
@@ -101,19 +102,21 @@ def study(
         try:
             with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
                 capture, plan = planned(captures, case)
-                batches = captures.batches(case, capture)
-            yield TargetStudy(
-                case=case,
-                capture=capture,
-                plan=plan,
-                batches=batches,
-                folder=folder,
-                # Workers share the process.
-                timeouts=timeouts.for_model(capture.summary, case.shape.n_replicas),
-                _process=process,
-                _captures=captures,
-            )
+                with naming_batch(case.workload_name, plan.batch_size):
+                    batches = captures.batches(case, capture)
+            with naming_batch(case.workload_name, plan.batch_size):
+                yield TargetStudy(
+                    case=case,
+                    capture=capture,
+                    plan=plan,
+                    batches=batches,
+                    folder=folder,
+                    # Workers share the process.
+                    timeouts=timeouts.for_model(capture.summary, case.shape.n_replicas),
+                    _process=process,
+                    _captures=captures,
+                )
         except CaseError as error:
-            if error.kind in (USER_ERROR, UNSUPPORTED):
+            if error.kind in (USER_ERROR, UNSUPPORTED, OUT_OF_MEMORY):
                 raise UsageError(error.message, field=error.field) from error
             raise

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
 from reports.load import Run
 from reports.quantities import digits
 
 BASELINE = "single"
-AS_WRITTEN = "float32"
-"""The precision of steps that are left as their author wrote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -58,8 +57,8 @@ def _shape_of(record: Record) -> ComparedShape:
 
 
 def _mixed(record: Record) -> str:
-    precision = record.method.precision if record.method else None
-    return "" if precision in (None, AS_WRITTEN) else precision
+    precision = record.method.precision if record.method else AS_WRITTEN
+    return "" if precision == AS_WRITTEN else precision
 
 
 def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
+from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
 from harness.records.record import Record
-from reports.figures.shapes import AS_WRITTEN
 from reports.paired_statistics import paired_ratio
 from reports.quantities import digits, limits, times
 from reports.rows import Row
@@ -44,7 +44,7 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         f"Layers compute in {precision} by Keras's mixed policy"
         f"{', with a loss scale' if precision == 'float16' else ''}; variables, their gradients and "
         "updates are in float32."
-        for precision in sorted({method.precision for method in methods} - {None, AS_WRITTEN}, key=str)
+        for precision in sorted({method.precision for method in methods} - {AS_WRITTEN})
     ]
     compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
     return [*mixed, *([compiled] if any(method.xla for method in methods) else [])]

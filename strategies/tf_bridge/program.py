@@ -20,6 +20,7 @@ def build_program(
     nodes_before: int,
     alone: bool = False,
     served: bool = True,
+    n_waiting: int = 0,
 ) -> Program:
     """The program of one task.
 
@@ -28,6 +29,7 @@ def build_program(
         nodes_before: nodes of the captured graph, for the record.
         alone: the program runs without the other tasks and holds all variables itself.
         served: some task holds variables for all, so that other tasks may come to this one's.
+        n_waiting: see `strategies.plan.waits`.
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))
@@ -53,6 +55,7 @@ def build_program(
         taken=step.taken,
         progress=step.progress,
         transfers=step.transfers,
+        n_waiting=n_waiting,
         results=step.results,
     )
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from strategies.numerics import shards
 from strategies.passes.collectives import (
     all_gather,
     gather_variables,
+    keys,
     reduce_scatter,
     shard_updates,
 )
@@ -97,6 +99,35 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
     case = cases.of(workload, optimizer)
     plan = case.plan("fully-sharded", replicas, **PARAMS, transport=transport)
     assert case.check(plan).equivalent
+
+
+def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:
+    """Device, key of the group and key of the instance of each collective that is in a graph."""
+    graph = tf.compat.v1.GraphDef.FromString(graph_def)
+    nodes = {node.name: node for node in graph.node}
+
+    def value(name: str) -> int:
+        return int(tf.make_ndarray(nodes[name].attr["value"].tensor))
+
+    # Of every collective: input, group size, group key, instance key.
+    found = [node for node in graph.node if node.op.startswith("Collective")]
+    return [(node.device, value(node.input[2]), value(node.input[3])) for node in found]
+
+
+def test_gathers_before_forward_share_no_key_with_those_of_updates(cases, monkeypatch):
+    # All names collide, so that keys are told apart by what makes them and not by chance.
+    monkeypatch.setattr(keys, "zlib", SimpleNamespace(crc32=lambda data: 7))
+    case = cases.of("digits-mlp", "adam")
+    plan = case.plan("fully-sharded", (2, 1), **PARAMS, transport="ring")
+    kept = [node.variable for node in plan.nodes if node.gathered][::2]
+    nodes = [n.model_copy(update={"gathered": n.gathered and n.variable not in kept}) for n in plan.nodes]
+    plan = plan.model_copy(update={"nodes": tuple(nodes)})
+    for program in programs_of(case.step, plan):
+        used = collective_keys(program.graph_def)
+        names = str(tf.compat.v1.GraphDef.FromString(program.graph_def))
+        assert "sync/variables" in names
+        assert "sync/gather" in names
+        assert len(set(used)) == len(used)
 
 
 def test_one_replica_s_step_stays_as_it_was_captured(cases):

@@ -75,6 +75,17 @@ class Regression:
 
         return loss
 
+    def under_a_policy_of_its_own(self):
+        """A layer that is made while the step is traced follows the policy that train_step() has set."""
+        keras.config.set_dtype_policy("mixed_bfloat16")
+
+        def loss(batch):
+            made = keras.layers.Identity()
+            factor = 2.0 if made.compute_dtype == "bfloat16" else 1.0
+            return factor * tf.reduce_mean(self._squares(batch))
+
+        return loss
+
     def _compiled(self, *layers):
         model = keras.Sequential(layers or (keras.layers.Dense(1),))
         model.build((None, 4))

@@ -22,6 +22,7 @@ from harness.measure.export.exporter import serve_metrics
 from harness.measure.export.metrics_port import listen
 from harness.measure.export.push import push_newest
 from harness.measure.live import Left, Moment
+from harness.records.facts.circumstances import Method
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.steps_file import Steps
@@ -29,6 +30,7 @@ from harness.records.steps_file import Steps
 pytestmark = pytest.mark.prometheus
 
 COMPOSE = Path(__file__).parents[2] / "harness" / "provision" / "compose"
+METHOD = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")
 ALONE = Record(
     run="r",
     case="alone",
@@ -43,6 +45,7 @@ ALONE = Record(
     workers=1,
     replicas=1,
     status="ok",
+    method=METHOD,
     examples_per_s=200.0,
     cpu_s_per_step=(0.1,),
     payload_bytes_per_step=0.0,
@@ -62,6 +65,10 @@ SERVED = replace(
     tcp_bytes_per_step=110.0,
     exposed_comm_s=0.01,
 )
+# The same in another precision is compared with its own.
+NARROW = replace(METHOD, precision="bfloat16")
+NARROW_ALONE = replace(ALONE, case="narrow-alone", method=NARROW, examples_per_s=400.0)
+NARROW_SERVED = replace(SERVED, case="narrow-ps", method=NARROW)
 FAILED = replace(SERVED, repeat=1, status="failed", examples_per_s=None, tcp_bytes_per_step=None)
 
 
@@ -81,12 +88,17 @@ def steps() -> Steps:
     )
 
 
-def moment(strategy: str) -> Moment:
+def moment(case: str, strategy: str) -> Moment:
     return Moment(
         experiment="night",
+        case=case,
         workload="w",
         strategy=strategy,
         provider="local",
+        device="cpu",
+        precision=METHOD.precision,
+        xla=METHOD.xla,
+        input=METHOD.input,
         n_rounds=3,
         n_all_rounds=10,
         examples_per_s=99.0,
@@ -129,7 +141,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         target = listener.getsockname()[1]
         with serve_metrics(listener) as exporter:
             for record, name in ((ALONE, "single"), (SERVED, "ps:sync=true")):
-                exporter.window(moment(name))
+                exporter.window(moment(record.case, name))
+                exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
+            for record in (NARROW_ALONE, NARROW_SERVED):
                 exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
             exporter.ended(FAILED, None, Left(n_repeats=2, seconds=21.0))
             shipped = (COMPOSE / "prometheus.yml").read_text()
@@ -149,14 +163,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_prometheus_reads_what_a_run_serves(server: str) -> None:
-    (ratio,) = ask(server, 'stratbench:throughput:ratio_to_single{strategy="ps:sync=true"}')
-    assert float(ratio["value"][1]) == 0.5
+    ratios = ask(server, 'stratbench:throughput:ratio_to_single{strategy="ps:sync=true"}')
+    told = {each["metric"]["precision"]: float(each["value"][1]) for each in ratios}
+    assert told == {"float32": 0.5, "bfloat16": 0.25}
     (total,) = ask(server, 'stratbench_repeats_total{status="failed"}')
     assert total["value"][1] == "1"
     (left,) = ask(server, "stratbench_left_seconds")
     assert left["value"][1] == "21"
     # What failed has no figure, and takes none away.
-    (rate,) = ask(server, 'stratbench_throughput_examples_per_second{strategy="ps:sync=true"}')
+    (rate,) = ask(server, 'stratbench_throughput_examples_per_second{case="ps"}')
     assert rate["value"][1] == "100"
 
 

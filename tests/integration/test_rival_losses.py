@@ -37,9 +37,10 @@ WAYS = (
     "compiled_model",
     "train_step_of_a_model",
     "synchronized_layer",
+    "under_a_policy_of_its_own",
 )
 # Where there is one replica, nobody divides by their number.
-OF_ONE = ("loss_object", "whole_step")
+OF_ONE = ("loss_object", "whole_step", "under_a_policy_of_its_own")
 # CentralStorageStrategy refuses what replicas assign by themselves.
 ASSIGNING = ("loss_scaled_by_the_optimizer", "synchronized_layer")
 # Of a metric's sum that Keras assigns anew, it adds up what all replicas assign: what was there counts twice.

@@ -399,9 +399,19 @@ def test_the_driver_never_loads_tensorflow(finished: Finished) -> None:
     assert not [name for name in finished.mapped if "tensorflow" in name]
 
 
+def series(page: str, metric: str) -> set[frozenset[str]]:
+    """The labels of each series of a metric; no value in them has a comma."""
+    lines = [line for line in page.splitlines() if line.startswith(f"{metric}{{")]
+    return {frozenset(line.partition("{")[2].partition("}")[0].split(",")) for line in lines}
+
+
 def test_metrics_are_served_while_the_run_goes_on(finished: Finished) -> None:
-    assert 'stratbench_repeats_total{experiment="quickstart"' in finished.metrics
-    assert 'workload="digits-mlp"' in finished.metrics
+    ended, under_way = (series(finished.metrics, f"stratbench_{name}_total") for name in ("repeats", "steps"))
+    usable = {labels - {'status="ok"'} for labels in ended if 'status="ok"' in labels}
+    assert usable
+    assert all({'experiment="quickstart"', 'xla="false"'} <= labels for labels in usable)
+    # What windows tell while a repeat goes on, and what its record tells, are of one series.
+    assert usable <= under_way
 
 
 def test_a_folder_in_use_is_refused(finished: Finished) -> None:

@@ -19,11 +19,11 @@ from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.case.collected import variable_bytes
-from harness.run.case.ready import n_waiting
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
 from harness.worker.session.capture_store import load_summary
 from strategies.plan.schema import Plan
+from strategies.plan.waits import n_waiting
 from strategies.planning.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 

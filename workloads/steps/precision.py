@@ -10,6 +10,7 @@ from workloads.errors import WorkloadError
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 POLICIES: Mapping[str, str] = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -27,10 +28,18 @@ def policy_of(precision: str) -> Iterator[None]:
     """
     import keras
 
+    with under_policy(POLICIES.get(precision, keras.config.dtype_policy())):
+        yield
+
+
+@contextmanager
+def under_policy(policy: "keras.DTypePolicy | str") -> Iterator[None]:
+    """A policy of Keras's while a step is made or traced; that of before holds again after it."""
+    import keras
+
     before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
     try:
-        if precision in POLICIES:
-            keras.config.set_dtype_policy(POLICIES[precision])
         yield
     finally:
         keras.config.set_dtype_policy(before)

@@ -18,7 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from harness.experiment.references import StrategyRef
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.measure.export.metrics import LABELS, METRICS, Metric
 from harness.measure.live import Left, Moment
 from harness.records.record import Record
@@ -52,7 +52,7 @@ class Exporter:
 
     def window(self, moment: Moment) -> None:
         """Take in one window; see `Onlooker`."""
-        labels = {name: getattr(moment, name) for name in LABELS}
+        labels = {name: _text(getattr(moment, name)) for name in LABELS}
         values = {
             "stratbench_under_way": 1.0,
             "stratbench_rounds_done": moment.n_rounds,
@@ -143,12 +143,22 @@ def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
 
 def labels_of(record: Record) -> dict[str, str]:
     """Labels of a record's metrics."""
+    method = record.method
     return {
         "experiment": record.experiment or "",
-        "workload": record.workload,
+        "case": record.case,
+        "workload": str(WorkloadRef(reference=record.workload, params=record.workload_params)),
         "strategy": str(StrategyRef(name=record.strategy, params=record.strategy_params)),
         "provider": record.provider,
+        "device": record.device,
+        "precision": "" if method is None else method.precision,
+        "xla": "" if method is None else _text(method.xla),
+        "input": "" if method is None else method.input,
     }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def gauge_values(record: Record) -> dict[str, float | None]:

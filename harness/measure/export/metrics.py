@@ -7,8 +7,9 @@ from typing import Literal
 
 PREFIX = "stratbench_"
 
-# Bounded: what an experiment file lists. A run id here would make a new series for every run.
-LABELS = ("experiment", "workload", "strategy", "provider")
+# Bounded: what an experiment file lists. A run id here would make a new series for every run. A case's id
+# tells apart all that makes cases differ; the others are for people, and say what is compared with what.
+LABELS = ("experiment", "case", "workload", "strategy", "provider", "device", "precision", "xla", "input")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

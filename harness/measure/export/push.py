@@ -15,7 +15,7 @@ _TIMEOUT_S = 10.0
 
 
 def push_newest(records: Iterable[Record], url: str) -> int:
-    """Push the newest usable repeat of each strategy.
+    """Push the newest usable repeat of each case.
 
     Each has a group of its own, so that one that failed keeps there what an earlier run found.
 
@@ -23,7 +23,7 @@ def push_newest(records: Iterable[Record], url: str) -> int:
         records: of a run, in the order they ended.
         url: of the Pushgateway, such as http://127.0.0.1:9091.
     Returns:
-        how many strategies were pushed.
+        how many cases were pushed.
     Raises:
         UsageError: no Pushgateway takes it there.
     """

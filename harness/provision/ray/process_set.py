@@ -188,7 +188,7 @@ def _rank(value: object) -> int:
     match value:
         case Died():
             return 0
-        case JobError() if value.kind is not None:
+        case JobError() if value.kind is not None or value.is_out_of_memory:
             return 0
         case Silent(is_stopped=True):
             return 1

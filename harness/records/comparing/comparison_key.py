@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 
 from harness.canonical import canonical_hash
+from harness.records.facts.circumstances import Method
 from harness.records.record import Record
 from harness.records.record_json import plain
 
-_LATER: Mapping[str, object] = {
-    "rounds": None,
-    "window_s": None,
-    "precision": "float32",
-    "xla": False,
-    "input": "staged",
-}
-"""Circumstances that could not always be chosen, and what stands for those of records from before."""
+_LATER = ("rounds", "window_s", "precision", "xla", "input")
+"""Of a method: fields that are part of the key only where they are not as in records from before them."""
 _SETTINGS = ("governor", "turbo", "hyper_threads")
 _NOT_MEASURED = ("seed", "until_ci")
 
@@ -32,15 +27,6 @@ def comparison_key(record: Record) -> str:
         machine.pop("kernel", None)
         # Records from before these were looked at keep their key.
         machine = {key: value for key, value in machine.items() if key not in _SETTINGS or value is not None}
-    method = plain(record.method)
-    if isinstance(method, dict):
-        for name in _NOT_MEASURED:
-            method.pop(name, None)
-        method = {
-            key: value
-            for key, value in method.items()
-            if key not in _LATER or value not in (None, _LATER[key])
-        }
     return canonical_hash(
         {
             "workload": record.workload,
@@ -55,7 +41,17 @@ def comparison_key(record: Record) -> str:
             "requested_mbit": record.link.requested_mbit if record.link else None,
             # Records from before links were limited keep their key.
             **({"links": record.link.asked} if record.link and record.link.workers else {}),
-            "method": method,
+            "method": None if record.method is None else _measured(record.method),
             "machine": machine,
         }
     )[:16]
+
+
+def _measured(method: Method) -> dict[str, object]:
+    """What of a method bears on what is measured."""
+    values = {item.name: (getattr(method, item.name), item.default) for item in dataclasses.fields(method)}
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if name not in _NOT_MEASURED and (name not in _LATER or value != default)
+    }

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+AS_WRITTEN: Final = "float32"
+"""Precision of steps that are left as their author wrote them, whatever types these compute in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,9 +14,8 @@ class Method:
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
-    `float32` where they were left as written, `xla` whether XLA compiled them; None in records from before
-    these could be chosen. `input` is where timed steps took their batches from: memory, or the dataset's own
-    pipeline.
+    `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
+    dataset's own pipeline. Defaults are how records are read from before a field could be chosen.
     """
 
     seed: int
@@ -28,8 +30,8 @@ class Method:
     rounds: int | None = None
     window_s: float | None = None
     until_ci: float | None = None
-    precision: str | None = None
-    xla: bool | None = None
+    precision: str = AS_WRITTEN
+    xla: bool = False
     input: Literal["staged", "pipeline"] = "staged"
 
 

@@ -100,9 +100,14 @@ class OpenCase:
         n_steps = self._n_steps + self._n_lead
         return Moment(
             experiment=experiment,
-            workload=case.workload_name,
+            case=case.id,
+            workload=str(case.workload),
             strategy=str(replace(case.strategy, name=case.chosen.strategy.name)),
             provider=case.shape.provider,
+            device=case.shape.device,
+            precision=case.computation.precision,
+            xla=case.computation.xla,
+            input=self._measure.input,
             n_rounds=number,
             n_all_rounds=self._measure.n_rounds,
             examples_per_s=plan.batch_size / step_s,

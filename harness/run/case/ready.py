@@ -17,8 +17,8 @@ from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import start_compiling
 from harness.worker.process.job import Job
-from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Plan
+from strategies.plan.waits import n_waiting
 
 _COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
@@ -41,12 +41,6 @@ class PreparedCase:
     batches: Path
     logs: Sequence[Path]
     first: int = 0
-
-
-def n_waiting(plan: Plan) -> int:
-    """How many waits for a ring hold a thread each at a time: for sums, and for what owners have made."""
-    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
-    return int(bool(in_ring)) + int(any(is_owned(node) for node in in_ring))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

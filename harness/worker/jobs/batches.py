@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from harness.errors import UsageError
+from harness.errors import OUT_OF_MEMORY, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.worker.jobs.training import Batch as FedBatch
 from harness.worker.jobs.training import StepSession, Training, stage
@@ -123,12 +123,15 @@ def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
     """Batches that memory cannot hold would take the machine down with all that it does for others.
 
     Raises:
-        UsageError: it cannot.
+        CaseError: `out-of-memory`, since it cannot.
     """
     available_bytes = os_process.available_memory_bytes()
     if available_bytes is not None and n_bytes > available_bytes:
-        raise UsageError(
+        raise CaseError(
+            OUT_OF_MEMORY,
             f"must be as many examples as memory holds, got {batch_size}, whose batches take "
-            f"{n_bytes / 1e9:.3g} GB of {available_bytes / 1e9:.3g} GB; lower batch_size",
+            f"{n_bytes / 1e9:.3g} GB of {available_bytes / 1e9:.3g} GB; lower batch_size, "
+            "or give workers more memory",
+            stage="capture",
             field=f"{case.workload.reference}.batch_size",
         )

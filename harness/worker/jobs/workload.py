@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
 
     try:
         yield
-    except UsageError:
+    except HarnessError:
         raise
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.worker.process.job import Args, Job, Result
+from harness.worker.process.memory_errors import refused_memory
 from harness.worker.process.network_errors import way_out_offline
 
 
@@ -19,6 +20,7 @@ class JobError:
     Attributes:
         type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
         usage: whether it says that a user's file or option cannot be used; `field` names which.
+        is_out_of_memory: the job asked for memory and was refused it; type and message are the refusal's.
     """
 
     type: str
@@ -28,6 +30,7 @@ class JobError:
     stage: str | None = None
     usage: bool = False
     field: str | None = None
+    is_out_of_memory: bool = False
 
     @staticmethod
     def of(error: BaseException) -> "JobError":
@@ -35,6 +38,10 @@ class JobError:
         text = "".join(traceback.format_exception(error))
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             error = _disk_full(error)
+        refused = None if isinstance(error, CaseError) else refused_memory(error)
+        if refused is not None:
+            # Those who passed it on took it for a mistake in the user's code, which they ran.
+            error = refused
         kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
         usage = isinstance(error, UsageError)
         message = error.message if isinstance(error, HarnessError) else str(error)
@@ -46,6 +53,7 @@ class JobError:
             stage=stage,
             usage=usage,
             field=error.field if isinstance(error, HarnessError) else None,
+            is_out_of_memory=refused is not None,
         )
 
 

@@ -2,25 +2,18 @@
 
 import errno
 import socket
-from collections.abc import Iterator
 from pathlib import Path
+
+from harness.errors import causes
 
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
 def way_out_offline(error: BaseException) -> str:
     """What to add to the message of an error that came of asking for the network where there is none."""
-    if any(_is_of_network(one) for one in _chain(error)) and not _has_network():
+    if any(_is_of_network(one) for one in causes(error)) and not _has_network():
         return "; a run has no network: keep what it needs on this machine, or give --no-isolation"
     return ""
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _is_of_network(error: BaseException) -> bool:

@@ -12,9 +12,6 @@ from strategies.topology import task_device
 
 v1 = tf.compat.v1
 
-# For a sum, and for what owners have made.
-_N_WAITS_OF_OWNERS = 2
-
 OWN_DEVICES = ""
 """Target of a session with devices of its own, whose steps are spared the work of a server."""
 
@@ -35,6 +32,11 @@ def start_server(
     config.experimental.collective_group_leader = task_device(0)
     cluster = tf.train.ClusterSpec({"worker": list(addresses)})
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
+
+
+def n_threads_beside(n_waiting: int) -> int:
+    """Threads that run operations where some hold one each while they wait: those, and one per core."""
+    return len(os.sched_getaffinity(0)) + n_waiting
 
 
 def _with_devices(config: tf.compat.v1.ConfigProto, n_devices: int) -> tf.compat.v1.ConfigProto:
@@ -66,11 +68,10 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        if any(transfer.kind != "sum" for transfer in program.transfers):
-            # A wait holds a thread. Sums are waited for when all is handed over; owners hand over what they
-            # have updated while others of its kind, or sums of the next update, may be waited for already.
+        # Where sums alone are waited for all has been handed over, and nothing else needs the thread.
+        if program.n_waiting > 1:
             config.use_per_session_threads = True
-            config.inter_op_parallelism_threads = len(os.sched_getaffinity(0)) + _N_WAITS_OF_OWNERS
+            config.inter_op_parallelism_threads = n_threads_beside(program.n_waiting)
     else:
         config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options

@@ -10,7 +10,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
 from strategies.numerics.shards import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
-from strategies.passes.collectives.keys import GATHER_GROUP_KEY, instance_keys
+from strategies.passes.collectives.keys import instance_keys
 from strategies.passes.collectives.ring.gather import Copy, transport_gather
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -69,6 +69,8 @@ def gather_values(
     task: int,
     topology: Topology,
     hints: Mapping[str, str],
+    *,
+    group_key: int,
 ) -> GatheredValues:
     """Nodes by which local replicas give the values that they own, and take those of others.
 
@@ -76,6 +78,7 @@ def gather_values(
         buckets: of TensorFlow's collectives. carried: of the workers' own transport.
         own_values: copy of a variable → its value, of those that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
+        group_key: of all replicas, and of no other call for the same step.
     """
     nodes: list[Node] = []
     values: dict[Copy, str] = {}
@@ -93,7 +96,9 @@ def gather_values(
     keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
     for replica, bucket in itertools.product(topology.local_replicas(task), buckets):
         hint = hints.get(bucket.members[0].variable, "auto")
-        added, taken, after = _gather(bucket, own_values, replica, topology, keys, hint)
+        added, taken, after = _gather(
+            bucket, own_values, replica, topology.collective_order(), group_key, keys, hint
+        )
         nodes += added
         values |= taken
         done.append(after)
@@ -110,7 +115,8 @@ def _gather(
     bucket: ShardBucket,
     own_values: Mapping[Copy, str],
     replica: Replica,
-    topology: Topology,
+    order: tuple[int, ...],
+    group_key: int,
     keys: Mapping[str, int],
     hint: str,
 ) -> tuple[Sequence[Node], dict[Copy, str], str]:
@@ -123,8 +129,8 @@ def _gather(
         shapes=tuple(m.dims for m in bucket.members),
         owners=bucket.owners,
         rank=rank,
-        order=topology.collective_order(),
-        group_key=GATHER_GROUP_KEY,
+        order=order,
+        group_key=group_key,
         keys=tuple(keys[name] for name in bucket.key_names),
         dtype=dtype_number(bucket.dtype),
         hint=hint,

@@ -13,6 +13,7 @@ from strategies.ir.transfer import BEFORE_ALL
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.collectives.keys import VARIABLES_KEY
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.gather import Copy
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
@@ -79,6 +80,7 @@ class GatherVariables:
             self.task,
             topology,
             self.hints,
+            group_key=VARIABLES_KEY,
         )
         taken = [v for v in copies if v.handle not in reads]
         nodes = _after_reads(graph, _with_values(graph, taken, gathered.values), reads)

@@ -9,10 +9,13 @@ GROUP_KEY = 1
 # Of one replica for each worker, where that is not all of them.
 LEADERS_KEY = 2
 GATHER_GROUP_KEY = 3
-"""The same members as those of `GROUP_KEY`; instance keys of one group are of no concern to the other."""
+"""The same members as those of `GROUP_KEY`, who gather what updates have made; instance keys of one group are
+of no concern to another."""
 STATISTICS_KEY = 4
 """Of one host for each worker, which sum what all of its replicas have."""
-_FIRST_PAIR = 5
+VARIABLES_KEY = 5
+"""The same members once more, who gather the values that forward begins with."""
+_FIRST_PAIR = 6
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.

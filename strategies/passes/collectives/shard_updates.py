@@ -14,6 +14,7 @@ from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_buckets, gather_values
 from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.control_edges import Waits
+from strategies.passes.collectives.keys import GATHER_GROUP_KEY
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.gather import Copy
 from strategies.passes.task_plan import TaskPlan
@@ -115,6 +116,7 @@ class _ShardedStep:
             self._shards.task,
             self._topology,
             self._shards.hints,
+            group_key=GATHER_GROUP_KEY,
         )
         assignments = [self._assignment(r, given, gathered.values, waits) for r in self._given]
         before = self._read_before(reads)

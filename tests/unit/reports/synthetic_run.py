@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, Provenance
 from harness.records.facts.costs import Energy, TracedTimes
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
@@ -55,8 +55,8 @@ class Case:
     price_per_hour: float | None = None
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
-    precision: str | None = None
-    xla: bool | None = None
+    precision: str = AS_WRITTEN
+    xla: bool = False
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ def write_run(
 
 
 def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
-    computed = f"{case.precision}-{case.xla}" if case.precision or case.xla else ""
+    computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))

@@ -248,7 +248,6 @@ def _session(
     state: JobState, case: Case, seed: int, captured: TrainGraph, initial: "InitialValues", plan: Plan
 ) -> CoordinatorSession:
     from strategies.baselines.coordinated import CoordinatedStep, connected
-    from workloads.steps.precision import policy_of
 
     n_workers = topology_of(plan).n_tasks
     refuse_seeded_operations(captured, n_workers)
@@ -260,7 +259,6 @@ def _session(
     step = CoordinatedStep(
         workload.body, workload.boundary, distribution, workload.structure, share, n_workers
     )
-    with policy_of(case.computation.precision):
-        step.trace()
+    step.trace()
     variables = workload.variables(captured.variables)
     return CoordinatorSession(step, captured, variables, initial, n_workers)

@@ -206,15 +206,13 @@ def _session(
     batch_size: int,
 ) -> BaselineSession:
     from strategies.baselines.step import DistributedStep
-    from workloads.steps.precision import policy_of
 
     distribution = state.get(_Distributed).distribution
     workload = built(distribution, case, seed, captured)
     distributed = DistributedStep(
         workload.body, workload.boundary, distribution, workload.structure, replicas, batch_size
     )
-    with policy_of(case.computation.precision):
-        distributed.trace()
+    distributed.trace()
     variables = workload.variables(captured.variables)
     session = BaselineSession(distributed, distribution, captured.variables, variables, initial, replicas)
     # Before the first load every replica has what its initializer drew.

@@ -11,9 +11,11 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
     from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.capture.boundary import BoundaryRecorder
     from strategies.capture.tracing import AnyVariable, Body
 
 
@@ -82,11 +84,11 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
         step = step_in_precision(
             step_of(workload, structure).step, case.computation.precision, case.workload_name
         )
-        body = body_of(step)
+        body = _under_policy(keras.config.dtype_policy(), body_of(step))
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
     if lacking(captured.variables, variables, declared_variables(step)):
-        with policy_of(case.computation.precision), boundary.recorder.recording_optimizers():
+        with boundary.recorder.recording_optimizers():
             variables += made_when_traced(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
             )
@@ -97,6 +99,20 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
         declared=declared_variables(step),
         created=variables,
     )
+
+
+def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
+    """A step that is traced under the policy that its maker has left.
+
+    Keras has one for each thread, and TensorFlow traces each replica in a thread of its own.
+    """
+    from workloads.steps.precision import under_policy
+
+    def traced(batch: object, recorder: "BoundaryRecorder") -> object:
+        with under_policy(policy):
+            return body(batch, recorder)
+
+    return traced
 
 
 def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:

@@ -1,5 +1,6 @@
 """How steps compute, as axes: cases of each precision, with XLA and without, compared among themselves."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from harness.experiment.resolve import resolve
 from harness.experiment.schedule import baseline_of, blocks_of
 from harness.records.comparing.comparison_key import comparison_key
 from harness.records.facts.circumstances import Method
+from harness.records.record_json import from_json, to_document
 
 METHOD = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")
 
@@ -64,8 +66,19 @@ def test_a_dry_run_shows_what_is_not_usual(precision: str | None, shown: bool) -
 
 
 def test_records_are_compared_with_those_of_their_precision() -> None:
-    def key(precision: str | None, xla: bool | None = None) -> str:
+    def key(precision: str, *, xla: bool = False) -> str:
         return comparison_key(made_record(method=replace(METHOD, precision=precision, xla=xla)))
 
-    assert key(None) == key("float32") == key("float32", xla=False)
     assert len({key("float32"), key("bfloat16"), key("float16"), key("float32", xla=True)}) == 4
+
+
+def test_a_record_from_before_computes_as_written() -> None:
+    record = made_record(schema=1, method=METHOD)
+    document = to_document(record)
+    assert isinstance(document["method"], dict)
+    for name in ("precision", "xla", "input"):
+        del document["method"][name]
+    old = from_json(json.dumps(document))
+    assert old.method is not None
+    assert (old.method.precision, old.method.xla, old.method.input) == ("float32", False, "staged")
+    assert comparison_key(old) == comparison_key(record)

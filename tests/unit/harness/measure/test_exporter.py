@@ -9,12 +9,18 @@ import pytest
 from ports import kept_port
 
 from harness.errors import UsageError
+from harness.experiment.cases import expand
+from harness.experiment.resolve import resolve
+from harness.experiment.schedule import Slot
 from harness.measure.export import exporter as exporters
-from harness.measure.export.exporter import Exporter, serve_metrics
+from harness.measure.export.exporter import Exporter, labels_of, serve_metrics
+from harness.measure.export.metrics import LABELS
 from harness.measure.export.metrics_port import listen
 from harness.measure.live import Left, Moment
+from harness.records.facts.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
+from harness.run.recorder import RunRecorder
 
 RECORD = Record(
     run="r-1",
@@ -30,8 +36,22 @@ RECORD = Record(
     replicas=1,
     status="ok",
     experiment="quickstart",
+    method=Method(
+        seed=0,
+        steps=50,
+        warmup_rule="auto",
+        interleave=True,
+        batch_rule="global",
+        precision="bfloat16",
+        xla=True,
+        input="pipeline",
+    ),
     examples_per_s=123.5,
     peak_rss_bytes=(7, None, 9),
+)
+LABELS_TEXT = (
+    'case="c",device="cpu",experiment="quickstart",input="pipeline",precision="bfloat16",provider="local",'
+    'strategy="ps",workload="wide-mlp",xla="true"'
 )
 STEPS = Steps(
     worker=np.zeros(3, np.int32),
@@ -55,10 +75,9 @@ def test_serves_what_was_observed_without_run_ids() -> None:
                 text = response.read().decode()
         with pytest.raises(OSError, match="refused"):
             urllib.request.urlopen(page, timeout=60)
-    labels = 'experiment="quickstart",provider="local",strategy="ps",workload="wide-mlp"'
-    assert "stratbench_throughput_examples_per_second{" + labels + "} 123.5" in text
-    assert "stratbench_step_seconds_count{" + labels + "} 2.0" in text
-    assert "stratbench_peak_resident_bytes{" + labels + "} 9.0" in text
+    assert "stratbench_throughput_examples_per_second{" + LABELS_TEXT + "} 123.5" in text
+    assert "stratbench_step_seconds_count{" + LABELS_TEXT + "} 2.0" in text
+    assert "stratbench_peak_resident_bytes{" + LABELS_TEXT + "} 9.0" in text
     assert 'status="failed"' in text
     assert 'status="ok"' in text
     assert "stratbench_payload_bytes_per_step{" not in text
@@ -78,9 +97,14 @@ def test_a_taken_port_is_one_line() -> None:
 def moment(number: int) -> Moment:
     return Moment(
         experiment="quickstart",
+        case="c",
         workload="wide-mlp",
         strategy="ps",
         provider="local",
+        device="cpu",
+        precision="bfloat16",
+        xla=True,
+        input="pipeline",
         n_rounds=number,
         n_all_rounds=10,
         examples_per_s=100.0 * number,
@@ -95,9 +119,8 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
     now_s = 50.0
     monkeypatch.setattr(exporters, "time", SimpleNamespace(monotonic=lambda: now_s))
     exporter = Exporter()
-    labels = 'experiment="quickstart",provider="local",strategy="ps",workload="wide-mlp"'
     exporter.window(moment(1))
-    assert labels not in exporter.page.decode()
+    assert LABELS_TEXT not in exporter.page.decode()
     now_s += 1.0
     exporter.window(moment(2))
     page = exporter.page.decode()
@@ -111,9 +134,9 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
         "resident_bytes": "1.048576e+06",
         "last_sign_timestamp_seconds": "1.000000002e+09",
     }.items():
-        assert f"stratbench_{name}{{{labels}}} {value}" in page
+        assert f"stratbench_{name}{{{LABELS_TEXT}}} {value}" in page
     exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
-    assert f"stratbench_under_way{{{labels}}} 0.0" in exporter.page.decode()
+    assert f"stratbench_under_way{{{LABELS_TEXT}}} 0.0" in exporter.page.decode()
 
 
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
@@ -125,3 +148,30 @@ def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> 
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             assert response.status == 200
     assert capfd.readouterr().err == ""
+
+
+def test_each_case_of_an_experiment_has_labels_of_its_own() -> None:
+    sweeps = {"workers": [2, 3], "cores_per_worker": [1, 2], "link": {"rate_mbit": [None, 100]}}
+    document = {
+        "name": "sweeps",
+        "workloads": ["digits-mlp", {"name": "digits-mlp", "batch_size": 32}],
+        "strategies": ["single", "ps", "ps:sync=false"],
+        "cluster": {"provider": "docker", **sweeps},
+        "measure": {"precision": ["float32", "bfloat16"], "xla": [False, True]},
+    }
+    spec = resolve(document)
+    cases = expand(spec)
+    recorder = RunRecorder(spec=spec, run="r")
+    slots = [Slot(case=case, repeat=0, order=0, block=0) for case in cases]
+    records = [recorder.skipped(slot, "unsupported", "left out") for slot in slots]
+    assert all(set(labels_of(record)) == set(LABELS) for record in records)
+    assert len({tuple(labels_of(record).values()) for record in records}) == len(cases) > 100
+    readable = {tuple(v for k, v in labels_of(record).items() if k != "case") for record in records}
+    # Two workloads, three strategies, and how steps compute.
+    assert len(readable) == 2 * 3 * 2 * 2
+
+
+def test_another_input_is_another_series() -> None:
+    assert RECORD.method is not None
+    staged = dataclasses.replace(RECORD, method=dataclasses.replace(RECORD.method, input="staged"))
+    assert labels_of(staged) == labels_of(RECORD) | {"input": "staged"}

@@ -88,3 +88,17 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
         processes.call(wait, [(), ()], timeout_s=60)
     assert caught.value.kind == kind
     assert hosts.condemned == condemned
+
+
+def test_who_was_refused_memory_is_the_cause_of_what_its_peers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {0: PEER_FAILED, 1: JobError.of(MemoryError("Unable to allocate 1.00 PiB"))}
+    monkeypatch.setattr(RayProcessSet, "_gather", lambda *_: ({}, failed))
+    monkeypatch.setattr(process_set, "kill_processes", lambda *_: None)
+    actors = dict.fromkeys(
+        range(2), cast("Any", SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object())))
+    )
+    hosts = cast("Any", _Hosts(1000, frozenset()))
+    processes = RayProcessSet(actors, {0: 7, 1: 8}, [Path("log")] * 2, hosts, {}, SharedFiles())
+    with pytest.raises(CaseError, match=r"worker 1: wait was refused memory \(Unable") as caught:
+        processes.call(wait, [(), ()], timeout_s=60)
+    assert caught.value.kind == "out-of-memory"

@@ -148,9 +148,14 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
     shown = Progress(3, live=False, quiet=True)
     moment = Moment(
         experiment="x",
+        case="c",
         workload="wide-mlp",
         strategy="ps",
         provider="local",
+        device="cpu",
+        precision="float32",
+        xla=False,
+        input="staged",
         n_rounds=2,
         n_all_rounds=10,
         examples_per_s=1234.5,

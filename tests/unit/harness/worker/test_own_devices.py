@@ -1,5 +1,6 @@
 """A self-contained program needs no server: its session has devices of its own, and is as good."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from harness.worker.jobs import profile_step
 from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
-from harness.worker.session.tensorflow_settings import OWN_DEVICES
+from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
 from harness.worker.verify.servers import POOL
 from strategies.capture.capture import capture
 from strategies.compile import compile_step
@@ -71,6 +72,25 @@ def captured(tmp_path_factory):
 def test_what_no_other_task_comes_to_is_self_contained(captured, strategy, replicas, params, alone) -> None:
     for task in range(len(replicas)):
         assert captured.program(strategy, replicas, task, **params).self_contained == alone
+
+
+@pytest.mark.parametrize(
+    ("strategy", "params", "n_waiting", "n_more"),
+    [
+        ("none", {}, 0, None),
+        ("all-reduce", {"transport": "tcp"}, 1, None),
+        ("sharded-update", {"transport": "tcp", "min_bytes": 1}, 2, 2),
+        ("fully-sharded", {"transport": "tcp", "min_bytes": 1}, 2, 2),
+    ],
+)
+def test_waits_for_owners_have_threads_beside_one_per_core(
+    captured, strategy, params, n_waiting, n_more
+) -> None:
+    program = captured.program(strategy, (1, 1), **params)
+    assert program.n_waiting == n_waiting
+    assert (n_waiting > 1) == any(transfer.kind != "sum" for transfer in program.transfers)
+    threads = session_config(program, Use.MANY_STEPS, OWN_DEVICES).inter_op_parallelism_threads
+    assert threads == (0 if n_more is None else len(os.sched_getaffinity(0)) + n_more)
 
 
 def steps(session, program):

@@ -1,0 +1,76 @@
+"""Which errors of a job say that memory was refused, and what is told of them."""
+
+import errno
+
+import numpy as np
+import pytest
+
+from harness.errors import CaseError, UsageError
+from harness.provision.failures import Awaited, job_failed
+from harness.run.guards import naming_batch, of_batch
+from harness.worker.process.messages import JobError
+
+AWAITED = Awaited(worker=1, what="stage_batches", waited_s=1.0, log=None, stage="load")
+TOO_LONG = "Received message larger than max (8589934592 vs. 2147483647)"
+OOM = "Graph execution error:\n\nOOM when allocating tensor with shape[8,8] and type float by allocator cpu"
+
+
+class ResourceExhaustedError(Exception):
+    """Named as TensorFlow's, of which no more is looked at."""
+
+
+def of_numpy() -> MemoryError:
+    with pytest.raises(MemoryError) as caught:
+        np.empty(2**48, np.float32)
+    return caught.value
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (of_numpy(), "Unable to allocate 1.00 PiB for an array with shape (281474976710656,)"),
+        (MemoryError(), "MemoryError"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
+        (ResourceExhaustedError(OOM), "OOM when allocating tensor with shape[8,8] and type float"),
+        (caused(UsageError("dataset() must return examples", field="w"), of_numpy()), "1.00 PiB"),
+    ],
+    ids=["NumPy", "Python", "kernel", "TensorFlow", "in a user's code"],
+)
+def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, told: str) -> None:
+    failed = job_failed(JobError.of(error), AWAITED)
+    assert (failed.kind, failed.stage) == ("out-of-memory", "load")
+    with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
+        raise failed
+    text = str(caught.value)
+    start = "mine.py:Large.batch_size: must be as many examples as memory holds, got 4096: worker 1: "
+    assert text.startswith(f"{start}stage_batches was refused memory (")
+    assert told in text
+    assert text.endswith("); lower batch_size, or give workers more memory")
+    assert "\n" not in text
+    assert caught.value.__notes__ == failed.__notes__
+    assert of_batch(caught.value, "mine.py:Large", 4096) is caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ResourceExhaustedError(TOO_LONG), "worker-error"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk-full"),
+        (ValueError("out of memory, says who wrote this"), "worker-error"),
+        (UsageError("dataset() must return examples", field="w"), "user-error"),
+        (
+            caused(CaseError("unreachable", "a neighbour must come", stage="load"), MemoryError()),
+            "unreachable",
+        ),
+    ],
+    ids=["long message", "disk", "other words", "user", "named"],
+)
+def test_other_failures_keep_their_kind(error: Exception, kind: str) -> None:
+    failed = job_failed(JobError.of(error), AWAITED)
+    assert failed.kind == kind
+    assert of_batch(failed, "w", 8) is failed
