@@ -152,7 +152,10 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "
             "workload's own code under TensorFlow; use that strategy itself"
         )
-    return settled(made_with, document.strategy_params)
+    # A plan names all of its knobs: of two that exclude each other, one is there at its default.
+    usual = {p.name: (type(p.default), p.default) for p in made_with.params}
+    asked = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
+    return settled(made_with, asked)
 
 
 def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass:
