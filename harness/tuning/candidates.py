@@ -13,7 +13,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.tuning.successive_halving import LEAST_CONFIRMING
-from harness.tuning.tuner import Tuner
+from harness.tuning.tuner import Tuner, failure
 from strategies.errors import StrategyError
 from strategies.planning.tunable import alternatives
 
@@ -48,22 +48,20 @@ def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
     """
     asked = tuner.default.strategy
     of_default = [record for record in records if record.case == tuner.default.id]
-    if any(record.equivalence is not None and record.equivalence.wrong for record in of_default):
-        raise CaseError(
-            "not-equivalent",
-            f"{asked} must compute what one device computes before it is tuned, got another result; see "
-            f"`stratbench verify {tuner.default.workload} --strategy {asked}`",
-            stage="check",
-        )
-    if not any(record.status == "ok" for record in of_default):
-        latest = of_default[-1]
-        if latest.error is None:
-            raise CaseError("implausible", f"{asked}: {latest.plausibility}", stage="run")
-        if latest.error.type in (USER_ERROR, UNSUPPORTED):
-            raise UsageError(latest.error.message)
-        if latest.error.type != "time-budget":
-            raise CaseError(latest.error.type, latest.error.message, stage=latest.error.stage)
-    if not tuner.has_plans or not tuner.has_tried:
+    if not tuner.is_measured(records):
+        error = of_default[0].error
+        if error is None:
+            raise CaseError(
+                "not-measured",
+                f"{asked} must be equivalent and plausible before it is tuned, got "
+                f"{failure(tuner.default, records)}; see `stratbench verify {tuner.default.workload} "
+                f"--strategy {asked}`",
+                stage="run",
+            )
+        if error.type in (USER_ERROR, UNSUPPORTED):
+            raise UsageError(error.message)
+        raise CaseError(error.type, error.message, stage=error.stage)
+    if not tuner.has_tried:
         took_s = sum(record.wall_s or 0.0 for record in of_default)
         raise UsageError(
             f"must hold {LEAST_CONFIRMING} repeats of the default and of a candidate, which take about "

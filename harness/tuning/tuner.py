@@ -50,6 +50,11 @@ class Tuner:
         """Ids of cases whose plans differ from the default's and from each other's; none before these are."""
         return [name for name in self._plans if name != self.default.id]
 
+    def is_measured(self, records: Sequence[Record]) -> bool:
+        """Whether there is a default to measure others beside."""
+        usable = _usable(self.default, records)
+        return bool(usable) and not any(_is_wrong(record) for record in usable)
+
     def slots(
         self,
         cases: Sequence[Case],  # noqa: ARG002 - all are of one site
@@ -61,7 +66,7 @@ class Tuner:
     ) -> Sequence[Slot]:
         """The repeats of the next rung."""
         walls_s = [record.wall_s for record in records if record.wall_s]
-        if plan_of is None or not _usable(self.default, records) or not walls_s:
+        if plan_of is None or not walls_s or not self.is_measured(records):
             return ()
         if not self._plans:
             self._distinguish(plan_of)
@@ -127,7 +132,7 @@ class Tuner:
         return sorted(found, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
 
     def _tried(self, case: Case, records: Sequence[Record]) -> Tried:
-        why = self._refused.get(case.id) or _failure(case, records)
+        why = self._refused.get(case.id) or failure(case, records)
         if why is not None:
             return Tried(strategy=case.strategy, outcome=Outcome.FAILED, why=why)
         # The repeats by which the last one was selected would flatter it.
@@ -154,7 +159,7 @@ class Tuner:
         return _next_repeat(self._rungs[:-1]) if is_last else math.inf
 
     def _logs(self, records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
-        usable = [c for c in self.cases[1:] if c.id in self._plans and _failure(c, records) is None]
+        usable = [c for c in self.cases[1:] if c.id in self._plans and failure(c, records) is None]
         return {case.id: self._ratios(case, records) for case in usable}
 
     def _ratios(self, case: Case, records: Sequence[Record], *, since: float = 0) -> Sequence[float]:
@@ -193,11 +198,15 @@ def _usable(case: Case, records: Sequence[Record]) -> Sequence[Record]:
     return [record for record in records if record.case == case.id and record.status == "ok"]
 
 
-def _failure(case: Case, records: Sequence[Record]) -> str | None:
+def _is_wrong(record: Record) -> bool:
+    return record.equivalence is not None and record.equivalence.wrong
+
+
+def failure(case: Case, records: Sequence[Record]) -> str | None:
     """Why a case is out: it failed, nobody should believe its figures, or it computes something else."""
     for record in records:
         if record.case == case.id:
-            if record.equivalence is not None and record.equivalence.wrong:
+            if record.equivalence is not None and _is_wrong(record):
                 return f"not equivalent: {record.equivalence.reason}"
             if record.error is not None:
                 return record.error.message

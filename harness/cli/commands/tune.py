@@ -104,7 +104,6 @@ def tune(
         seconds=seconds,
         out=out,
         options=RunOptions(
-            time_budget_s=seconds,
             timeouts=timeouts(timeout_factor),
             quiet=json,
             live=options.is_watched(json=json),
