@@ -1,19 +1,17 @@
 """Stages of each command, put together: none knows of those after it or calls back to those before."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from socket import socket
 
 from harness.equivalence.verification import Verification
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, Interrupted, UsageError
-from harness.experiment.cases import expand
+from harness.errors import Interrupted, UsageError
+from harness.experiment.cases import Case, expand
 from harness.experiment.document import spec_document
-from harness.experiment.schedule import schedule
+from harness.experiment.schedule import Slot, schedule
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
 from harness.measure.live import Nobody, Onlooker
-from harness.provision.failures import USER_ERROR
-from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
 from harness.requests import (
     Dtype,
@@ -21,18 +19,23 @@ from harness.requests import (
     RunOptions,
     RunOutcome,
     TransformRequest,
+    TuneRequest,
     VerifyRequest,
     Written,
 )
 from harness.run.checkpoints import require
+from harness.run.enough_repeats import FurtherRepeats, NarrowRatios
 from harness.run.guards import storing
 from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.status_line import StatusLine
+from harness.run_outcome import outcome_of
 from harness.study.answers import Verified
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study
 from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
+from harness.tuning.candidates import require_measured, tuner_of
+from harness.tuning.tuned import Tuned, require_writable
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from harness.worker.jobs.verify import verify as verify_plan
@@ -58,12 +61,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             n_repeats=spec.measure.repeats,
             until_ci=None if until is None else until.ratio_ci,
         )
-    with open_run(
-        options.out,
-        experiment=spec_document(spec),
-        environment=environment(options.environ),
-        resume=options.resume,
-    ) as folder:
+    with _opened(spec, options) as folder:
         slots = schedule(
             cases,
             repeats=spec.measure.repeats,
@@ -71,27 +69,33 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             interleave=spec.measure.interleave,
             is_control=lambda case: case.chosen.strategy.strategy_class == "control",
         )
-        left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
-        progress = Progress(
-            max(len(slots), len(folder.records)),
-            n_left=len(left),
-            live=options.live,
-            quiet=options.quiet,
-        )
+        until = spec.measure.until
+        then = None if until is None else NarrowRatios(spec=spec, until=until)
+        return outcome_of(folder, _carry_out(slots, cases, spec, options, folder, then))
+
+
+def tune(request: TuneRequest) -> Tuned:
+    """Measure other values of a strategy's knobs beside the default's; see `stratbench tune`.
+
+    Raises:
+        UsageError: nothing can be tuned, or not in that time. CaseError: the default cannot be measured.
+    """
+    tuner = tuner_of(request.spec, seconds=request.seconds)
+    if request.out is not None:
+        require_writable(request.out)
+    with _opened(tuner.spec, request.options) as folder:
         try:
-            # A run that was interrupted among further repeats goes on with them.
-            if left or spec.measure.until is not None:
-                with _onlooker(options.metrics) as onlooker:
-                    run_slots(left, cases, spec, options, folder, progress, onlooker)
-        except BaseException as error:
-            # A run that was cut short has a report too, of what it got; why it was cut short matters more.
-            with contextlib.suppress(Exception):
-                _write_report(folder)
-            if isinstance(error, KeyboardInterrupt):
-                way_out = f"interrupted; results so far are kept, go on with --out {folder.path} --resume"
-                raise Interrupted(way_out) from None
-            raise
-        return _outcome(folder, _write_report(folder))
+            _carry_out(tuner.asked, tuner.cases, tuner.spec, request.options, folder, tuner)
+        except Interrupted:
+            if not tuner.has_plans:
+                raise Interrupted("interrupted before any plan was known; begin again") from None
+            tuned = tuner.tuned(folder, request.out, is_interrupted=True)
+            tuned.write()
+            raise Interrupted(f"interrupted; so far, {tuned.verdict}; its plan is {tuned.path}") from None
+        require_measured(tuner, folder.records)
+        tuned = tuner.tuned(folder, request.out)
+        tuned.write()
+        return tuned
 
 
 def verify(request: VerifyRequest) -> Verified:
@@ -171,6 +175,51 @@ def transform(request: TransformRequest) -> Transformation:
             return opened.call(transform_plan, args)
 
 
+def _opened(spec: ExperimentSpec, options: RunOptions) -> RunFolder:
+    return open_run(
+        options.out,
+        experiment=spec_document(spec),
+        environment=environment(options.environ),
+        resume=options.resume,
+    )
+
+
+def _carry_out(
+    slots: Sequence[Slot],
+    cases: Sequence[Case],
+    spec: ExperimentSpec,
+    options: RunOptions,
+    folder: RunFolder,
+    then: FurtherRepeats | None,
+) -> Written | None:
+    """Run what is left of these repeats, and those that follow; write the report, however it ends.
+
+    Raises:
+        Interrupted: with what to do next.
+    """
+    left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
+    progress = Progress(
+        max(len(slots), len(folder.records)),
+        n_left=len(left),
+        live=options.live,
+        quiet=options.quiet,
+    )
+    try:
+        # A run that was interrupted among further repeats goes on with them.
+        if left or then is not None:
+            with _onlooker(options.metrics) as onlooker:
+                run_slots(left, cases, spec, options, folder, progress, onlooker, then)
+    except BaseException as error:
+        # A run that was cut short has a report too, of what it got; why it was cut short matters more.
+        with contextlib.suppress(Exception):
+            _write_report(folder)
+        if isinstance(error, KeyboardInterrupt):
+            way_out = f"interrupted; results so far are kept, go on with --out {folder.path} --resume"
+            raise Interrupted(way_out) from None
+        raise
+    return _write_report(folder)
+
+
 def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:
     """Refuse windows that take longer than the time budget, which is asked between repeats alone."""
     measure = spec.measure
@@ -203,32 +252,3 @@ def _write_report(folder: RunFolder) -> Written | None:
     with storing(folder.path):
         report = reports.report_of(folder.path)
         return Written(path=folder.write_report(report.html), tables=report.tables)
-
-
-def _outcome(folder: RunFolder, written: Written | None) -> RunOutcome:
-    records = folder.records
-    n = {
-        status: sum(r.status == status for r in records)
-        for status in ("ok", "failed", "skipped", "implausible")
-    }
-    return RunOutcome(
-        run_dir=folder.path,
-        report=written,
-        n_ok=n["ok"],
-        n_failed=n["failed"],
-        n_skipped=n["skipped"],
-        n_implausible=n["implausible"],
-        exit_status=_exit_status(records),
-        notes=tuple(
-            f"results.jsonl line {line.number}: {line.why}; put aside in results.jsonl.damaged, so that its "
-            "repeat runs again"
-            for line in folder.put_aside
-        ),
-    )
-
-
-def _exit_status(records: tuple[Record, ...]) -> int:
-    if any(r.error is not None and r.error.type == USER_ERROR for r in records):
-        return EXIT_USAGE
-    wrong = any(r.equivalence is not None and r.equivalence.wrong and not r.control for r in records)
-    return EXIT_CASE if wrong or any(r.status == "failed" for r in records) else EXIT_OK

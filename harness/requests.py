@@ -16,6 +16,7 @@ from harness.provision.network_namespace import NOT_ASKED
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case
+    from harness.experiment.spec import ExperimentSpec
     from reports.pages.terminal import TerminalTable
 
 Dtype = Literal["model", "float64"]
@@ -130,6 +131,22 @@ class VerifyRequest:
     shrink: bool = False
     live: bool = False
     timeouts: Timeouts = USUAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneRequest:
+    """Find the values of a strategy's knobs that are fastest for a workload.
+
+    Args:
+        spec: an experiment of one case.
+        seconds: for all of it.
+        out: the plan's file; None for one in the run folder.
+    """
+
+    spec: ExperimentSpec
+    seconds: float
+    out: Path | None
+    options: RunOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ import typer
 
 from harness.cli import output, standard_streams
 from harness.cli.answer import Answer
-from harness.cli.commands import clean, doctor, listing, plan, report, run, transform, verify
+from harness.cli.commands import clean, doctor, listing, plan, report, run, transform, tune, verify
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
 from harness.errors import (
@@ -34,6 +34,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("report", report.report, report.EXAMPLE),
     ("verify", verify.verify, verify.EXAMPLE),
     ("plan", plan.plan, plan.EXAMPLE),
+    ("tune", tune.tune, tune.EXAMPLE),
     ("transform", transform.transform, transform.EXAMPLE),
     ("list", listing.listing, listing.EXAMPLE),
     ("doctor", doctor.doctor, doctor.EXAMPLE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -58,6 +58,25 @@ def isolate(
     if isinstance(context.obj, Caller):
         context.obj.settled()
     return exposure
+
+
+def isolate_workers(
+    context: typer.Context, providers: Sequence[str], *, no_isolation: bool, require_isolation: bool
+) -> str | None:
+    """Move this process to a network of its own where its workers are to share that; as `isolate`.
+
+    Args:
+        providers: of the workers.
+    """
+    others = [name for name in providers if name != "local"]
+    if "local" not in providers and not (require_isolation and "cluster" in providers):
+        return None
+    return isolate(
+        context,
+        no_isolation=no_isolation,
+        require_isolation=require_isolation,
+        obstacle=f"provider {others[0]} needs the host's network" if others else None,
+    )
 
 
 def _stayed(context: typer.Context) -> str | None:

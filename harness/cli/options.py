@@ -53,6 +53,22 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
     Raises:
         UsageError: when one is not, or a list is given.
     """
+    parsed = parsed_target(workload, strategy, plan, workers, replicas)
+    # The registries are not needed for --help.
+    from harness.preflight import check_target
+
+    check_target(parsed)
+    return parsed
+
+
+def parsed_target(
+    workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int
+) -> Target:
+    """Read the same, and run no file of a user's.
+
+    Raises:
+        UsageError: for what can be no reference, and for a list.
+    """
     if strategy is None or plan is not None:
         if strategy is not None or plan is None:
             got = "neither" if plan is None else "both"
@@ -63,17 +79,12 @@ def target(workload: str, strategy: str | None, plan: str | None, workers: int, 
             f"must be one strategy, got {strategy!r}; to compare several use `stratbench run`",
             field="strategy",
         )
-    parsed = Target(
+    return Target(
         workload=parse_workload(workload, field="workload"),
         strategy=parse_strategy(strategy, field="strategy"),
         workers=workers,
         replicas=replicas,
     )
-    # The registries are not needed for --help.
-    from harness.preflight import check_target
-
-    check_target(parsed)
-    return parsed
 
 
 def is_watched(*, json: bool) -> bool:
@@ -81,7 +92,7 @@ def is_watched(*, json: bool) -> bool:
     return not json and sys.stderr.isatty()
 
 
-def plan_reference(path: str) -> str:
+def plan_reference(path: str, *, field: str = "plan") -> str:
     """The path of a plan as a reference to a strategy.
 
     Raises:
@@ -90,7 +101,7 @@ def plan_reference(path: str) -> str:
     if not path.endswith(".json") or ":" in path or "," in path:
         raise UsageError(
             f"must be a path that ends in .json, without colon and comma, got {path!r}; rename the file",
-            field="plan",
+            field=field,
         )
     return path
 

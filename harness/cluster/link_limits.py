@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.canonical import JsonValue
 
+_UNITS_MBIT = {"": 1.0, "kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
 _BURST_S = 0.004  # so late a timer may be
 _MOST_BURST_S = 0.008
 # The largest piece that TCP hands over at once, with the headers of its packets. In a smaller bucket it is
@@ -44,6 +46,13 @@ class WorkerLink:
 
 WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
 """Those that differ, by the worker's number."""
+
+
+def parse_rate_mbit(text: str) -> float | None:
+    """Read `100mbit`, `1gbit` or a plain number of Mbit/s; None where it is none of these."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())
+    unit = None if match is None else _UNITS_MBIT.get(match[2])
+    return None if match is None or unit is None else float(match[1]) * unit
 
 
 def limits_of(

@@ -13,6 +13,7 @@ from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, Experim
 
 if TYPE_CHECKING:
     from harness.experiment.schema import CheckpointSection, ExperimentModel, FilterSection, MeasureSection
+    from harness.experiment.yaml_reader import YamlValue
 
 
 def load_experiment(
@@ -37,7 +38,32 @@ def load_experiment(
     # YAML and pydantic are only needed once a file is read.
     from harness.experiment import file
 
-    document = file.read(file.find(experiment))
+    return laid_over(
+        file.read(file.find(experiment)),
+        settings=settings,
+        overrides=overrides,
+        plan=plan,
+        surroundings=surroundings,
+    )
+
+
+def laid_over(
+    document: Mapping[str, YamlValue],
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+    plan: str | None = None,
+    surroundings: Mapping[str, str] | None = None,
+) -> ExperimentSpec:
+    """Override and resolve an experiment document.
+
+    Args:
+        document: what a file would hold; the others as for `load_experiment`.
+    Raises:
+        UsageError: for anything wrong in it or the options, with the path of the field.
+    """
+    from harness.experiment import file
+
     values = dict(file.parse_setting(text) for text in settings)
     values.update(overrides or {})
     document = file.overlay(document, values)

@@ -6,26 +6,26 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.cluster.shape import ClusterShape, largest
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec, Measure
+from harness.experiment.spec import ExperimentSpec
+from harness.experiment.user_files import folders_of_users
 from harness.measure.live import Harmless, Onlooker
-from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.captures import Captures
-from harness.run.case.check import CHECK_STEPS
-from harness.run.enough_repeats import expected_s, further_slots
+from harness.run.captures import Captures, planned
+from harness.run.case.check import CHECK_STEPS, n_staged
+from harness.run.enough_repeats import FurtherRepeats, PlanOf, expected_s
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.ratio_so_far import ratio_so_far
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
+from strategies.plan.schema import Plan
 
 
 def run_slots(
@@ -36,6 +36,7 @@ def run_slots(
     folder: RunFolder,
     progress: Progress,
     onlooker: Onlooker,
+    then: FurtherRepeats | None = None,
 ) -> None:
     """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
 
@@ -43,6 +44,7 @@ def run_slots(
         slots: that are left; those of one site in a row, and in it those of one block.
         cases: all of the run.
         onlooker: told of each that has ended, and of what goes on meanwhile.
+        then: decides which repeats follow them; None for none.
     Raises:
         HarnessError: the run cannot go on.
     """
@@ -57,6 +59,8 @@ def run_slots(
         progress=progress,
         onlooker=Harmless(onlooker, progress.note),
         recorder=recorder,
+        then=then,
+        n_asked=1 + max((slot.order for slot in slots), default=-1),
         deadline_s=deadline_s,
         started_s=time.monotonic(),
     )
@@ -100,6 +104,7 @@ class _Sites:
     """Runs the repeats of one site after the other, with what all of them share.
 
     Attributes:
+        n_asked: repeats that were asked for, those included that ended before.
         share: of the time for further repeats, by the end of which those of this site have ended.
     """
 
@@ -110,6 +115,8 @@ class _Sites:
     progress: Progress
     onlooker: Onlooker
     recorder: RunRecorder
+    then: FurtherRepeats | None
+    n_asked: int
     deadline_s: float
     started_s: float
     share: float = 1.0
@@ -117,16 +124,18 @@ class _Sites:
 
     def cases_of(self, site: object, slots: Sequence[Slot]) -> Sequence[Case]:
         """Those of a site that are due, or, where more repeats may follow, all of its cases."""
-        if self.spec.measure.until is None:
+        if self.then is None:
             return list({slot.case.id: slot.case for slot in slots}.values())
         return [case for case in self.cases if case.shape.site == site]
 
-    def further(self, site: object) -> Sequence[Slot]:
-        """Repeats of a site beyond those that were asked for, up to the next look."""
+    def further(self, site: object, plan_of: PlanOf | None = None) -> Sequence[Slot]:
+        """The next repeats of a site beyond those that were asked for."""
+        if self.then is None:
+            return ()
         records = self.folder.records
-        n_asked = len(self.cases) * self.spec.measure.repeats
-        first = max(n_asked, *(record.order + 1 for record in records)) if records else n_asked
-        return further_slots(self.spec, self.cases_of(site, ()), records, first=first)
+        first = max([self.n_asked, *(record.order + 1 for record in records)])
+        left_s = self._ends_s(self.then) - time.monotonic()
+        return self.then.slots(self.cases_of(site, ()), records, first=first, left_s=left_s, plan_of=plan_of)
 
     def require(self, work: _SiteWork) -> None:
         """Look whether workers for a site can be had, as far as that shows beforehand.
@@ -147,7 +156,7 @@ class _Sites:
             runner = self._runner(cluster)
             runner.prepare(work.slots, deadline_s=self.deadline_s)
             yield from self._run_blocks(runner, work.slots)
-            yield from self._narrow(runner, work.site)
+            yield from self._go_on(runner, work.site)
 
     def _run_blocks(self, runner: SlotRunner, slots: Sequence[Slot]) -> Iterator[Slot]:
         for _, group in itertools.groupby(slots, lambda slot: slot.block):
@@ -166,10 +175,14 @@ class _Sites:
                 self.has_failed |= ended.record.status == "failed"
                 yield slot
 
-    def _narrow(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
-        """Make more repeats of cases whose ratios are not known as closely as asked for."""
-        has_begun = self.spec.measure.until is not None
-        while has_begun and (more := self.further(site)):
+    def _go_on(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
+        """Make more repeats of cases, as long as there is reason to."""
+
+        def plan_of(case: Case) -> Plan:
+            return planned(runner.captures, case)[1]
+
+        has_begun = True
+        while has_begun and (more := self.further(site, plan_of)):
             has_begun = False
             for _, block in itertools.groupby(more, lambda slot: slot.block):
                 for slot in self._run_blocks(runner, list(block)):
@@ -178,10 +191,12 @@ class _Sites:
 
     def _is_late(self, block: Sequence[Slot]) -> bool:
         """Whether further repeats would end later than they may, by what earlier ones took."""
-        until = self.spec.measure.until
-        assert until is not None
-        ends_s = time.monotonic() + expected_s(block, self.folder.records)
-        return ends_s > self.started_s + self.share * until.at_most_s
+        assert self.then is not None
+        return time.monotonic() + expected_s(block, self.folder.records) > self._ends_s(self.then)
+
+    def _ends_s(self, then: FurtherRepeats) -> float:
+        """When the last of a site's further repeats is to end."""
+        return self.started_s + self.share * then.at_most_s
 
     def _is_further(self, block: Sequence[Slot]) -> bool:
         """Whether these are repeats beyond those that were asked for."""
@@ -204,7 +219,7 @@ class _Sites:
             _shape(cases),
             self.folder.run,
             self.folder.path / "logs",
-            reads=_folders_of_users(cases, self.spec),
+            reads=folders_of_users(cases, self.spec),
             writes=(self.folder.cases,),
         )
 
@@ -242,21 +257,5 @@ class _Sites:
         return call
 
 
-def n_staged(measure: Measure) -> int:
-    """Global batches that a case can use: of a pipeline's case only its check and its traced step do."""
-    return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
-
-
 def _shape(cases: Sequence[Case]) -> ClusterShape:
     return largest([case.shape for case in cases])
-
-
-def _folders_of_users(cases: Sequence[Case], spec: ExperimentSpec) -> tuple[Path, ...]:
-    """Folders of the files that a user's references name, which workers read."""
-    named = [case.workload.reference.partition(":")[0] for case in cases if case.workload.is_path]
-    named += [case.strategy.name.partition(":")[0] for case in cases if case.strategy.is_file]
-    folders = {Path(name).resolve().parent for name in named}
-    restore = spec.checkpoint.restore
-    if restore is not None:
-        folders.add(restore if restore.is_dir() else restore.parent)
-    return tuple(sorted(folders))

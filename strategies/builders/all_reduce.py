@@ -8,13 +8,16 @@ from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transpor
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
-CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1)
+CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1, tunable=(1, 4, 16, 128))
+BUCKET_SIZES = tuple(kib << 10 for kib in (256, 1024, 4096, 16384, 65536))
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
 BUCKETS = (
     CHUNK_SIZE,
-    Param(name="bucket_bytes", type=int, default=None, minimum=1),
+    Param(name="bucket_bytes", type=int, default=None, minimum=1, tunable=BUCKET_SIZES),
 )
-TRANSPORT = Param(name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS))
+TRANSPORT = Param(
+    name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS), tunable=tuple(_TRANSPORTS)
+)
 PARAMS = (*BUCKETS, TRANSPORT, *KNOBS)
 
 

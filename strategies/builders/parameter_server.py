@@ -9,7 +9,7 @@ from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, Variabl
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
-PROXY = Param(name="local_proxy_variable", type=bool, default=False)
+PROXY = Param(name="local_proxy_variable", type=bool, default=False, tunable=(False, True))
 SYNC = Param(name="sync", type=bool, default=True)
 STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
 BACKUP = Param(name="backup", type=int, default=0, minimum=0)

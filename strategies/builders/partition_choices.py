@@ -7,8 +7,8 @@ from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Choice, Param, Params
 from strategies.topology import Topology
 
-MAX_SHARDS = Param(name="max_shards", type=int, default=16, minimum=2)
-MIN_BYTES = Param(name="min_bytes", type=int, default=16384, minimum=1)
+MAX_SHARDS = Param(name="max_shards", type=int, default=16, minimum=2, tunable=(2, 4, 16, 64))
+MIN_BYTES = Param(name="min_bytes", type=int, default=16384, minimum=1, tunable=(1 << 10, 1 << 14, 1 << 18))
 SEED = Param(name="seed", type=int, default=0, minimum=0)
 CUTTING = frozenset({MAX_SHARDS.name, MIN_BYTES.name})
 """A strategy with one of these knobs cuts what it can."""

@@ -12,11 +12,12 @@ from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSum
 from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
-BUCKET_BYTES = Param(name="bucket_bytes", type=int, default=4 << 20, minimum=1)
-# NCCL would want all sums in one order, and owners begin their own.
-TRANSPORT = replace(
-    all_reduce.TRANSPORT, choices=tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
+BUCKET_BYTES = Param(
+    name="bucket_bytes", type=int, default=4 << 20, minimum=1, tunable=all_reduce.BUCKET_SIZES
 )
+# NCCL would want all sums in one order, and owners begin their own.
+_TRANSPORTS = tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
+TRANSPORT = replace(all_reduce.TRANSPORT, choices=_TRANSPORTS, tunable=_TRANSPORTS)
 PARAMS = (MIN_BYTES, BUCKET_BYTES, TRANSPORT, *KNOBS)
 
 

@@ -27,6 +27,8 @@ class Param:
 
     Attributes:
         choices: the only words it may be, any where there are none.
+        tunable: values worth measuring where a workload and its links decide which is fastest; empty for a
+            knob that changes what is computed.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Param:
     default: ParamValue
     minimum: float | None = None
     choices: tuple[str, ...] = ()
+    tunable: tuple[ParamValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

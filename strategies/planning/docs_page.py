@@ -129,8 +129,16 @@ def _section(strategy: Strategy) -> Iterable[str]:
 def _knobs() -> Iterable[str]:
     yield "\n## Knobs\n"
     yield _table(
-        ["knob", "values", "meaning"],
-        [[f"`{name}`", _values(KNOBS[name]), KNOB_TEXTS[name]] for name in sorted(KNOBS)],
+        ["knob", "values", "`stratbench tune` tries", "meaning"],
+        [
+            [
+                f"`{name}`",
+                _values(KNOBS[name]),
+                ", ".join(map(_value, KNOBS[name].tunable)) or "–",
+                KNOB_TEXTS[name],
+            ]
+            for name in sorted(KNOBS)
+        ],
     )
 
 

@@ -1,7 +1,8 @@
 """A plan that a person has edited: read from its JSON, and made one of a captured step again.
 
 What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class
-and notes in the file are passed over: they are made anew from what the nodes say.
+and notes in the file are passed over: they are made anew from what the nodes say. So is how it was tuned,
+which says nothing of nodes that were changed since.
 """
 
 import json
@@ -31,7 +32,7 @@ class _Document(Frozen):
     nodes: tuple[PlanNode, ...]
 
 
-_DERIVED = {"class", *Plan.model_fields} - {*_Document.model_fields}
+_DERIVED = {"class", "tuning", *Plan.model_fields} - {*_Document.model_fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,10 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "
             "workload's own code under TensorFlow; use that strategy itself"
         )
-    return settled(made_with, document.strategy_params)
+    # A plan names all of its knobs: of two that exclude each other, one is there at its default.
+    usual = {p.name: (type(p.default), p.default) for p in made_with.params}
+    asked = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
+    return settled(made_with, asked)
 
 
 def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass:

@@ -227,7 +227,15 @@ def describe() -> list[dict[str, Any]]:
             "name": s.name,
             "summary": s.summary,
             "class": s.strategy_class,
-            "params": [{"name": p.name, "type": p.type.__name__, "default": p.default} for p in s.params],
+            "params": [
+                {
+                    "name": p.name,
+                    "type": p.type.__name__,
+                    "default": p.default,
+                    **({"tunable": list(p.tunable)} if p.tunable else {}),
+                }
+                for p in s.params
+            ],
         }
         for s in STRATEGIES
     ]

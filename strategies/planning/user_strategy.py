@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from strategies.builders import parameter_server
 from strategies.errors import StrategyError
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, mistake
-from strategies.plan.strategy import Layout, Param, Params, Settlement, Strategy
+from strategies.plan.strategy import Layout, Param, Params, ParamValue, Settlement, Strategy
 from strategies.planning.node_rules import check_nodes
 from strategies.planning.plan import check_param
 from strategies.planning.registry import KNOBS, STRATEGIES
@@ -171,16 +171,19 @@ def _check_params(params: Sequence[Param], where: str) -> None:
                 f"{where}: param {p.name!r}: it is a knob of type {known.type.__name__} everywhere, got "
                 f"{p.type.__name__}; call yours otherwise"
             )
-        _check_default(p, where)
+        _check_value(
+            p, p.default, where, rule="its default must be a value", way_out="change it, or use None"
+        )
+        for value in p.tunable:
+            _check_value(p, value, where, rule="tunable must be values", way_out="change it, or leave it out")
 
 
-def _check_default(param: Param, where: str) -> None:
+def _check_value(param: Param, value: ParamValue, where: str, *, rule: str, way_out: str) -> None:
     try:
-        check_param(where, param, param.default)
+        check_param(where, param, value)
     except StrategyError as error:
         raise StrategyError(
-            f"{where}: param {param.name!r}: its default must be a value that it takes, got "
-            f"{param.default!r}; change it, or use None"
+            f"{where}: param {param.name!r}: {rule} that it takes, got {value!r}; {way_out}"
         ) from error
 
 

@@ -13,7 +13,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.commands.planned import planned_table
-from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
 from harness.experiment.references import parse_scalar, split_list
@@ -163,14 +163,12 @@ def run(
     # A socket stays reachable on the network that it was opened in.
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
     exposure = None
-    on_networks_of_others = require_isolation and "cluster" in spec.cluster.provider
-    if ("local" in spec.cluster.provider or on_networks_of_others) and not dry_run:
-        others = [name for name in spec.cluster.provider if name != "local"]
-        exposure = isolate(
+    if not dry_run:
+        exposure = isolate_workers(
             context,
+            spec.cluster.provider,
             no_isolation=no_isolation,
             require_isolation=require_isolation,
-            obstacle=f"provider {others[0]} needs the host's network" if others else None,
         )
     check_experiment(spec)
     run_options = RunOptions(

@@ -5,13 +5,20 @@ from dataclasses import dataclass, replace
 
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
+from harness.experiment.spec import Measure
 from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.outcome import CheckedType, Equivalence
 from harness.worker.jobs import training
 from harness.worker.session.variable_parts import values_of
 
 CHECK_STEPS = 4
+
+
+def n_staged(measure: Measure) -> int:
+    """Global batches that a case can use: of a pipeline's case only its check and its traced step do."""
+    return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
 def checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: Timeouts) -> Equivalence:

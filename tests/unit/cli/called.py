@@ -10,12 +10,24 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
+from harness.cluster.shape import ClusterShape
 from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.equivalence.verification import Verification
+from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.spec import ExperimentSpec
-from harness.requests import PlanRequest, RunOptions, RunOutcome, TransformRequest, VerifyRequest, Written
+from harness.requests import (
+    PlanRequest,
+    RunOptions,
+    RunOutcome,
+    TransformRequest,
+    TuneRequest,
+    VerifyRequest,
+    Written,
+)
 from harness.study.answers import Verified
+from harness.tuning.tuned import Outcome, Tried, Tuned
 from harness.worker.jobs.transform import Transformation
 from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
@@ -90,6 +102,27 @@ def verified(
     return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, verification=found)
 
 
+DEFAULT, FASTER = StrategyRef(name="ps"), StrategyRef(name="ps", params={"local_proxy_variable": True})
+TUNED = Tuned(
+    plan=PLAN,
+    case=Case(
+        id="c-1",
+        workload=WorkloadRef(reference="wide-mlp"),
+        strategy=FASTER,
+        shape=ClusterShape(workers=2, rate_mbit=100.0),
+    ),
+    default=DEFAULT,
+    tried=(
+        Tried(strategy=FASTER, outcome=Outcome.CHOSEN, ratio=1.25, interval=(1.2, 1.3), n_repeats=6),
+        Tried(strategy=StrategyRef(name="ps", params={"x": 1}), outcome=Outcome.FAILED, why="it fell over"),
+    ),
+    seconds=60.0,
+    seed=3,
+    run_dir=Path("runs/tune-x"),
+    path=Path("tuned.plan.json"),
+)
+
+
 class Pipeline(ModuleType):
     """Stands in for `harness.pipeline`: notes what it is asked and answers with values of the same types."""
 
@@ -113,6 +146,10 @@ class Pipeline(ModuleType):
     def verify(self, request: VerifyRequest) -> Verified:
         self._note(request)
         return self.verified
+
+    def tune(self, request: TuneRequest) -> Tuned:
+        self._note(request)
+        return TUNED
 
     def plan(self, request: PlanRequest) -> Plan:
         self._note(request)

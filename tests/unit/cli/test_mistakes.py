@@ -51,7 +51,26 @@ from strategies.errors import StrategyError
                 [*command, "--no-isolation", "--require-isolation"],
                 "stratbench: no-isolation: must not be given",
             )
-            for command in (["run", "quickstart"], ["verify", "wide-mlp", "-s", "ps"])
+            for command in (
+                ["run", "quickstart"],
+                ["verify", "wide-mlp", "-s", "ps"],
+                ["tune", "wide-mlp", "-s", "ps"],
+            )
+        ),
+        (["tune", "wide-mlp"], "stratbench: Missing option '--strategy' / '-s'"),
+        (["tune", "wide-mlp", "-s", "pss"], "stratbench: strategy: strategy 'pss' is not known"),
+        (["tune", "wide-mlp", "-s", "ps,all-reduce"], "stratbench: strategy: must be one strategy, got"),
+        (["tune", "mlp", "-s", "ps"], "stratbench: workload: workload 'mlp' is not known"),
+        (["tune", "wide-mlp", "-s", "ps", "--seconds", "0"], "stratbench: Invalid value for '--seconds'"),
+        (["tune", "wide-mlp", "-s", "ps", "--out", "x.txt"], "stratbench: out: must be a path that ends in"),
+        (["tune", "wide-mlp", "-s", "ps", "--link", "fast"], "stratbench: link: must be a rate such as"),
+        (
+            ["tune", "wide-mlp", "-s", "ps", "--link", "100mbit"],
+            "stratbench: cluster.link.rate_mbit: must be null with the provider local",
+        ),
+        (
+            ["tune", "wide-mlp", "-s", "ps", "--set", "measure.sede=1"],
+            "stratbench: measure.sede: unknown key",
         ),
         (
             ["run", "quickstart", "--time-budget", "soon"],

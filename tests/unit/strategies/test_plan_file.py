@@ -79,12 +79,16 @@ def steps(draw: st.DrawFn) -> Any:
     steps(),
     st.sampled_from(GRAPH),
     st.sampled_from(COMPRESSIONS),
+    st.sampled_from([None, 64]),
     st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda counts: sum(counts) > 1),
 )
-def test_every_plan_that_a_strategy_makes_passes_and_is_the_same_again(step, strategy, compressor, counts):
+def test_every_plan_that_a_strategy_makes_passes_and_is_the_same_again(
+    step, strategy, compressor, bucket_bytes, counts
+):
     knobs = {p.name for p in strategy.params}
     params = {"compressor": compressor} if "compressor" in knobs and compressor else {}
     params |= {"min_bytes": 1} if "min_bytes" in knobs else {}
+    params |= {"bucket_bytes": bucket_bytes} if "bucket_bytes" in knobs and bucket_bytes else {}
     topology = Topology(replicas_per_task=tuple(counts), batch_size=24)
     plan = make_plan(strategy.name, params, step, topology)
     check_nodes(plan.nodes, step, topology, where="plan")

@@ -19,9 +19,9 @@ def test_names_are_kebab_case_and_described():
     assert [*by_name][:5] == ["single", "none", "ps", "ps-load-balancing", "all-reduce"]
     assert {"tf-one-device", "tf-mirrored", "tf-central-storage", "tf-multi-worker-mirrored"} < set(by_name)
     assert by_name["none"]["class"] == "control"
-    assert by_name["all-reduce"]["params"][:2] == [
-        {"name": "chunk_size", "type": "int", "default": 128},
-        {"name": "bucket_bytes", "type": "int", "default": None},
+    assert by_name["ps"]["params"][:2] == [
+        {"name": "local_proxy_variable", "type": "bool", "default": False, "tunable": [False, True]},
+        {"name": "sync", "type": "bool", "default": True},
     ]
 
 

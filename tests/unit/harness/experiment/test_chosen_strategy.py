@@ -185,6 +185,10 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ("wrong(params=[Param(name='a', type=list, default=1)])", "type must be bool, int, float or str"),
         ("wrong(params=[Param(name='a', type=int, default='x')])", "a value that it takes, got 'x'"),
         (
+            "wrong(params=[Param(name='a', type=int, default=1, minimum=1, tunable=(1, 0))])",
+            "param 'a': tunable must be values that it takes, got 0; change it, or leave it out",
+        ),
+        (
             "wrong(params=[Param(name='staleness', type=float, default=1.0)])",
             "param 'staleness': it is a knob of type int everywhere, got float",
         ),

@@ -19,6 +19,7 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from harness.requests import RunOptions
 from harness.run import sites
+from harness.run.enough_repeats import NarrowRatios
 from harness.run.repeats import Ended
 from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress
@@ -102,7 +103,17 @@ def run(
     done = {(record.case, record.repeat) for record in folder.records}
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in done]
     progress = Progress(len(slots), n_left=len(left), live=False, quiet=True)
-    run_slots(left, cases, spec, RunOptions(time_budget_s=budget_s), cast("Any", folder), progress, Nobody())
+    assert spec.measure.until is not None
+    run_slots(
+        left,
+        cases,
+        spec,
+        RunOptions(time_budget_s=budget_s),
+        cast("Any", folder),
+        progress,
+        Nobody(),
+        NarrowRatios(spec=spec, until=spec.measure.until),
+    )
     now_done = {(record.case, record.repeat) for record in folder.records}
     assert progress.left().n_repeats == len(asked - now_done)
     return folder

@@ -1,0 +1,148 @@
+"""`stratbench tune`: the values of a strategy's knobs that are fastest for a workload and its links."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.canonical import slug
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
+from harness.errors import UsageError
+from harness.measure.timeouts import timeouts
+from harness.requests import RunOptions, TuneRequest
+
+if TYPE_CHECKING:
+    from harness.tuning.tuned import Tuned
+
+EXAMPLE = "stratbench tune wide-mlp --strategy all-reduce --seconds 180 --out tuned.plan.json"
+
+# Candidates are many and repeats are short: what differs from process to process is more than from window to
+# window.
+_MEASURE = {"repeats": 1, "rounds": 5, "steps": 25, "trace": False}
+
+
+def tune(
+    context: typer.Context,
+    workload: options.WorkloadArgument,
+    *,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="S",
+            help="A name or path/to/file.py:Builder; knobs that are given a value keep it.",
+            show_default=False,
+        ),
+    ],
+    provider: Annotated[str, typer.Option("--provider", metavar="P", help="Where workers run.")] = "local",
+    workers: options.Workers = 2,
+    replicas: options.Replicas = 1,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link", metavar="100mbit", help="Limit of each worker's link, with --provider docker."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=1, max=10**6, help="Time for all of it.")
+    ] = 180,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of draws and orders, models and data.")
+    ] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of an experiment file."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The plan's file; in the run folder if left out."),
+    ] = None,
+    timeout_factor: options.TimeoutFactor = 1.0,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
+    json: options.Json = False,
+    debug: options.Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Measure other values of a strategy's knobs beside the default's, and write the plan that is fastest.
+
+    \f
+    Each option is a parameter, as Typer reads them.
+    """
+    target = options.parsed_target(workload, strategy, None, workers, replicas)
+    if out is not None:
+        options.plan_reference(str(out), field="out")
+    from harness.experiment.resolve import laid_over
+    from harness.host_facts import allowed
+    from harness.preflight import check_experiment, check_target
+
+    spec = laid_over(
+        {
+            "name": f"tune-{slug(workload)}",
+            "workloads": [workload],
+            "strategies": [strategy],
+            "cluster": {"provider": provider, "workers": workers, "replicas_per_worker": replicas},
+            "measure": {**_MEASURE, "seed": seed},
+        },
+        settings=settings or (),
+        overrides={} if link is None else {"cluster.link.rate_mbit": _rate_mbit(link)},
+        surroundings=os.environ,
+    )
+    exposure = isolate_workers(
+        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
+    )
+    check_target(target)
+    check_experiment(spec)
+    request = TuneRequest(
+        spec=spec,
+        seconds=seconds,
+        out=out,
+        options=RunOptions(
+            timeouts=timeouts(timeout_factor),
+            quiet=json,
+            live=options.is_watched(json=json),
+            exposure=exposure,
+            environ=allowed(os.environ),
+        ),
+    )
+    from harness import pipeline
+
+    tuned = pipeline.tune(request)
+    document = {"plan": str(tuned.path), **tuned.to_document()}
+    return Answer(document=document, show=partial(_show, tuned))
+
+
+def _rate_mbit(text: str) -> float:
+    from harness.cluster.link_limits import parse_rate_mbit
+
+    rate = parse_rate_mbit(text)
+    if rate is None:
+        raise UsageError(f"must be a rate such as 100mbit or 1gbit, got {text[:80]!r}", field="link")
+    return rate
+
+
+def _show(tuned: Tuned) -> None:
+    from harness.tuning.tuned import figures
+
+    output.sentence_table(
+        ["candidate", "rate ÷ default", "outcome"],
+        [
+            [
+                str(each.strategy),
+                figures(each),
+                each.outcome if each.why is None else f"{each.outcome}: {each.why}",
+            ]
+            for each in tuned.tried
+        ],
+        n_keys=2,
+    )
+    output.say()
+    output.say(tuned.verdict)
+    output.say(f"run folder: {tuned.run_dir}")
+    output.say(f"plan: {tuned.path}")

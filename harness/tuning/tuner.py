@@ -1,0 +1,215 @@
+"""Tuner: has candidates measured beside the default, rung after rung, and says which plan to take."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.experiment.cases import Case
+from harness.experiment.schedule import Slot
+from harness.experiment.spec import ExperimentSpec
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import repeated_mean
+from harness.records.record import Record
+from harness.records.run_folder import RunFolder
+from harness.run.enough_repeats import PlanOf
+from harness.tuning.successive_halving import LEAST_CONFIRMING, Rung, is_faster, next_rung
+from harness.tuning.tuned import TUNED_PLAN, Outcome, Tried, Tuned
+from strategies.plan.schema import Plan
+
+
+@dataclass(slots=True, kw_only=True)
+class Tuner:
+    """The repeats that follow the default's first one.
+
+    Attributes:
+        cases: the default's and all candidates', in this order.
+        at_most_s: seconds for all of it.
+    """
+
+    spec: ExperimentSpec
+    cases: Sequence[Case]
+    at_most_s: float
+    _plans: dict[str, Plan] = field(default_factory=dict)
+    _refused: dict[str, str] = field(default_factory=dict)
+    _rungs: list[Rung] = field(default_factory=list)
+
+    @property
+    def default(self) -> Case:
+        """The case that candidates are measured beside."""
+        return self.cases[0]
+
+    @property
+    def asked(self) -> Sequence[Slot]:
+        """The default's first repeat, which shows how long one takes."""
+        return (Slot(order=0, block=0, repeat=0, case=self.default),)
+
+    @property
+    def candidates(self) -> Sequence[str]:
+        """Ids of cases whose plans differ from the default's and from each other's; none before these are."""
+        return [name for name in self._plans if name != self.default.id]
+
+    def is_measured(self, records: Sequence[Record]) -> bool:
+        """Whether there is a default to measure others beside."""
+        usable = _usable(self.default, records)
+        return bool(usable) and not any(_is_wrong(record) for record in usable)
+
+    def slots(
+        self,
+        cases: Sequence[Case],  # noqa: ARG002 - all are of one site
+        records: Sequence[Record],
+        *,
+        first: int,
+        left_s: float,
+        plan_of: PlanOf | None,
+    ) -> Sequence[Slot]:
+        """The repeats of the next rung."""
+        walls_s = [record.wall_s for record in records if record.wall_s]
+        if plan_of is None or not walls_s or not self.is_measured(records):
+            return ()
+        if not self._plans:
+            self._distinguish(plan_of)
+        rung = next_rung(
+            self.candidates,
+            seed=self.spec.measure.seed,
+            made=self._rungs,
+            logs=self._logs(records),
+            n_affordable=max(0, int(left_s / (math.fsum(walls_s) / len(walls_s)))),
+        )
+        if rung is None:
+            return ()
+        repeat = _next_repeat(self._rungs)
+        self._rungs.append(rung)
+        names = {self.default.id, *rung.names}
+        together = [case for case in self.cases if case.id in names]
+        return [
+            Slot(
+                order=first + number * len(together) + place,
+                block=first + number * len(together),
+                repeat=repeat + number,
+                case=case,
+            )
+            for number in range(rung.n_repeats)
+            for place, case in enumerate(together)
+        ]
+
+    @property
+    def has_plans(self) -> bool:
+        """Whether the workload is captured, so that there is a plan to take."""
+        return bool(self._plans)
+
+    @property
+    def has_tried(self) -> bool:
+        """Whether there was time for a candidate, or none to try."""
+        return bool(self._rungs) or not self.candidates
+
+    def tuned(self, folder: RunFolder, out: Path | None, *, is_interrupted: bool = False) -> Tuned:
+        """The plan to take by what is recorded: the default's unless a candidate is faster.
+
+        Args:
+            out: of the plan's file; None for one in the run folder.
+        """
+        tried = self.tried(folder.records)
+        chosen = [each.strategy for each in tried if each.outcome is Outcome.CHOSEN]
+        case = next((case for case in self.cases if case.strategy in chosen), self.default)
+        return Tuned(
+            plan=self._plans[case.id],
+            case=case,
+            default=self.default.strategy,
+            tried=tried,
+            seconds=self.at_most_s,
+            seed=self.spec.measure.seed,
+            run_dir=folder.path,
+            path=folder.path / TUNED_PLAN if out is None else out,
+            is_interrupted=is_interrupted,
+        )
+
+    def tried(self, records: Sequence[Record]) -> Sequence[Tried]:
+        """What became of each candidate, the fastest first."""
+        names = [name for name in (*self._plans, *self._refused) if name != self.default.id]
+        found = [self._tried(case, records) for case in self.cases if case.id in names]
+        return sorted(found, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
+
+    def _tried(self, case: Case, records: Sequence[Record]) -> Tried:
+        why = self._refused.get(case.id) or failure(case, records)
+        if why is not None:
+            return Tried(strategy=case.strategy, outcome=Outcome.FAILED, why=why)
+        # The repeats by which the last one was selected would flatter it.
+        confirming = self._ratios(case, records, since=self._confirms_since(case))
+        is_decided = len(confirming) >= LEAST_CONFIRMING
+        logs = confirming if is_decided else self._ratios(case, records)
+        if not logs:
+            return Tried(strategy=case.strategy, outcome=Outcome.NOT_TRIED)
+        outcome = Outcome.CHOSEN if is_faster(confirming) else Outcome.NOT_FASTER
+        mean = repeated_mean(logs)
+        half = mean.half_width()
+        interval = None if half is None else (math.exp(mean.value - half), math.exp(mean.value + half))
+        return Tried(
+            strategy=case.strategy,
+            outcome=outcome if is_decided else Outcome.DROPPED,
+            ratio=math.exp(mean.value),
+            interval=interval,
+            n_repeats=len(logs),
+        )
+
+    def _confirms_since(self, case: Case) -> float:
+        """Number of the first repeat that confirms a case; infinite of one that never came so far."""
+        is_last = bool(self._rungs) and self._rungs[-1].confirms and case.id in self._rungs[-1].names
+        return _next_repeat(self._rungs[:-1]) if is_last else math.inf
+
+    def _logs(self, records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
+        usable = [c for c in self.cases[1:] if c.id in self._plans and failure(c, records) is None]
+        return {case.id: self._ratios(case, records) for case in usable}
+
+    def _ratios(self, case: Case, records: Sequence[Record], *, since: float = 0) -> Sequence[float]:
+        late = [record for record in records if record.repeat >= since]
+        return paired_ratios(_usable(case, late), _usable(self.default, late)).logs
+
+    def _distinguish(self, plan_of: PlanOf) -> None:
+        """Plan every case; keep one of those that come to the same."""
+        keys: set[str] = set()
+        for case in self.cases:
+            try:
+                plan = plan_of(case)
+            except CaseError as error:
+                # What cannot run here is no candidate.
+                if error.kind != UNSUPPORTED:
+                    self._refused[case.id] = error.message
+                continue
+            key = _key(plan)
+            if key not in keys:
+                keys.add(key)
+                self._plans[case.id] = plan
+
+
+def _next_repeat(made: Sequence[Rung]) -> int:
+    """The repeat that follows these rungs and the default's first one."""
+    return 1 + sum(rung.n_repeats for rung in made)
+
+
+def _key(plan: Plan) -> str:
+    """Equal for plans that do the same."""
+    told = {"strategy_params", "notes", "warnings"}
+    return f"{plan.execution}{plan.model_dump_json(exclude=told)}"
+
+
+def _usable(case: Case, records: Sequence[Record]) -> Sequence[Record]:
+    return [record for record in records if record.case == case.id and record.status == "ok"]
+
+
+def _is_wrong(record: Record) -> bool:
+    return record.equivalence is not None and record.equivalence.wrong
+
+
+def failure(case: Case, records: Sequence[Record]) -> str | None:
+    """Why a case is out: it failed, nobody should believe its figures, or it computes something else."""
+    for record in records:
+        if record.case == case.id:
+            if record.equivalence is not None and _is_wrong(record):
+                return f"not equivalent: {record.equivalence.reason}"
+            if record.error is not None:
+                return record.error.message
+            if record.status != "ok":
+                return record.plausibility or record.status
+    return None

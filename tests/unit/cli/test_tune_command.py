@@ -1,0 +1,81 @@
+"""`stratbench tune`: what it asks for, and what it shows."""
+
+from pathlib import Path
+
+import pytest
+from called import DEFAULT, Pipeline, call, document
+
+from harness.cluster.link_limits import parse_rate_mbit
+
+
+def test_it_asks_for_an_experiment_of_one_case(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    status, _ = call(capsys, "tune", "wide-mlp:units=16", "--strategy", "ps")
+    (request,) = pipeline.asked
+    spec = request.spec
+    assert status == 0
+    assert (request.seconds, request.out) == (180.0, None)
+    assert (str(spec.workloads[0]), spec.strategies, spec.baseline) == (
+        "wide-mlp:units=16",
+        (DEFAULT,),
+        DEFAULT,
+    )
+    assert (spec.cluster.provider, spec.cluster.workers, spec.measure.seed) == (("local",), (2,), 0)
+    assert (spec.measure.repeats, spec.measure.trace) == (1, False)
+
+
+def test_options_and_settings_say_where_and_how(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    command = "tune wide-mlp -s ps --provider docker --workers 3 --replicas 2 --link 1gbit --seconds 90"
+    more = ["--seed", "7", "--out", "t.json", "--set", "measure.rounds=3"]
+    assert call(capsys, *command.split(), *more)[0] == 0
+    (request,) = pipeline.asked
+    spec = request.spec
+    assert (spec.cluster.provider, spec.cluster.workers) == (("docker",), (3,))
+    assert (spec.cluster.replicas_per_worker, spec.cluster.rate_mbit) == ((2,), (1000.0,))
+    assert (request.seconds, request.out) == (90.0, Path("t.json"))
+    assert (spec.measure.seed, spec.measure.rounds) == (7, 3)
+
+
+def test_it_shows_what_was_tried_and_what_was_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    status, captured = call(capsys, "tune", "wide-mlp", "--strategy", "ps")
+    assert status == 0
+    assert "ps:local_proxy_variable=true  1.25× (1.2 to 1.3, n=6)  chosen\n" in captured.out
+    assert "failed: it fell over\n" in captured.out
+    assert "ps:local_proxy_variable=true is faster than ps: 1.25× (1.2 to 1.3, n=6)\n" in captured.out
+    assert captured.out.endswith("run folder: runs/tune-x\nplan: tuned.plan.json\n")
+
+
+def test_its_document_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    status, captured = call(capsys, "tune", "wide-mlp", "--strategy", "ps", "--json")
+    told = document(captured)
+    assert status == 0
+    assert (told["plan"], told["strategy"]) == ("tuned.plan.json", "ps:local_proxy_variable=true")
+    assert told["link"] == {"rate_mbit": 100.0}
+    assert told["candidates"][0] == {
+        "strategy": "ps:local_proxy_variable=true",
+        "outcome": "chosen",
+        "ratio": 1.25,
+        "interval": {"low": 1.2, "high": 1.3},
+        "n": 6,
+        "why": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("100mbit", 100.0),
+        ("2.5 Gbit", 2500.0),
+        ("500kbit", 0.5),
+        ("40", 40.0),
+        ("fast", None),
+        ("1tbit", None),
+        ("-1", None),
+        ("", None),
+    ],
+)
+def test_rates_are_read_as_people_write_them(text: str, rate: float | None) -> None:
+    assert parse_rate_mbit(text) == rate
