@@ -66,9 +66,9 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        if any(transfer.kind != "sum" for transfer in program.transfers):
-            # A wait holds a thread. Sums are waited for when all is handed over; owners hand over what they
-            # have updated while others of its kind, or sums of the next update, may be waited for already.
+        if any(transfer.kind in ("scatter", "gather") for transfer in program.transfers):
+            # A wait holds a thread. Gradients are waited for when all are handed over; owners hand over
+            # updated values while others, or sums of the next update, may be waited for already.
             config.use_per_session_threads = True
             config.inter_op_parallelism_threads = len(os.sched_getaffinity(0)) + _N_WAITS_OF_OWNERS
     else:
