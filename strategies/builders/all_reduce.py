@@ -1,15 +1,17 @@
 """All-reduce: which gradients travel together, and between whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from strategies.builders.waiting import KNOBS
 from strategies.plan.compressors import on_own_transport
+from strategies.plan.payload import most_rows_bytes
 from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1, tunable=(1, 4, 16, 128))
 BUCKET_SIZES = tuple(kib << 10 for kib in (256, 1024, 4096, 16384, 65536))
+LARGE_ROWS_BYTES = 1 << 20
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
 BUCKETS = (
     CHUNK_SIZE,
@@ -22,7 +24,7 @@ PARAMS = (*BUCKETS, TRANSPORT, *KNOBS)
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Dense gradients in buckets, filled in the order in which backward makes them ready; sparse ones alone.
+    """Gradients in buckets, filled in the order in which backward makes them ready.
 
     New forward state is ready before any gradient and comes first.
     """
@@ -62,32 +64,46 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
 def in_buckets(
     step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
 ) -> list[PlanNode]:
-    """Synchronised variables in buckets as large as these knobs allow, sparse ones in none."""
-    dense = sorted((v for v in step.variables if v.synced and not v.sparse), key=readiness)
-    bucket_of: dict[str, int] = {}
-    bucket, n_in_bucket, bytes_in_bucket = 0, 0, 0
+    """Synchronised variables in buckets as large as these knobs allow.
+
+    Those with sparse gradients are in none where TensorFlow's collectives gather their rows; the workers' own
+    ring takes the rows of a bucket together.
+    """
+    transport = transport_of(topology, params)
+    nodes = {v.name: node_of(v, synchronizer=synchronizer if v.synced else "none") for v in step.variables}
+    examples = max(sum(r.examples for r in topology.local_replicas(task)) for task in range(topology.n_tasks))
+    n_bytes = {
+        v.name: most_rows_bytes(nodes[v.name], v, examples) if v.sparse else v.bytes
+        for v in step.variables
+        if v.synced and (transport == "tcp" or not v.sparse)
+    }
+    ready = sorted((v for v in step.variables if v.name in n_bytes), key=readiness)
+    for name, bucket in _buckets(ready, n_bytes, params).items():
+        nodes[name] = nodes[name].model_copy(update={"group": bucket, "transport": transport})
+    return [nodes[v.name] for v in step.variables]
+
+
+def _buckets(
+    ready: Iterable[VariableSummary], n_bytes: Mapping[str, float], params: Params
+) -> dict[str, int]:
+    """Variable → its bucket; rows that may be many have one of their own, so that they wait for no others."""
     limit_bytes, limit_count = params.get("bucket_bytes"), params.get("chunk_size")
-    for variable in dense:
+    bucket_of: dict[str, int] = {}
+    bucket, n_in_bucket, bytes_in_bucket, closed = 0, 0, 0.0, False
+    for variable in ready:
+        alone = variable.sparse and n_bytes[variable.name] >= LARGE_ROWS_BYTES
         full = (
-            bytes_in_bucket + variable.bytes > int(limit_bytes)
+            bytes_in_bucket + n_bytes[variable.name] > int(limit_bytes)
             if limit_bytes is not None
             else n_in_bucket == int(limit_count or 1)
         )
-        if n_in_bucket and full:
-            bucket, n_in_bucket, bytes_in_bucket = bucket + 1, 0, 0
+        if n_in_bucket and (full or alone or closed):
+            bucket, n_in_bucket, bytes_in_bucket = bucket + 1, 0, 0.0
         bucket_of[variable.name] = bucket
         n_in_bucket += 1
-        bytes_in_bucket += variable.bytes
-    transport = transport_of(topology, params)
-    return [
-        node_of(
-            v,
-            synchronizer=synchronizer if v.synced else "none",
-            group=bucket_of.get(v.name),
-            transport=transport if v.name in bucket_of else None,
-        )
-        for v in step.variables
-    ]
+        bytes_in_bucket += n_bytes[variable.name]
+        closed = alone
+    return bucket_of
 
 
 def readiness(variable: VariableSummary) -> int:

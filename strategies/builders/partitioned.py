@@ -111,13 +111,14 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
     whole = {node.variable: node for node in nodes}
     next_group = 1 + max((node.group for node in nodes if node.group is not None), default=-1)
     owners = family(step, cuts)
-    ready = sorted((v for v in step.variables if v.name in cuts and not v.sparse), key=all_reduce.readiness)
+    transport = all_reduce.transport_of(topology, params)
+    cut = (v for v in step.variables if v.name in cuts and (transport == "tcp" or not v.sparse))
+    ready = sorted(cut, key=all_reduce.readiness)
     groups = {}
     for v in ready:
         n = len(cuts[v.name][1])
         groups[v.name] = tuple(range(next_group, next_group + n))
         next_group += n
-    transport = all_reduce.transport_of(topology, params)
     plan_nodes = []
     for v in step.variables:
         owner = owners.get(v.name)

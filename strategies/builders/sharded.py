@@ -49,7 +49,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
             node = node.model_copy(update={"partition": partition, "group": None})
         elif owned is not None:
             node = node.model_copy(update={"owner": owned[0]})
-        elif v.sparse:
+        elif v.sparse and node.transport != "tcp":
             node = node.model_copy(update={"group": None, "transport": None})
         whole_gradient = owned is not None and v.gradient_shared and not v.sparse
         plan_nodes.append(node.model_copy(update={"whole_gradient": whole_gradient}))

@@ -16,21 +16,24 @@ class Transfer:
     Attributes:
         name: the same on all workers.
         kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
-            which everybody gets the shares of all others.
-        shares: elements of each worker's share, by task; empty for a sum.
+            which everybody gets the shares of all others; `concatenate`, in which everybody gets the vectors
+            of all, one after the other by task, of lengths that only the step tells.
+        shares: elements of each worker's share, by task; empty where nobody has a share.
         level: of the boundary that is crossed so, or of the update whose result travels; `BEFORE_ALL` of
             values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
     """
 
     name: str
-    kind: Literal["sum", "scatter", "gather"] = "sum"
+    kind: Literal["sum", "scatter", "gather", "concatenate"] = "sum"
     shares: tuple[int, ...] = ()
     level: int = 1
     wire: DType | None = None
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.
+
+        What is concatenated tells its lengths itself.
 
         Args:
             length: of the first vector that it gave.
@@ -41,10 +44,13 @@ class Transfer:
 
     @property
     def given_token(self) -> str:
-        """Of the call that gives a vector, or for a scatter one for each worker, and returns."""
+        """Of the call that gives a vector, or several, of a scatter one for each worker, and returns."""
         return f"{self.name}/given"
 
     @property
     def taken_token(self) -> str:
-        """Of the call that waits for what comes: a vector, or for a gather one of each other worker."""
+        """Of the call that waits for what comes: a vector, for a gather one of each other worker.
+
+        Of what is concatenated come as many vectors as were given.
+        """
         return f"{self.name}/taken"

@@ -9,6 +9,8 @@ from itertools import islice
 
 import tensorflow as tf
 
+from strategies.numerics.combine import concat_rows, merge_rows
+
 
 def hand_over(
     *values: tf.Tensor, counts: tuple[int, ...], n_replicas: int, dtype: int
@@ -38,6 +40,39 @@ def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) ->
     """
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=[tf.as_dtype(dtype)] * len(shares))
     return [t for vector, shapes in zip(vectors, shares, strict=True) for t in _apart(vector, shapes)]
+
+
+def hand_over_rows(*tensors: tf.Tensor, n_replicas: int) -> tuple[tf.Operation]:
+    """Give rows and ids of this worker's replicas to the transport, equal ids merged, and go on.
+
+    Args:
+        tensors: of each sparse gradient the rows [n, …] of each replica, then the ids [n] of each.
+    """
+    vectors: list[tf.Tensor] = []
+    rest = iter(tensors)
+    while gradient := list(islice(rest, 2 * n_replicas)):
+        rows, ids = merge_rows(*concat_rows(*gradient, weights=(1.0,) * n_replicas))
+        vectors += [tf.reshape(rows, [-1]), ids]
+    return (tf.raw_ops.PyFunc(input=vectors, token="", Tout=[]),)
+
+
+def take_back_rows(
+    *, dims: tuple[tuple[int, ...], ...], dtypes: tuple[tuple[int, int], ...]
+) -> list[tf.Tensor]:
+    """Wait for the rows of all workers and their ids.
+
+    Args:
+        dims: shape of a row of each sparse gradient.
+        dtypes: TensorFlow's numbers of the types of its rows and ids.
+    Returns:
+        of each gradient the rows [n, …] and the ids [n].
+    """
+    types = [tf.as_dtype(dtype) for pair in dtypes for dtype in pair]
+    vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=types)
+    taken: list[tf.Tensor] = []
+    for rows, ids, shape in zip(vectors[::2], vectors[1::2], dims, strict=True):
+        taken += [tf.reshape(rows, [tf.size(ids), *shape]), tf.reshape(ids, [-1])]
+    return taken
 
 
 def waypoint() -> tuple[tf.Operation]:

@@ -13,10 +13,12 @@ from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan.compressed_payload import is_added_up, payload_bytes
 from strategies.plan.partitions import parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
-from strategies.plan.shard_payload import Shards
+from strategies.plan.shard_payload import Shards, around
 from strategies.topology import Topology
 
 LENGTH_BYTES = 4
+RING_LENGTHS_BYTES = 2 * 8
+"""Of the rows and ids of a worker, as the workers' own ring tells them."""
 ID_BYTES = 8
 Matrix = list[list[float]]
 
@@ -128,11 +130,15 @@ def _add_collective(
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
     n = node.n_members(topology)
+    shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
+    if node.sparse and node.transport == "tcp":
+        shares = [most_rows_bytes(node, variable, sum(each)) + RING_LENGTHS_BYTES for each in shards]
+        # That of the next worker comes last and stays.
+        around(sent, [share * variable.crossings for share in shares], stays=1)
+        return
     if node.sparse and node.synchronizer != "average":
-        shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
         most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
-        longest = _rows(node, variable, most)
-        crossing = (n - 1) * (longest * (row_bytes(node) + ID_BYTES) + LENGTH_BYTES)
+        crossing = (n - 1) * (most_rows_bytes(node, variable, most) + LENGTH_BYTES)
     elif node.compressor is None or is_added_up(node.compressor):
         crossing = 2 * (n - 1) / n * _encoded_bytes(node)
     else:
@@ -161,6 +167,11 @@ def _encoded_bytes(node: PlanNode) -> int:
 def row_bytes(node: PlanNode) -> int:
     """Bytes of one row of a sparse gradient."""
     return element_bytes(node.dtype) * n_elements(node.shape[1:])
+
+
+def most_rows_bytes(node: PlanNode, variable: VariableSummary, examples: int) -> float:
+    """Upper bound of the bytes of the rows and ids that so many examples make of a sparse gradient."""
+    return _rows(node, variable, examples) * (row_bytes(node) + ID_BYTES)
 
 
 def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:

@@ -133,11 +133,11 @@ class PlanNode(Frozen):
 
     Attributes:
         destination: task that holds a parameter-server variable; None when every replica owns a copy.
-        group: collective bucket, None outside collectives.
+        group: bucket of what travels together, None outside collectives and of rows that TensorFlow gathers.
         proxy: a worker's replicas read it from one copy on their host.
         compressor: of its gradient, None where it travels as it is.
-        transport: of a dense gradient between members, and of a new value that its owner gives to all:
-            `tcp` is the workers' own, others are TensorFlow's.
+        transport: of a gradient between members, and of a new value that its owner gives to all: `tcp` is the
+            workers' own, others are TensorFlow's, which alone chooses how rows go by these.
         owner: rank of the replica that alone updates it; the others get its new value where it is
             synchronised, and have none of it where it is not (a slot). None where all update their copies.
         whole_gradient: every replica gets the sum of its gradient, not its owner alone.
@@ -163,8 +163,7 @@ class PlanNode(Frozen):
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""
-        in_ring = self.transport == "tcp" and not self.sparse  # of an owner's table, new values are
-        by_worker = self.synchronizer == "hierarchical-all-reduce" or in_ring
+        by_worker = self.synchronizer == "hierarchical-all-reduce" or self.transport == "tcp"
         return topology.n_tasks if by_worker else topology.n_replicas
 
 

@@ -7,6 +7,7 @@ collectives carry them, which take tensors of one length.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strategies.plan.schema import PlanNode, VariableSummary
@@ -52,25 +53,36 @@ class Shards:
         for (*_, in_ring), shares in self.gradients.items():
             if in_ring:
                 # A worker's own share stays when it comes.
-                _around(sent, shares, topology, stays=0)
+                around(sent, _by_task(shares, topology), stays=0)
             else:
                 _between_replicas(sent, shares, topology)
         for (_, (*_, in_ring)), shares in self.values.items():
             if in_ring:
                 # The share of the next worker comes last and stays.
-                _around(sent, shares, topology, stays=1)
+                around(sent, _by_task(shares, topology), stays=1)
             else:
                 longest = (topology.n_replicas - 1) * max(shares.values())
                 for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
                     sent[task][(task + 1) % topology.n_tasks] += longest
 
 
-def _around(sent: list[list[float]], shares: Counter[int], topology: Topology, *, stays: int) -> None:
-    """Each worker passes on all shares but one."""
-    n = topology.n_tasks
-    by_task = [sum(shares[replica.rank] for replica in topology.local_replicas(task)) for task in range(n)]
-    for task in range(n):
-        sent[task][(task + 1) % n] += sum(by_task) - by_task[(task + stays) % n]
+def around(sent: list[list[float]], shares: Sequence[float], *, stays: int) -> None:
+    """Each worker passes on all workers' shares but one.
+
+    Args:
+        shares: bytes by task.
+        stays: how many places further in the ring the worker is whose share is passed on no more.
+    """
+    n = len(shares)
+    for task in range(n if n > 1 else 0):
+        sent[task][(task + 1) % n] += sum(shares) - shares[(task + stays) % n]
+
+
+def _by_task(shares: Counter[int], topology: Topology) -> list[int]:
+    return [
+        sum(shares[replica.rank] for replica in topology.local_replicas(task))
+        for task in range(topology.n_tasks)
+    ]
 
 
 def _between_replicas(sent: list[list[float]], shares: Counter[int], topology: Topology) -> None:

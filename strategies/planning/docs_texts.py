@@ -60,8 +60,9 @@ STRATEGIES: Mapping[str, Text] = {
     ),
     "all-reduce": Text(
         payload="dense: a ring in which each replica sends 2(N − 1)/N·S, or with `transport=tcp` each worker "
-        "2(W − 1)/W·S; sparse: each replica's rows, padded "
-        "to the step's longest, go to all others, (N − 1)·rows·(row + 8 bytes)",
+        "2(W − 1)/W·S; sparse: each replica's rows, padded to the step's longest, go to all others, "
+        "(N − 1)·rows·(row + 8 bytes), or with `transport=tcp` each worker's as many as they are, "
+        "(W − 1)·rows·(row + 8 bytes)",
         memory=_ALL_OF_IT,
         choose="for dense models: a replica's bytes hardly grow with N, and buckets overlap with backward",
         avoid="for large tables with sparse gradients, whose rows all replicas get, or where a copy of all "
@@ -201,9 +202,9 @@ KNOBS: Mapping[str, str] = {
     "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
     "does on the whole batch; they and their gradients are payload; layers with "
     "`synchronized=True` do so without it",
-    "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed; `ring`, "
-    "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
-    "TensorFlow chooses, as always for gradients encoded otherwise than in bfloat16, rows of sparse ones, "
-    "averages of variables and statistics of batches; not `nccl` for `sharded-update` and "
-    "`fully-sharded`, whose owners begin sums in orders of their own",
+    "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed, and rows of "
+    "sparse ones merged; `ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` "
+    "between GPUs, else what TensorFlow chooses, as always for gradients encoded otherwise than in bfloat16, "
+    "averages of variables and statistics of batches, and for rows unless by `tcp`; not `nccl` for "
+    "`sharded-update` and `fully-sharded`, whose owners begin sums in orders of their own",
 }

@@ -60,9 +60,12 @@ class NodeInPlan:
 
     @property
     def in_bucket(self) -> bool:
-        """Whether it travels with others: what is dense, averages and new values from owners included."""
+        """Whether it travels with others: all but rows that TensorFlow's collectives gather.
+
+        Averages and new values from owners are dense whatever gradients are.
+        """
         dense = not self.v.sparse or self.node.synchronizer == "average" or is_owned(self.node)
-        return self.reduced and dense
+        return self.reduced and (dense or self.node.transport == "tcp")
 
 
 def _is_served(node: PlanNode) -> bool:

@@ -114,9 +114,10 @@ def _transport(checked: NodeInPlan) -> None:
     transport = checked.node.transport
     if transport is None:
         return
-    rows = checked.v.sparse and not is_owned(checked.node)
-    if not checked.reduced or rows or checked.node.synchronizer == "average":
-        checked.fail("transport is for dense gradients of collectives", transport, "set it to null")
+    if not checked.reduced or checked.node.synchronizer == "average":
+        checked.fail("transport is for gradients of collectives", transport, "set it to null")
+    if checked.v.sparse and not is_owned(checked.node) and transport != "tcp":
+        checked.fail("transport of rows is tcp, or null for TensorFlow's", transport, "use one of these")
     if transport == "tcp" and checked.n_tasks < 2:
         checked.fail("transport tcp needs two workers", "one", "use auto")
     if transport == "nccl" and checked.topology.device != "gpu":

@@ -42,7 +42,7 @@ def _place(checked: NodeInPlan) -> None:
         checked.fail("group must be the number of its bucket", node.group, "give one from 0")
     if not in_bucket and node.group is not None:
         checked.fail(
-            "only dense gradients of collectives have a bucket, so group must be null",
+            "only what collectives sum or transport tcp moves has a bucket, so group must be null",
             node.group,
             "set it to null",
         )

@@ -105,7 +105,10 @@ def test_mistakes_are_noticed(cases, mistake):
     assert noticed(case, plan, broken(case, plan, MISTAKES[mistake]))
 
 
-def test_rows_that_stay_in_their_worker_are_noticed(cases):
+@pytest.mark.parametrize(
+    ("transport", "gathering"), [("ring", "sparse-all-gather"), ("tcp", "transport-all-reduce")]
+)
+def test_rows_that_stay_in_their_worker_are_noticed(cases, transport, gathering):
     case = cases.of("word-lm", "momentum")
-    plan = case.plan(NAME, (2, 1))
-    assert noticed(case, plan, broken(case, plan, without("sparse-all-gather")))
+    plan = case.plan(NAME, (2, 1), transport=transport)
+    assert noticed(case, plan, broken(case, plan, without(gathering)))

@@ -132,7 +132,8 @@ def test_a_replica_that_the_local_sum_leaves_out(cases, workload, replicas):
     [
         ("digits-mlp", "ring", "dense-all-reduce"),
         ("word-lm", "ring", "dense-all-reduce"),
-        ("word-lm", "tcp", "sparse-all-gather"),
+        ("word-lm", "ring", "sparse-all-gather"),
+        ("word-lm", "tcp", "transport-all-reduce"),
     ],
 )
 def test_a_dropped_collective(cases, workload, transport, dropped):
@@ -147,6 +148,13 @@ def test_a_ring_that_hands_everybody_their_own(cases, monkeypatch, workload):
     plan = case.plan("all-reduce", (1, 1), transport="tcp")
     assert case.check(plan).equivalent
     monkeypatch.setattr(Ring, "sum", lambda ring, values, total, wire: np.copyto(total, values))
+    assert not case.check(plan).equivalent
+
+
+def test_a_ring_that_hands_everybody_their_own_rows(cases, monkeypatch):
+    case = cases.of("word-lm", "momentum")
+    plan = case.plan("all-reduce", (1, 1))
+    monkeypatch.setattr(Ring, "concatenate", lambda ring, vectors, room: ([v.copy() for v in vectors], 0.0))
     assert not case.check(plan).equivalent
 
 
@@ -204,7 +212,7 @@ def reversed_rows(rows, ids, **keys):
 @pytest.mark.parametrize("mistake", [offset_ids, reversed_rows])
 def test_sparse_rows_under_wrong_ids(cases, monkeypatch, mistake):
     case = cases.of("word-lm", "momentum")
-    plan = case.plan("all-reduce", (1, 1))
+    plan = case.plan("all-reduce", (1, 1), transport="ring")
     with monkeypatch.context() as patch:
         patch.setattr(all_reduce, "gather_rows", mistake)
         programs = broken(case, plan, lambda sound: [sound])

@@ -39,7 +39,7 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "shard-updates": [("sharded-update", {}), ("fully-sharded", {})],
     # Over the workers' own transport there is nothing left for the collectives.
     "dense-reduce-scatter": [("sharded-update", {"transport": "ring"})],
-    "sparse-all-gather": [("all-reduce", {})],
+    "sparse-all-gather": [("all-reduce", {"transport": "ring"})],
     "compressed-all-reduce": [("all-reduce", {"compressor": "fp16-ef"})],
     "rounded-gradients": [("all-reduce", {"compressor": "bf16-ef"})],
     "transport-all-reduce": [("all-reduce", {}), ("sharded-update", {})],

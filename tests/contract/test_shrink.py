@@ -12,7 +12,7 @@ from cases import Cases
 
 from harness.worker.verify.bisect import first_divergence
 from harness.worker.verify.check import check
-from strategies.numerics.exchange import take_back
+from strategies.numerics.exchange import take_back, take_back_rows
 from strategies.passes.collectives import all_reduce
 from strategies.passes.collectives.ring import transfers
 from strategies.passes.parameter_server import accumulator
@@ -36,6 +36,10 @@ def a_constant(*, shares: Any, dtype: Any) -> list[Any]:
     return [tf.ones_like(value) for value in taken]
 
 
+def doubled(**static: Any) -> list[Any]:
+    return [t * 2.0 if t.dtype.is_floating else t for t in take_back_rows(**static)]
+
+
 def no_gather(rows: Any, ids: Any, **_: Any) -> tuple[Any, Any]:
     return tf.identity(rows), tf.identity(ids)
 
@@ -52,7 +56,8 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
         ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
         (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
         ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
-        ("all-reduce", all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
+        (RING, all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
+        ("all-reduce", transfers, "take_back_rows", doubled, "transport-all-reduce", True),
         ("ps", accumulator, "merge_rows", doubled_rows, "sync-ps", True),
     ],
 )

@@ -15,6 +15,7 @@ pytest.importorskip("tensorflow")
 from cases import one_at_a_time
 from model import Model
 
+from harness.worker.verify.in_process import programs_of
 from workloads.data.examples import examples_of
 from workloads.lookup import registry
 from workloads.lookup.table import WORKLOADS
@@ -54,6 +55,14 @@ def tiny(name: str) -> Model:
 @pytest.fixture(scope="module")
 def standard(shared: Path):
     return one_at_a_time(tiny, shared / "standard")
+
+
+@pytest.mark.parametrize("name", ["lm1b", "ncf", "dlrm"])
+def test_all_reduce_of_tables_needs_no_server(standard, name):
+    case = standard(name)
+    plan = case.plan("all-reduce", (1, 1))
+    assert {node.transport for node in plan.nodes if node.sparse} == {"tcp"}
+    assert all(program.self_contained for program in programs_of(case.step, plan))
 
 
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):

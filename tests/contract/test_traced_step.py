@@ -39,6 +39,8 @@ def told(traces, op):
         ("digits-cnn+momentum", "ps", {}, "RecvTensor"),
         ("digits-cnn+momentum", "all-reduce", {"transport": "tcp"}, "sum"),
         ("digits-cnn+momentum", "all-reduce", {"transport": "ring"}, "CollectiveReduceV2"),
+        ("word-lm+adagrad", "all-reduce", {}, "concatenate"),
+        ("word-lm+adagrad", "all-reduce", {"transport": "ring"}, "CollectiveGatherV2"),
     ],
 )
 def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, params, moves):
@@ -49,7 +51,18 @@ def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, par
     found = summary(together(traces))
     for parts in zip(found.step_s, found.compute_s, found.transfer_s, found.wait_s, strict=True):
         assert 0 < parts[1] <= sum(parts[1:]) <= parts[0]
-    assert (found.received_bytes is None) == (moves == "sum")
+    assert (found.received_bytes is None) == (moves in ("sum", "concatenate"))
+
+
+def test_rows_that_moved_are_no_more_than_the_plan_says(cases):
+    """Of both workers together what is concatenated, twice as large in float64 as its ids are."""
+    case = cases.model("word-lm+adagrad")
+    plan = case.plan("all-reduce", (1, 1))
+    (table,) = (node for node in plan.nodes if node.sparse)
+    traces, _ = tell(case, plan)
+    (moved,) = {event.n_bytes for event in told(traces, "concatenate")}
+    rows = min(table.shape[0], 4 * 4) + min(table.shape[0], 3 * 4)
+    assert 0 < moved <= rows * (8 * table.shape[1] + 8)
 
 
 def test_collectives_beside_a_step_are_traced_with_it(cases):

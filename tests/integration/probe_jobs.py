@@ -95,7 +95,8 @@ def capture_workload(
 
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    save(Path(folder), captured.step, captured.initial, summarise(captured.step, workload.name, {}))
+    summary = summarise(captured.step, workload.name, captured.rows_per_example)
+    save(Path(folder), captured.step, captured.initial, summary)
     found = examples_of(workload).batches(workload.batch_size)
     return workload.batch_size, list(itertools.islice(found, n_batches))
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import probe_jobs
 import pytest
 
@@ -56,11 +57,11 @@ MEASURED: list[tuple[str, dict[str, Param]]] = [
 class Capture:
     """A captured workload, its batch size and some batches."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, workload: str = "wide-mlp") -> None:
         self.folder = folder
         with cluster.open_session(range(1), [folder.parent / "capture.log"]) as processes:
             self.batch_size, self.batches = processes.call_one(
-                0, probe_jobs.capture_workload, ("wide-mlp", str(folder), 2), timeout_s=120
+                0, probe_jobs.capture_workload, (workload, str(folder), 2), timeout_s=120
             )
 
     def plan(self, strategy: str, **params: Param) -> Plan:
@@ -80,6 +81,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def captured(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capture:
     return Capture(cluster, tmp_path_factory.mktemp("run") / "capture")
+
+
+@pytest.fixture(scope="module")
+def looked_up(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """A workload with a sparse gradient."""
+    return Capture(cluster, tmp_path_factory.mktemp("run") / "capture", "word-lm")
 
 
 @contextmanager
@@ -139,6 +146,40 @@ def test_compressed_bytes_are_those_predicted(
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
     assert measured.tcp.bytes_per_step == pytest.approx(left * whole.payload_bytes_per_step, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "params"),
+    [
+        ("all-reduce", {}),
+        ("all-reduce", {"compressor": "fp16"}),
+        ("hierarchical-all-reduce", {}),
+        ("sharded-update", {}),
+        ("fully-sharded", {}),
+    ],
+    ids=str,
+)
+def test_rows_are_as_many_bytes_as_words_that_differ(
+    cluster: Cluster, looked_up: Capture, tmp_path: Path, strategy: str, params: dict[str, Param]
+) -> None:
+    """The plan counts every word of a worker's examples as another one, and ids of 8 bytes."""
+    plan = looked_up.plan(strategy, **params)
+    (table,) = (node for node in plan.nodes if node.sparse)
+    assert table.transport == "tcp"
+    row_bytes = 4 * table.shape[1]
+    half = looked_up.batch_size // N_WORKERS
+    spared = []
+    for task in range(N_WORKERS):
+        words = [batch[0][task * half : (task + 1) * half] for batch in looked_up.batches]
+        most = min(table.shape[0], words[0].size)
+        differ = np.mean([len(np.unique(each)) for each in words])
+        spared.append(most * (row_bytes + 8) - differ * (row_bytes + 4))
+    with training(cluster, looked_up, plan, tmp_path) as processes:
+        measured = measured_by(processes, looked_up.batch_size, n_steps=4, warmup=2)
+    assert measured.tcp is not None
+    for task, (row, most) in enumerate(zip(measured.tcp.matrix, plan.payload_matrix, strict=True)):
+        assert sum(row) == pytest.approx(sum(most) - spared[task], rel=0.03)
+    assert measured.loss[-1] < measured.loss[0]
 
 
 def test_without_communication_no_byte_is_counted(

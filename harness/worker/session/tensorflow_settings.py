@@ -68,7 +68,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        # Where sums alone are waited for all has been handed over, and nothing else needs the thread.
+        # Where gradients alone are waited for all has been handed over, and nothing else needs the thread.
         if program.n_waiting > 1:
             config.use_per_session_threads = True
             config.inter_op_parallelism_threads = n_threads_beside(program.n_waiting)

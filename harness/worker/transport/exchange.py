@@ -7,12 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
-from harness.worker.transport.ring import Vector
+from harness.worker.transport.flow import Vector
 from harness.worker.transport.ring_connections import RingError
 from strategies.ir.transfer import BEFORE_ALL, Transfer
 
@@ -39,6 +40,11 @@ class Transport(Protocol):
     def gather(self, share: Vector, others: Sequence[Vector]) -> float:
         """Take the shares of all workers into `others`, by rank; this worker's place stays as it is."""
 
+    def concatenate(
+        self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
+    ) -> tuple[list[Vector], float]:
+        """Take the vectors of all workers, one after the other by rank, into what `room` has for them."""
+
     def close(self) -> None:
         """Give up; what is under way fails."""
 
@@ -48,7 +54,7 @@ class Moved:
     """When a transfer began, when the first of others came, and when it was made; wall clock.
 
     Attributes:
-        kind: as `Transfer`. n_bytes: of all that is summed or gathered.
+        kind: as `Transfer`. n_bytes: of all that is summed, gathered or concatenated.
     """
 
     name: str
@@ -133,29 +139,58 @@ class Exchange:
 
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
         """What comes to this worker for what it gave; of shares, those with anything in them."""
-        room, dtype = transfer.comes(self._rank, len(vectors[0])), vectors[0].dtype
+        start_s = time.time()
+        into, came_s = self._made(transfer, vectors)
+        if (seen := self.seen) is not None:
+            end_s = time.time()
+            seen.append(
+                Moved(
+                    name=transfer.name,
+                    kind=transfer.kind,
+                    start_s=start_s,
+                    came_s=came_s,
+                    end_s=end_s,
+                    n_bytes=_moved_bytes(transfer, vectors, into),
+                )
+            )
+        whole = transfer.kind in ("sum", "concatenate")
+        return into if whole else [vector for vector in into if len(vector)]
+
+    def _made(self, transfer: Transfer, vectors: Sequence[Vector]) -> tuple[list[Vector], float]:
+        """What comes, and when the first of it did."""
+        dtypes = [vector.dtype for vector in vectors]
+        if transfer.kind == "concatenate":
+            return self._transport.concatenate(vectors, partial(self._room, transfer, dtypes))
+        lengths = transfer.comes(self._rank, len(vectors[0]))
+        into = self._room(transfer, dtypes[:1] * len(lengths), lengths)
+        if transfer.kind == "gather":
+            return into, self._transport.gather(vectors[0], into)
+        if transfer.kind == "scatter":
+            return into, self._transport.scatter(vectors, into[0])
+        return into, self._transport.sum(vectors[0], into[0], _wire(transfer))
+
+    def _room(
+        self, transfer: Transfer, dtypes: Sequence[np.dtype[Any]], lengths: Sequence[int]
+    ) -> list[Vector]:
+        """Vectors for what comes, of these types and lengths."""
+        sizes = list(zip(lengths, dtypes, strict=True))
         if transfer.level == BEFORE_ALL:
             # What others keep is here for a step only, or it would be kept here too.
-            into = [_aligned(n, dtype) for n in room]
-        else:
-            into = [self._pools[transfer, k].free(n, dtype) for k, n in enumerate(room)]
-        wire = None if transfer.wire is None else _WIRES[transfer.wire]
-        start_s = time.time()
-        if transfer.kind == "gather":
-            came_s = self._transport.gather(vectors[0], into)
-        elif transfer.kind == "scatter":
-            came_s = self._transport.scatter(vectors, into[0])
-        else:
-            came_s = self._transport.sum(vectors[0], into[0], wire)
-        if (seen := self.seen) is not None:
-            moved = (*vectors, *(into if transfer.kind == "gather" else ()))
-            n_bytes = sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in moved)
-            end_s = time.time()
-            name, kind = transfer.name, transfer.kind
-            seen.append(
-                Moved(name=name, kind=kind, start_s=start_s, came_s=came_s, end_s=end_s, n_bytes=n_bytes)
-            )
-        return into if transfer.kind == "sum" else [vector for vector in into if len(vector)]
+            return [_aligned(_store(n * dtype.itemsize), n, dtype) for n, dtype in sizes]
+        return [self._pools[transfer, k].free(n, dtype) for k, (n, dtype) in enumerate(sizes)]
+
+
+def _wire(transfer: Transfer) -> np.dtype[Any] | None:
+    return None if transfer.wire is None else _WIRES[transfer.wire]
+
+
+def _moved_bytes(transfer: Transfer, given: Sequence[Vector], came: Sequence[Vector]) -> int:
+    """Bytes of all that was summed, gathered or concatenated, as it travelled."""
+    if transfer.kind == "concatenate":
+        return sum(vector.nbytes for vector in came)
+    moved = (*given, *(came if transfer.kind == "gather" else ()))
+    wire = _wire(transfer)
+    return sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in moved)
 
 
 def _giver(given: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[..., None]:
@@ -167,28 +202,33 @@ def _giver(given: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[...,
 
 
 class _Pool:
-    """Vectors of one length for what comes, used again when nobody else has them.
+    """Memory for what comes, used again when nobody else has it.
 
     New memory costs page faults. TensorFlow takes a vector as it is, and a step may keep it as the value of a
     variable.
     """
 
     def __init__(self) -> None:
-        self._vectors: list[Vector] = []
+        self._stores: list[Vector] = []
 
     def free(self, length: int, dtype: np.dtype[Any]) -> Vector:
-        """A vector of the length and type of all of this pool."""
-        for i in range(len(self._vectors)):
-            # Held by the list and by the call's own argument.
-            if sys.getrefcount(self._vectors[i]) == 2:
-                return self._vectors[i]
-        vector = _aligned(length, dtype)
-        self._vectors.append(vector)
-        return vector
+        """A vector of this length and type."""
+        n_bytes = length * dtype.itemsize
+        for i in range(len(self._stores)):
+            # Held by the list and by the call's own argument; vectors hold it too.
+            if sys.getrefcount(self._stores[i]) == 2:
+                if self._stores[i].nbytes < n_bytes + _ALIGNMENT_BYTES:
+                    self._stores[i] = _store(n_bytes)
+                return _aligned(self._stores[i], length, dtype)
+        self._stores.append(_store(n_bytes))
+        return _aligned(self._stores[-1], length, dtype)
 
 
-def _aligned(length: int, dtype: np.dtype[Any]) -> Vector:
-    n_bytes = length * dtype.itemsize
-    store: np.ndarray[Any, Any] = np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)
+def _store(n_bytes: int) -> Vector:
+    """Memory for so many bytes, from wherever they are aligned."""
+    return np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)
+
+
+def _aligned(store: Vector, length: int, dtype: np.dtype[Any]) -> Vector:
     start = -store.ctypes.data % _ALIGNMENT_BYTES
-    return store[start : start + n_bytes].view(dtype)
+    return store[start : start + length * dtype.itemsize].view(dtype)

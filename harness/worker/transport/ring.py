@@ -5,15 +5,13 @@ import hmac
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from harness.worker.transport.flow import Flow, Vector, as_bytes
 from harness.worker.transport.ring_connections import RingError, accepted, connected
-
-Vector = npt.NDArray[Any]
 
 # What is received is added while it is still in a cache; smaller chunks cost more calls than they save.
 CHUNK_BYTES = 1 << 20
@@ -106,6 +104,44 @@ class Ring:
         *_, own = turns = self._turns()
         return self._pass_on(share, [(None, others[k]) for k in turns if k != own])
 
+    def concatenate(
+        self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
+    ) -> tuple[list[Vector], float]:
+        """Give all workers these vectors, and take those of all, one after the other by rank.
+
+        Lengths go ahead of the vectors in the same stream: W−2 workers pass them on before the first vector
+        follows, between two workers none.
+
+        Args:
+            vectors: as many on every worker, each of one type on all, however long on each.
+            room: lengths of the wholes → vectors that take them.
+        Returns:
+            the wholes, and when the first bytes came, `time.time()`.
+        Raises:
+            RingError: a neighbour has gone.
+        """
+        *passing, last, own = self._turns()
+        lengths = np.empty((self._size, len(vectors)), np.int64)
+        lengths[own] = [len(vector) for vector in vectors]
+        flow = Flow(self._next)
+        flow.add([lengths[own]], ready=True)
+        flow.add([lengths[k] for k in passing], ready=False)
+        for k in passing:
+            self._receive(lengths[k], flow)
+        flow.add(vectors, ready=True)
+        self._receive(lengths[last], flow)
+        wholes, ends = room([int(n) for n in lengths.sum(axis=0)]), lengths.cumsum(axis=0)
+        shares = [
+            [whole[end - n : end] for whole, end, n in zip(wholes, ends[k], lengths[k], strict=True)]
+            for k in range(self._size)
+        ]
+        flow.add([into for k in passing for into in shares[k]], ready=False)
+        for vector, into in zip(vectors, shares[own], strict=True):
+            into[:] = vector
+        for into in (into for k in (*passing, last) for into in shares[k]):
+            self._receive(into, flow)
+        return wholes, self._sent(flow)
+
     def close(self) -> None:
         """End the connections; a sum under way in another thread fails."""
         for connection in (self._next, self._previous):
@@ -134,19 +170,28 @@ class Ring:
         Returns:
             when the first bytes came, `time.time()`.
         """
-        sent = [first, *(into for _, into in arriving[:-1])]
-        flow = _Flow(self._next, [_bytes(vector) for vector in sent])
+        flow = Flow(self._next)
+        flow.add([first], ready=True)
+        flow.add([into for _, into in arriving[:-1]], ready=False)
         for values, into in arriving:
             if values is None:
-                self._receive(_bytes(into), flow)
+                self._receive(into, flow)
             else:
                 self._receive_addend(values, into, flow)
+        return self._sent(flow)
+
+    def _sent(self, flow: Flow) -> float:
+        """Send the rest.
+
+        Returns:
+            when the first bytes came, `time.time()`.
+        """
         while flow.ready_bytes:
             flow.send()
             self._wait(flow, receiving=False)
         return flow.came_s or time.time()
 
-    def _receive_addend(self, values: Vector, total: Vector, flow: "_Flow") -> None:
+    def _receive_addend(self, values: Vector, total: Vector, flow: Flow) -> None:
         """Receive what the workers before have summed of a segment, and add this worker's values.
 
         Args:
@@ -169,14 +214,14 @@ class Ring:
             held_bytes = len(rest)
             self._chunk[:held_bytes] = np.frombuffer(rest, np.uint8)
 
-    def _receive(self, into: memoryview, flow: "_Flow") -> None:
-        done_bytes = 0
+    def _receive(self, vector: Vector, flow: Flow) -> None:
+        into, done_bytes = as_bytes(vector), 0
         while done_bytes < len(into):
             n_bytes = self._arrived(into[done_bytes : done_bytes + CHUNK_BYTES], flow)
             done_bytes += n_bytes
             flow.allow(n_bytes)
 
-    def _arrived(self, into: memoryview, flow: "_Flow") -> int:
+    def _arrived(self, into: memoryview, flow: Flow) -> int:
         """Bytes received, at least one; meanwhile goes out what can."""
         while True:
             flow.send()
@@ -192,7 +237,7 @@ class Ring:
             flow.came_s = flow.came_s or time.time()
             return n_bytes
 
-    def _wait(self, flow: "_Flow", *, receiving: bool) -> None:
+    def _wait(self, flow: Flow, *, receiving: bool) -> None:
         awaited = select.poll()
         if receiving:
             awaited.register(self._previous, select.POLLIN)
@@ -200,43 +245,3 @@ class Ring:
             awaited.register(self._next, select.POLLOUT)
         if receiving or flow.ready_bytes:
             awaited.poll()
-
-
-class _Flow:
-    """What one sum sends, as one stream of bytes of which more and more are ready.
-
-    Attributes:
-        ready_bytes: that could go out now.
-        came_s: when the first bytes of the same sum came in; 0 before.
-    """
-
-    def __init__(self, connection: socket.socket, segments: Sequence[memoryview]) -> None:
-        self._connection = connection
-        self._rest = [segment for segment in segments if len(segment)]
-        self._n_unsent = sum(map(len, segments))
-        self.ready_bytes = len(segments[0])
-        self.came_s = 0.0
-
-    def allow(self, n_bytes: int) -> None:
-        """So many bytes more are ready; the last that arrive go no further."""
-        self.ready_bytes = min(self.ready_bytes + n_bytes, self._n_unsent)
-
-    def send(self) -> None:
-        """Send as much as the connection takes now."""
-        while self.ready_bytes:
-            segment = self._rest[0]
-            try:
-                n_bytes = self._connection.send(segment[: self.ready_bytes])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise RingError(f"ring: the next worker must stay, got {error}") from error
-            self.ready_bytes -= n_bytes
-            self._n_unsent -= n_bytes
-            self._rest[0] = segment[n_bytes:]
-            if not len(self._rest[0]):
-                del self._rest[0]
-
-
-def _bytes(vector: Vector) -> memoryview:
-    return vector.view(np.uint8).data

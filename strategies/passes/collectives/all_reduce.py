@@ -9,7 +9,7 @@ from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
-from strategies.passes.collectives.buckets import collectives, static_dims
+from strategies.passes.collectives.buckets import collectives, row_shape, static_dims
 from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
@@ -104,23 +104,32 @@ class SparseAllGather:
 
     Attributes:
         between: whose rows are gathered.
+        carried: variables whose rows travel by the workers' own transport.
     """
 
     name: ClassVar[str] = "sparse-all-gather"
     task: int
     between: Between = "replicas"
+    carried: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "SparseAllGather | None":
         """Where there are collectives."""
-        return cls(task=plan.task, between=plan.between) if plan.needs_collectives else None
+        if not plan.needs_collectives:
+            return None
+        return cls(task=plan.task, between=plan.between, carried=plan.on_own_transport)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with three gathers per sparse gradient on each local member."""
-        if all(b.indices is None or b.rank is None for b in graph.boundaries):
+        sparse = [
+            b
+            for b in graph.boundaries
+            if b.indices is not None and b.rank is not None and b.variable not in self.carried
+        ]
+        if not sparse:
             return graph
         members = Members.of(topology, self.between)
-        sparse = [b for b in graph.boundaries if b.indices is not None and b.rank in members.ranks]
+        sparse = [b for b in sparse if b.rank in members.ranks]
         names = {sync_prefix(b) for b in sparse}
         lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
@@ -143,13 +152,15 @@ def _gather(
     assert b.index_dtype is not None
     name = sync_prefix(b)
     prefix = f"{name}/replica_{contribution.rank}/"
-    merge = trace(merge_rows, (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype)))
+    merge = trace(
+        merge_rows, (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype))
+    )
     merged, (rows, ids) = merge.splice(
         f"{prefix}merge/", [contribution.values, contribution.indices], device=device
     )
     gather = trace(
         gather_rows,
-        (TensorSpec(dtype=b.dtype, shape=_rows(b)), TensorSpec(dtype=b.index_dtype, shape=_vector())),
+        (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype, shape=Shape((-1,)))),
         group=members.group,
         length_key=lengths[f"{name}/lengths"],
         row_keys=ranges[f"{name}/rows"],
@@ -159,11 +170,3 @@ def _gather(
     return [*merged, *gathered], Contribution(
         rank=contribution.rank, values=rows, indices=ids, weight=1.0, total=True
     )
-
-
-def _rows(boundary: Boundary) -> Shape:
-    return Shape((-1, *static_dims(boundary)[1:]))
-
-
-def _vector() -> Shape:
-    return Shape((-1,))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from strategies.errors import StrategyError
 from strategies.ir.assembly.levels import at_level
 from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType
+from strategies.ir.graph import DType, Shape
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.numerics.collectives import IN_ORDER
 from strategies.passes.replicate.rewire import sync_prefix
@@ -102,6 +102,15 @@ def static_dims(boundary: Boundary) -> tuple[int, ...]:
             "declare its shape or use a parameter server"
         )
     return dims
+
+
+def row_shape(boundary: Boundary) -> Shape:
+    """The shape of the rows that cross a sparse gradient's boundary, however many.
+
+    Raises:
+        StrategyError: a length of the variable is unknown.
+    """
+    return Shape((-1, *static_dims(boundary)[1:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

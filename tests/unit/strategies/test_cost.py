@@ -108,13 +108,24 @@ ROW, ID, LENGTH = 4 * 8, 8, 4
 def test_a_sparse_all_gather_sends_padded_rows_ids_and_lengths():
     """In all N(N-1) * max_nnz * (value + index bytes) + lengths."""
     # Shards of 3, 2 and 2 examples: the longest has at most 9 rows.
-    made = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
+    made = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7, transport="ring")
     assert made.payload_bytes_per_step == 3 * 2 * (9 * (ROW + ID) + LENGTH)
+
+
+def test_the_workers_own_ring_passes_rows_on_as_they_are():
+    """Each worker sends those of all but the next one; a worker's replicas bring theirs as one."""
+    # At most 9, 6 and 6 rows, and 9 and 12 of the same shards on two workers.
+    one, two, three = (n * (ROW + ID) + 2 * 8 for n in (9, 6, 6))
+    made = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
+    assert made.payload_matrix == ((0, one + three, 0), (0, 0, one + two), (two + three, 0, 0))
+    for strategy in ("all-reduce", "hierarchical-all-reduce"):
+        made = plan(strategy, step_of(TABLE), (1, 2), batch_size=7)
+        assert made.payload_matrix == ((0, one), (12 * (ROW + ID) + 2 * 8, 0))
 
 
 def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
     # Shards of 2, 2, 2 and 1 examples: 6 on the first worker, which bring at most 18 rows.
-    made = plan("hierarchical-all-reduce", step_of(TABLE), (3, 1), batch_size=7)
+    made = plan("hierarchical-all-reduce", step_of(TABLE), (3, 1), batch_size=7, transport="ring")
     assert made.payload_bytes_per_step == 2 * (18 * (ROW + ID) + LENGTH)
 
 
@@ -132,12 +143,11 @@ def test_what_replicas_add_up_travels_in_every_step():
 
 
 def test_rows_are_no_more_than_the_table_has():
-    made = plan("all-reduce", step_of(TABLE), (1, 1), batch_size=1000)
-    assert made.payload_bytes_per_step == 2 * (50 * (ROW + ID) + LENGTH)
-    unknown = step_of(TABLE.model_copy(update={"rows_per_example": None}))
-    assert plan("all-reduce", unknown, (1, 1), batch_size=4).payload_bytes_per_step == 2 * (
-        50 * (ROW + ID) + LENGTH
-    )
+    unknown = TABLE.model_copy(update={"rows_per_example": None})
+    for transport, lengths in (("ring", LENGTH), ("tcp", 2 * 8)):
+        for table, batch_size in ((TABLE, 1000), (unknown, 4)):
+            made = plan("all-reduce", step_of(table), (1, 1), batch_size=batch_size, transport=transport)
+            assert made.payload_bytes_per_step == 2 * (50 * (ROW + ID) + lengths)
 
 
 def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():

@@ -106,6 +106,14 @@ def edited(plan: Plan, change: Any = lambda document: None) -> EditedPlan:
     return read_plan(json.dumps(document), name="plan-mine", where="plan mine.json")
 
 
+def test_a_plan_of_before_rows_went_by_the_ring_is_read_as_it_was():
+    plan = make_plan("all-reduce", {}, STEP, TWO)
+    made = edited(plan, put("table", group=None, transport=None)).plan(STEP, TWO)
+    (table,) = (node for node in made.nodes if node.variable == "table")
+    assert (table.group, table.transport) == (None, None)
+    assert {node.transport for node in made.nodes if node.variable in ("w", "b")} == {"tcp"}
+
+
 def test_what_the_command_prints_is_read_too():
     document = json.loads(make_plan("ps", {}, STEP, TWO).model_dump_json())
     document["class"] = document.pop("strategy_class")
@@ -327,8 +335,13 @@ MISTAKES = {
     ),
     "bucket of rows": (
         "all-reduce",
-        put("table", group=1),
-        "'table': only dense gradients.*got 1; set it to",
+        put("table", transport=None, group=1),
+        "'table': only what collectives sum or transport tcp moves has a bucket.*got 1; set it to",
+    ),
+    "rows in no bucket": (
+        "all-reduce",
+        put("table", group=None),
+        "'table': group must be the number of its bucket, got None; give one from 0",
     ),
     "sum": (
         "ps",
@@ -396,15 +409,15 @@ MISTAKES = {
     ),
     "transport of rows": (
         "all-reduce",
-        put("table", transport="tcp"),
-        "'table': transport is for dense gradients of collectives, got tcp; set it to null",
+        put("table", transport="ring", group=None),
+        "'table': transport of rows is tcp, or null for TensorFlow's, got ring; use one of these",
     ),
     "transport without GPUs": (
         "all-reduce",
         put("b", transport="nccl"),
         "'b': transport nccl needs GPUs, got",
     ),
-    "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for dense .*got ring"),
+    "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for gradients .*got ring"),
     "transport of what is encoded": (
         "all-reduce",
         put("w", compressor={"name": "signsgd-ef"}),

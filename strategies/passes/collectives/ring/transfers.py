@@ -1,15 +1,35 @@
 """The two ends of transfers in a step: nodes that give to a worker's own transport, and that take from it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.transfer import Transfer
-from strategies.numerics.exchange import hand_over, take_back, waypoint
+from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
+from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 Dims = tuple[int, ...]
+Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
+"""Name, the same on all replicas, and rank → what a local replica brings."""
+Crossing: TypeAlias = tuple[str, str | None]
+"""Tensors that cross a boundary: values, and the ids of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What comes of a transfer.
+
+    Attributes:
+        totals: name of a boundary → what crosses it. last: the node that waits.
+    """
+
+    nodes: tuple[Node, ...]
+    totals: Mapping[str, Crossing]
+    last: str
 
 
 def give(
@@ -62,6 +82,52 @@ def take(
     nodes, tensors = snippet.splice(f"{transfer.name}/take-back/", [], device=host, control=[after])
     nodes = _calling(transfer.taken_token, nodes)
     return nodes, tensors, next(node.name for node in nodes if node.op == "PyFunc")
+
+
+def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> tuple[Node, ...]:
+    """Nodes that give the rows of a worker's replicas, equal ids merged, and do not wait.
+
+    Args:
+        gradients: of each sparse gradient what each replica brings.
+    """
+    specs: list[TensorSpec] = []
+    tensors: list[str] = []
+    for replicas in gradients:
+        for b in replicas:
+            tensors.append(b.contributions[0].values)
+            specs.append(TensorSpec(dtype=b.dtype, shape=row_shape(b)))
+        for b in replicas:
+            indices = b.contributions[0].indices
+            assert indices is not None
+            assert b.index_dtype is not None
+            tensors.append(indices)
+            specs.append(TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))))
+    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]))
+    nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
+    return _calling(transfer.given_token, nodes)
+
+
+def take_rows(
+    transfer: Transfer, gradients: Sequence[Boundary], host: str, after: str
+) -> tuple[tuple[Node, ...], tuple[Crossing, ...], str]:
+    """Nodes that wait for the rows of all workers.
+
+    Args:
+        gradients: what one replica brings of each. after: node to wait for before.
+    Returns:
+        the nodes, rows and ids of each gradient, and the node that waits.
+    """
+    types = []
+    for b in gradients:
+        assert b.index_dtype is not None
+        types.append((dtype_number(b.dtype), dtype_number(b.index_dtype)))
+    snippet = trace(
+        take_back_rows, (), dims=tuple(static_dims(b)[1:] for b in gradients), dtypes=tuple(types)
+    )
+    nodes, tensors = snippet.splice(f"{transfer.name}/take-back/", [], device=host, control=[after])
+    nodes = _calling(transfer.taken_token, nodes)
+    pairs = tuple(zip(tensors[::2], tensors[1::2], strict=True))
+    return nodes, pairs, next(node.name for node in nodes if node.op == "PyFunc")
 
 
 def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:

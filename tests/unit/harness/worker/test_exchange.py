@@ -35,6 +35,12 @@ class Doubling:
         others[1].fill(share[0])
         return time.time()
 
+    def concatenate(self, vectors, room):
+        wholes = room([2 * len(vector) for vector in vectors])
+        for whole, vector in zip(wholes, vectors, strict=True):
+            whole[:] = np.concatenate([vector, vector])
+        return wholes, time.time()
+
     def close(self):
         self.closed.put(True)
 
@@ -90,6 +96,45 @@ def test_of_shares_comes_what_has_something_in_it(transport):
         np.testing.assert_array_equal(take(calls, gather), [1, 1])
     exchange.close()
     assert [m.n_bytes for m in exchange.seen] == [12, 12, 20] * 2
+
+
+def test_what_is_concatenated_comes_in_its_types_and_with_nothing_in_it_too(transport):
+    rows = Transfer(name="rows", kind="concatenate")
+    exchange = Exchange(transport, [rows], 0)
+    calls, exchange.seen = exchange.calls(), []
+    for n in (3, 0, 5, 2):
+        calls[rows.given_token](np.arange(2.0 * n), np.arange(n, dtype=np.int32))
+        values, ids = calls[rows.taken_token]()
+        assert (values.dtype, ids.dtype) == (np.float64, np.int32)
+        np.testing.assert_array_equal(values, [*range(2 * n)] * 2)
+        np.testing.assert_array_equal(ids, [*range(n)] * 2)
+        assert n == 0 or values.ctypes.data % 64 == ids.ctypes.data % 64 == 0
+    exchange.close()
+    assert [(m.kind, m.n_bytes) for m in exchange.seen] == [
+        ("concatenate", 2 * n * (2 * 8 + 4)) for n in (3, 0, 5, 2)
+    ]
+
+
+def test_memory_of_what_is_concatenated_is_used_again_for_fewer_and_replaced_for_more(transport):
+    rows = Transfer(name="rows", kind="concatenate")
+    exchange = Exchange(transport, [rows, FIRST], 0)
+    calls = exchange.calls()
+
+    def memory_of(n):
+        calls[rows.given_token](np.ones(n))
+        give(calls, FIRST, 1)
+        (whole,) = calls[rows.taken_token]()
+        take(calls, FIRST)  # the exchange holds nothing of what came before
+        assert len(whole) == 2 * n
+        return weakref.ref(whole.base)
+
+    first = memory_of(100)
+    assert memory_of(3)() is first()
+    assert memory_of(100)() is first()
+    larger = memory_of(1000)
+    assert first() is None
+    assert memory_of(0)() is larger()
+    exchange.close()
 
 
 def test_a_total_that_nobody_holds_is_used_again_and_one_that_is_held_stays(calls):

@@ -1,4 +1,5 @@
 import hmac
+import select
 import socket
 import struct
 import time
@@ -8,6 +9,9 @@ from contextlib import contextmanager
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from ports import kept_port
 
 from harness.worker.transport.ring import Ring
@@ -104,6 +108,100 @@ def test_a_sum_in_a_smaller_type_sends_its_bytes():
         list(threads.map(Ring.sum, made, values, totals, [np.dtype(np.float16)] * 2, timeout=TIMEOUT_S))
         assert sum(sent) == 2 * 1000
         np.testing.assert_array_equal(totals[1], 2.0)
+
+
+def concatenated_by(ring, vectors):
+    dtypes = [v.dtype for v in vectors]
+    wholes, came_s = ring.concatenate(vectors, lambda lengths: list(map(np.empty, lengths, dtypes)))
+    assert came_s <= time.time()
+    return wholes
+
+
+def concatenated(made, threads, given_by):
+    """What each worker gets of the vectors that each gives."""
+    return list(threads.map(concatenated_by, made, given_by, timeout=TIMEOUT_S))
+
+
+DTYPES = st.sampled_from(["float32", "float64", "int64", "int32", "float16", ml_dtypes.bfloat16, "bool"])
+
+
+@pytest.fixture(scope="module", params=[2, 3, 5])
+def workers(request):
+    with rings(request.param) as made:
+        yield made
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), dtypes=st.lists(DTYPES.map(np.dtype), min_size=1, max_size=4))
+def test_vectors_of_all_follow_one_another_by_rank(workers, data, dtypes):
+    """Of any lengths and types, bit for bit, one call right after the other."""
+    made, threads = workers
+    lengths = st.integers(0, 40)
+
+    def vector(dtype):
+        words = data.draw(arrays(np.uint8, data.draw(lengths) * dtype.itemsize))
+        return words.view(dtype)
+
+    given_by = [[vector(dtype) for dtype in dtypes] for _ in made]
+    for wholes in concatenated(made, threads, given_by):
+        for k, whole in enumerate(wholes):
+            assert whole.dtype == dtypes[k]
+            assert whole.tobytes() == b"".join(vectors[k].tobytes() for vectors in given_by)
+
+
+@pytest.mark.parametrize("silent", [(), (0,), (1,), (0, 1, 2)])
+def test_long_vectors_and_workers_that_have_none(silent):
+    random = np.random.default_rng(0)
+    with rings(3) as (made, threads):
+        n = [0 if k in silent else 700_001 * (k + 1) for k in range(3)]
+        given_by = [[random.standard_normal(2 * n[k]), np.arange(n[k]), np.ones(1)] for k in range(3)]
+        expected = [np.concatenate(parts) for parts in zip(*given_by, strict=True)]
+        for wholes in concatenated(made, threads, given_by):
+            for whole, vector in zip(wholes, expected, strict=True):
+                np.testing.assert_array_equal(whole, vector)
+        # What comes next in the same streams is read from where it begins.
+        np.testing.assert_array_equal(summed(made, threads, [np.ones(4)] * 3)[2], [3.0] * 4)
+
+
+def test_two_workers_give_their_vectors_before_they_know_the_lengths_of_the_other():
+    """Lengths cost no round of their own: all that a worker has is under way before anything comes."""
+    with rings(2) as (made, threads):
+        values = np.arange(100.0)
+        early = threads.submit(concatenated_by, made[0], [values])
+        expected = np.int64(100).tobytes() + values.tobytes()
+        deadline_s, peeked = time.monotonic() + TIMEOUT_S, b""
+        while len(peeked) < len(expected) and time.monotonic() < deadline_s:
+            select.select([made[1]._previous], [], [], TIMEOUT_S)
+            peeked = made[1]._previous.recv(2 * len(expected), socket.MSG_PEEK)
+        assert peeked == expected
+        np.testing.assert_array_equal(concatenated_by(made[1], [np.ones(0)])[0], values)
+        np.testing.assert_array_equal(early.result(TIMEOUT_S)[0], values)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_worker_that_goes_between_lengths_and_vectors_ends_the_calls_of_the_others(gone):
+    def give_up(ring):
+        def room(lengths):
+            ring.close()
+            raise RingError("ring: this worker gives up")
+
+        return room
+
+    vectors = [np.ones(1_000_000)]
+    with rings(3) as (made, threads):
+        calls = [
+            threads.submit(ring.concatenate, vectors, give_up(ring))
+            if k == gone
+            else threads.submit(concatenated_by, ring, vectors)
+            for k, ring in enumerate(made)
+        ]
+        with pytest.raises(RingError, match="ring: the worker before must stay, got "):
+            calls[(gone + 1) % 3].result(TIMEOUT_S)
+        # Whoever has no part with the one that went is told by a neighbour that gives up in turn.
+        for ring in made:
+            ring.close()
+        wait(calls, timeout=TIMEOUT_S)
+        assert all(isinstance(each.exception(), RingError) for each in calls)
 
 
 def test_what_a_worker_gives_is_left_as_it_is():

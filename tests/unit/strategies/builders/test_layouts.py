@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import slot, state, step_of, trainable
 
-from strategies.builders.all_reduce import bucketed
+from strategies.builders.all_reduce import LARGE_ROWS_BYTES, bucketed
 from strategies.builders.local import independent
 from strategies.builders.parameter_server import load_balancing, one_server
 from strategies.plan.payload import server_bytes, worker_bytes
@@ -85,26 +85,56 @@ READY = step_of(
 
 
 def test_buckets_fill_in_the_order_of_backward_after_new_state():
-    assert buckets(READY, chunk_size=1) == [{"mean"}, {"logits"}, {"second_layer"}, {"first_layer"}]
-    assert buckets(READY, chunk_size=3) == [{"mean", "logits", "second_layer"}, {"first_layer"}]
-    assert buckets(READY, chunk_size=128) == [{"mean", "logits", "second_layer", "first_layer"}]
+    one_each = [{"mean"}, {"logits"}, {"table"}, {"second_layer"}, {"first_layer"}]
+    assert buckets(READY, chunk_size=1) == one_each
+    assert buckets(READY, chunk_size=3) == [{"mean", "logits", "table"}, {"second_layer", "first_layer"}]
+    assert buckets(READY, chunk_size=128) == [{"mean", "logits", "table", "second_layer", "first_layer"}]
+    dense = [bucket for bucket in one_each if bucket != {"table"}]
+    assert buckets(READY, chunk_size=1, transport="ring") == dense
 
 
 def test_buckets_by_bytes_hold_no_more_than_asked_unless_one_variable_does():
     # 20, 80, 120 and 40 bytes.
-    assert buckets(READY, bucket_bytes=100, chunk_size=128) == [
+    dense = step_of(*(v for v in READY.variables if not v.sparse))
+    assert buckets(dense, bucket_bytes=100, chunk_size=128) == [
         {"mean", "logits"},
         {"second_layer"},
         {"first_layer"},
     ]
-    assert buckets(READY, bucket_bytes=160) == [{"mean", "logits"}, {"second_layer", "first_layer"}]
-    assert len(buckets(READY, bucket_bytes=1)) == 4
+    assert buckets(dense, bucket_bytes=160) == [{"mean", "logits"}, {"second_layer", "first_layer"}]
+    assert len(buckets(dense, bucket_bytes=1)) == 4
 
 
-def test_sparse_gradients_and_slots_are_in_no_bucket():
-    nodes = {node.variable: node for node in bucketed(READY, THREE, {"chunk_size": 128})}
+def test_rows_count_with_the_most_that_a_worker_may_bring():
+    """Two examples on each worker, of a row of 8 bytes and its id each; the table has 400."""
+    n_bytes = 2 * (8 + 8)
+    table = trainable("table", 50, 2, sparse=True, readiness=0, rows_per_example=1.0)
+    step = step_of(table, trainable("w", 5, readiness=1))
+    assert buckets(step, bucket_bytes=n_bytes + 20) == [{"table", "w"}]
+    assert buckets(step, bucket_bytes=n_bytes + 19) == [{"table"}, {"w"}]
+
+
+def test_rows_that_may_be_many_wait_for_nothing_else():
+    def table(name, readiness, n_rows):
+        size = LARGE_ROWS_BYTES // 512
+        return trainable(
+            name, 10 * size, 126, sparse=True, readiness=readiness, rows_per_example=n_rows * size / 2
+        )
+
+    step = step_of(
+        trainable("last", 5, readiness=4),
+        trainable("middle", 5, readiness=2),
+        table("large", 1, 1),
+        table("smaller", 3, 0.9),
+        trainable("first", 5, readiness=0),
+    )
+    assert buckets(step, chunk_size=128) == [{"first"}, {"large"}, {"middle", "smaller", "last"}]
+
+
+def test_slots_are_in_no_bucket_and_neither_are_rows_that_tensorflow_gathers():
+    nodes = {node.variable: node for node in bucketed(READY, THREE, {"chunk_size": 128, "transport": "ring"})}
     assert nodes["table"].synchronizer == "all-reduce"
-    assert nodes["table"].group is None
+    assert (nodes["table"].group, nodes["table"].transport) == (None, None)
     assert (nodes["m/logits"].synchronizer, nodes["m/logits"].group) == ("none", None)
     assert all(node.destination is None for node in nodes.values())
 

@@ -64,9 +64,12 @@ def test_what_other_updates_read_is_updated_by_all():
     assert [owners_of(made, name) for name in ("tied", "m", "mean")] == [[None]] * 3
 
 
-def test_rows_that_no_single_replica_updates_travel_alone():
-    made = plan(owned("table", 8, 4, sparse=True, apart=False, apart_axes=()))
-    assert (node_of(made, "table").owner, node_of(made, "table").group) == (None, None)
+def test_rows_that_no_single_replica_updates_go_to_all():
+    table = owned("table", 8, 4, sparse=True, apart=False, apart_axes=())
+    made = node_of(plan(table, transport="ring"), "table")
+    assert (made.owner, made.group, made.transport) == (None, None, None)
+    made = node_of(plan(table), "table")
+    assert (made.owner, made.group, made.transport) == (None, 0, "tcp")
 
 
 def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
@@ -114,8 +117,10 @@ def test_new_values_of_a_table_travel_dense_and_its_gradient_as_rows():
     table = owned("table", 50, 8, sparse=True, rows_per_example=3.0)
     made = plan(table, batch_size=4)
     assert node_of(made, "table").partition.sizes == (25, 25)
-    rows, lengths = 2 * 3 * (4 * 8 + 8), 2 * 4
-    assert made.payload_bytes_per_step == 2 * (rows + lengths) + 2 * 4 * 25 * 8
+    rows, values = 2 * 3 * (4 * 8 + 8), 2 * 4 * 25 * 8
+    assert made.payload_bytes_per_step == 2 * (rows + 2 * 16) + values
+    gathered = plan(table, batch_size=4, transport="ring")
+    assert gathered.payload_bytes_per_step == 2 * (rows + 2 * 4) + values
 
 
 def test_replicas_of_one_task_send_nothing():
