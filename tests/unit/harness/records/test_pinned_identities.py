@@ -26,10 +26,10 @@ from harness.records.facts.links import Link
         ),
         (
             "rivals",
-            "972d8414e5ed9a58646212afa7b2213c175661b413e578d6dec252e5013daa0f",
-            36,
+            "a8b8a963b7d6a59af5cc9ea437c04d2fc047c9e6f80f15a6efb9a1bad03031eb",
+            162,
             "digits-cnn-single-1x1-cda0b9f0",
-            "wide-mlp-tf-parameter-server-2x1-116c55ff",
+            "dlrm-tf-parameter-server-2x1-104f2542",
         ),
         (
             "link-sweep",
