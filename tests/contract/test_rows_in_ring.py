@@ -11,7 +11,17 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 tf = pytest.importorskip("tensorflow")
 
 from cases import case_of_model
-from model import BATCH_SIZE, LABELLED, N_CLASSES, N_STEPS, Model, mean_cross_entropy, values
+from model import (
+    BATCH_SIZE,
+    LABELLED,
+    N_CLASSES,
+    N_STEPS,
+    Model,
+    mean_cross_entropy,
+    on_labelled,
+    values,
+    variable,
+)
 from test_mutations import after, broken, noticed
 
 from harness.worker.transport.exchange import Exchange
@@ -66,6 +76,26 @@ def two_tables():
     ]
     step = TrainStep(loss=loss, variables=variables, optimizer=optimizer)
     return Model(step=step, spec=LABELLED, batches=fed)
+
+
+def rows_then_all():
+    """Two updates of a table in a step: of the rows that are looked up, then of all of them."""
+    table, head = variable("table", 6, 3), variable("head", 3, N_CLASSES)
+    optimizer = keras.optimizers.SGD(0.2)
+    optimizer.build([table, head])
+
+    @tf.function
+    def train(batch):
+        rows, labels = batch
+        with tf.GradientTape() as tape:
+            loss = mean_cross_entropy(labels, (rows + tf.nn.embedding_lookup(table, labels)) @ head)
+        optimizer.apply(tape.gradient(loss, [table, head]), [table, head])
+        with tf.GradientTape() as tape:
+            whole = tf.reduce_mean(tf.matmul(rows, table, transpose_b=True) ** 2)
+        table.assign_sub(0.1 * tape.gradient(whole, table))
+        return loss
+
+    return on_labelled(train, owned=[table, head, *optimizer.variables])
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +161,14 @@ def test_rows_of_any_shape_by_ids_of_any_type_travel_together(mixed, replicas):
         assert len(concatenated(program)) == 1
     types = {b.index_dtype for b in mixed.step.boundaries if b.indices is not None}
     assert types == {"int32", "int64"}
+
+
+def test_a_gradient_of_rows_and_a_dense_one_of_the_same_table(tmp_path):
+    keras.backend.clear_session()
+    case = case_of_model(rows_then_all(), tmp_path / "rows-then-all")
+    kinds = {b.level: b.indices is not None for b in case.step.boundaries if b.variable == "table"}
+    assert kinds == {1: True, 2: False}
+    assert case.check(case.plan("all-reduce", (2, 1))).equivalent
 
 
 def test_a_worker_without_rows_takes_part(mixed, monkeypatch):

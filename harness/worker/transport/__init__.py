@@ -1,1 +1,1 @@
-"""Sums over workers that do not go through TensorFlow: a ring, and the session's end of it."""
+"""What workers send each other outside of TensorFlow: a ring, and the session's end of it."""
