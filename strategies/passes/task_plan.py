@@ -90,6 +90,12 @@ class TaskPlan:
         return tuple(tuple(groups[key]) for key in sorted(groups))
 
     @cached_property
+    def in_no_bucket(self) -> tuple[str, ...]:
+        """Variables whose rows of gradients TensorFlow gathers; a dense one among these travels alone."""
+        reduced = ("all-reduce", "hierarchical-all-reduce")
+        return tuple(n.variable for n in self.nodes if n.group is None and n.synchronizer in reduced)
+
+    @cached_property
     def hints(self) -> Mapping[str, str]:
         """Variable → TensorFlow's implementation of its collective, where one is asked for."""
         return {n.variable: n.transport for n in self.nodes if n.transport in ("ring", "nccl")}

@@ -163,12 +163,19 @@ def test_rows_of_any_shape_by_ids_of_any_type_travel_together(mixed, replicas):
     assert types == {"int32", "int64"}
 
 
-def test_a_gradient_of_rows_and_a_dense_one_of_the_same_table(tmp_path):
+@pytest.fixture(scope="module")
+def rows_and_all(shared):
     keras.backend.clear_session()
-    case = case_of_model(rows_then_all(), tmp_path / "rows-then-all")
-    kinds = {b.level: b.indices is not None for b in case.step.boundaries if b.variable == "table"}
+    return case_of_model(rows_then_all(), shared / "rows-then-all")
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ring"])
+@pytest.mark.parametrize("strategy", ["all-reduce", "partitioned-all-reduce", "hierarchical-all-reduce"])
+def test_a_gradient_of_rows_and_a_dense_one_of_the_same_table(rows_and_all, strategy, transport):
+    kinds = {b.level: b.indices is not None for b in rows_and_all.step.boundaries if b.variable == "table"}
     assert kinds == {1: True, 2: False}
-    assert case.check(case.plan("all-reduce", (2, 1))).equivalent
+    plan = rows_and_all.plan(strategy, (2, 1), transport=transport)
+    assert rows_and_all.check(plan).equivalent
 
 
 def test_a_worker_without_rows_takes_part(mixed, monkeypatch):

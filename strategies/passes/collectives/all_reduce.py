@@ -43,7 +43,8 @@ class DenseAllReduce:
         """Where there are collectives."""
         if not plan.needs_collectives:
             return None
-        return cls(task=plan.task, buckets=plan.buckets, between=plan.between, hints=plan.hints)
+        buckets = (*plan.buckets, *((variable,) for variable in plan.in_no_bucket))
+        return cls(task=plan.task, buckets=buckets, between=plan.between, hints=plan.hints)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one collective per bucket and piece on each local member."""
