@@ -145,7 +145,13 @@ def guard_of(base: Path) -> int:
     """The process that cleans up after whoever owns the one folder in `base`."""
     (folder,) = base.iterdir()
     wanted = f"harness.provision.temporary.reaper\0{folder}\0".encode()
-    (guard,) = (pid for pid in process_ids() if of_process(pid, "cmdline").endswith(wanted))
+
+    def guards() -> list[int]:
+        return [pid for pid in process_ids() if of_process(pid, "cmdline").endswith(wanted)]
+
+    # For a moment after it was started, a process has no command line.
+    eventually(guards, WAIT_S, "the guard has a command line")
+    (guard,) = guards()
     return guard
 
 
