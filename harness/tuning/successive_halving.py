@@ -64,9 +64,10 @@ def next_rung(
         number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
     if len(left) > 1:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
-    n_repeats = min(MOST_CONFIRMING, n_affordable // _WITH_DEFAULT)
-    if not left or n_repeats < LEAST_CONFIRMING:
+    if not left or n_affordable < _WITH_DEFAULT:
         return None
+    # What a repeat takes is a guess, and the first takes the longest.
+    n_repeats = max(LEAST_CONFIRMING, min(MOST_CONFIRMING, n_affordable // _WITH_DEFAULT))
     return Rung(names=left, n_repeats=n_repeats, number=number, confirms=True)
 
 
@@ -103,7 +104,7 @@ def _n_repeats(number: int) -> int:
 
 def _n_fitting(n_candidates: int, n_affordable: int) -> int:
     """The most candidates that can be begun with so that time remains to confirm one of them."""
-    if n_affordable < LEAST_CONFIRMING * _WITH_DEFAULT:
+    if n_affordable < _WITH_DEFAULT:
         return 0
     fitting = (n for n in range(n_candidates, 1, -1) if _n_needed(n) <= n_affordable)
     return next(fitting, min(1, n_candidates))
