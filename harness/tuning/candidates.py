@@ -64,8 +64,8 @@ def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
     if not tuner.has_tried:
         took_s = sum(record.wall_s or 0.0 for record in of_default)
         raise UsageError(
-            f"must hold {LEAST_CONFIRMING} repeats of the default and of a candidate, which take about "
-            f"{took_s:.0f} s each once all is captured, got {tuner.at_most_s:g}; give it more",
+            f"must hold a repeat of the default and of a candidate, about {took_s:.0f} s each once all is "
+            f"captured, got {tuner.at_most_s:g}; give it more",
             field="seconds",
         )
 

@@ -3,8 +3,8 @@
 In the first rung of a bracket each candidate has one repeat beside the default. The faster half goes on, and
 each rung doubles the repeats that its candidates have had. Where none of these is faster than the default,
 candidates for which there was no time make another bracket. The best of many is so by luck, too: the last one
-left is measured anew, and these repeats alone say whether it is faster. Their number depends on time alone,
-and nothing is decided before the last.
+left is measured anew, and these repeats alone say whether it is faster. They are as many as time allows, and
+nothing is decided before the last.
 
 Source:
     Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization", JMLR 18,
@@ -31,7 +31,7 @@ class Rung:
 
     Attributes:
         number: in its bracket, from 0.
-        confirms: whether they decide about the one candidate that is left.
+        confirms: whether they decide about the one candidate that is left; then so many at most, as time allows.
     """
 
     names: tuple[str, ...]
@@ -64,10 +64,9 @@ def next_rung(
         number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
     if len(left) > 1:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
-    n_repeats = min(MOST_CONFIRMING, n_affordable // _WITH_DEFAULT)
-    if not left or n_repeats < LEAST_CONFIRMING:
+    if not left or n_affordable < _WITH_DEFAULT:
         return None
-    return Rung(names=left, n_repeats=n_repeats, number=number, confirms=True)
+    return Rung(names=left, n_repeats=MOST_CONFIRMING, number=number, confirms=True)
 
 
 def is_faster(logs: Sequence[float]) -> bool:
@@ -103,7 +102,7 @@ def _n_repeats(number: int) -> int:
 
 def _n_fitting(n_candidates: int, n_affordable: int) -> int:
     """The most candidates that can be begun with so that time remains to confirm one of them."""
-    if n_affordable < LEAST_CONFIRMING * _WITH_DEFAULT:
+    if n_affordable < _WITH_DEFAULT:
         return 0
     fitting = (n for n in range(n_candidates, 1, -1) if _n_needed(n) <= n_affordable)
     return next(fitting, min(1, n_candidates))

@@ -63,7 +63,8 @@ def test_the_plan_is_equivalent_and_time_is_kept(folder: Path) -> None:
     told = json.loads(out)
     assert told["plan"] == "best.json"
     assert len(told["candidates"]) == 2
-    assert of(OTHER, told)["outcome"] in ("chosen", "not faster")
+    assert of(OTHER, told)["outcome"] != "failed"
+    assert of(OTHER, told)["n"] >= 1
     assert of(BROKEN, told)["outcome"] == "failed"
     assert of(BROKEN, told)["why"].startswith("mine.py:12: IndexError: range object index out of range")
     made = records(folder / told["run_dir"])

@@ -23,14 +23,15 @@ def searched(
     left = n_affordable
     while rung := next_rung(names, seed=seed, made=made, logs=logs, n_affordable=left):
         made.append(rung)
-        left -= rung.n_repeats * (len(rung.names) + 1)
+        n_repeats = min(rung.n_repeats, left // 2) if rung.confirms else rung.n_repeats
+        left -= n_repeats * (len(rung.names) + 1)
         for name in rung.names:
-            found = [ratio(name) for _ in range(rung.n_repeats)]
+            found = [ratio(name) for _ in range(n_repeats)]
             if None in found or name not in logs:
                 logs.pop(name, None)
                 continue
             logs[name] += [each for each in found if each is not None]
-            confirming = logs[name][-rung.n_repeats :] if rung.confirms else []
+            confirming = logs[name][-n_repeats:] if rung.confirms else []
     assert left >= 0, "no more is begun than there is time for"
     return made, confirming
 
@@ -57,11 +58,12 @@ def test_the_faster_half_goes_on_and_has_twice_as_many_repeats() -> None:
 @pytest.mark.parametrize("n_affordable", range(60))
 def test_time_decides_how_many_are_tried(n_affordable: int) -> None:
     made, confirming = searched(lambda _: 0.1, n_affordable=n_affordable)
-    if n_affordable < 2 * LEAST_CONFIRMING:
+    if n_affordable < 2:
         assert made == []
-    else:
-        assert made[-1].confirms
-        assert len(confirming) >= LEAST_CONFIRMING
+        return
+    assert made[-1].confirms
+    assert len(made[0].names) == 1 or len(confirming) >= LEAST_CONFIRMING
+    assert is_faster(confirming) == (n_affordable >= 2 * LEAST_CONFIRMING)
 
 
 def test_equal_seeds_and_measurements_choose_alike_and_other_seeds_try_others() -> None:
