@@ -86,9 +86,9 @@ def first_line(text: str, otherwise: str = "no message") -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and one after the other what it came of."""
+    """An error, and one after the other what it came of; not what `raise … from None` cut off."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

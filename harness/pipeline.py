@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from socket import socket
 
 from harness.equivalence.verification import Verification
-from harness.errors import Interrupted, UsageError
+from harness.errors import HarnessError, Interrupted, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.document import spec_document
 from harness.experiment.schedule import Slot, schedule
@@ -86,12 +86,16 @@ def tune(request: TuneRequest) -> Tuned:
     with _opened(tuner.spec, request.options) as folder:
         try:
             _carry_out(tuner.asked, tuner.cases, tuner.spec, request.options, folder, tuner)
-        except Interrupted:
+        except (Interrupted, KeyboardInterrupt):
             if not tuner.has_plans:
                 raise Interrupted("interrupted before any plan was known; begin again") from None
             tuned = tuner.tuned(folder, request.out, is_interrupted=True)
             tuned.write()
             raise Interrupted(f"interrupted; so far, {tuned.verdict}; its plan is {tuned.path}") from None
+        except HarnessError:
+            if tuner.has_plans:
+                tuner.tuned(folder, request.out, is_interrupted=True).write()
+            raise
         require_measured(tuner, folder.records)
         tuned = tuner.tuned(folder, request.out)
         tuned.write()

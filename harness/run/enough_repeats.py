@@ -179,6 +179,7 @@ def _goes_along(case: Case, spec: ExperimentSpec) -> bool:
 
 
 def expected_s(slots: Sequence[Slot], records: Collection[Record]) -> float:
-    """Seconds that repeats will take, by what the same cases took."""
-    latest_s = {record.case: record.wall_s or 0.0 for record in records}
-    return sum(latest_s.get(slot.case.id, 0.0) for slot in slots)
+    """Seconds that repeats will take, by what the same cases took, or all of them of one that had none."""
+    latest_s = {record.case: record.wall_s for record in records if record.wall_s}
+    otherwise_s = sum(latest_s.values()) / len(latest_s) if latest_s else 0.0
+    return sum(latest_s.get(slot.case.id, otherwise_s) for slot in slots)

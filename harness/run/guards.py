@@ -45,7 +45,10 @@ def naming_batch(workload: str, batch_size: int) -> Iterator[None]:
     try:
         yield
     except CaseError as error:
-        raise of_batch(error, workload, batch_size) from error
+        named = of_batch(error, workload, batch_size)
+        if named is error:
+            raise
+        raise named from error
 
 
 def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:

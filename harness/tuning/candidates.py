@@ -34,6 +34,12 @@ def tuner_of(spec: ExperimentSpec, *, seconds: float) -> Tuner:
             f"{asked}; give no lists",
             field="set",
         )
+    if spec.measure.repeats != 1 or spec.measure.until is not None:
+        raise UsageError(
+            f"must leave the number of repeats to the tuning, got measure.repeats {spec.measure.repeats} and "
+            f"measure.until {'unset' if spec.measure.until is None else 'set'}; leave both out",
+            field="set",
+        )
     _require_time(spec, seconds)
     spec = replace(spec, strategies=(asked, *_alternatives(asked)), baseline=asked)
     return Tuner(spec=spec, cases=expand(spec), at_most_s=seconds)
@@ -61,7 +67,7 @@ def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
         if error.type in (USER_ERROR, UNSUPPORTED):
             raise UsageError(error.message)
         raise CaseError(error.type, error.message, stage=error.stage)
-    if not tuner.has_tried:
+    if not tuner.has_tried(records):
         took_s = sum(record.wall_s or 0.0 for record in of_default)
         raise UsageError(
             f"must hold a repeat of the default and of a candidate, about {took_s:.0f} s each once all is "

@@ -31,7 +31,8 @@ class Rung:
 
     Attributes:
         number: in its bracket, from 0.
-        confirms: whether they decide about the one candidate that is left; then so many at most, as time allows.
+        confirms: whether they decide about the one candidate that is left; then as many as time allows, at
+            most these.
     """
 
     names: tuple[str, ...]
@@ -62,8 +63,10 @@ def next_rung(
     number, left = (made[-1].number + 1, _best_half(made[-1].names, logs)) if made else (0, ())
     if all(_mean(logs[name]) <= 0 for name in left):
         number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
-    if len(left) > 1:
+    if len(left) > 1 and (len(left) + 1) * _n_repeats(number) <= n_affordable:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
+    # Time does not allow another rung: the best so far is what can still be confirmed.
+    left = left[:1]
     if not left or n_affordable < _WITH_DEFAULT:
         return None
     return Rung(names=left, n_repeats=MOST_CONFIRMING, number=number, confirms=True)

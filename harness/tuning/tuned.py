@@ -85,7 +85,7 @@ class Tuned:
         if best.outcome is Outcome.NOT_FASTER:
             return f"{self.default} stays: the best candidate is not faster beyond noise, {told}"
         if best.ratio is not None and best.ratio > 1:
-            return f"{self.default} stays: too little time to confirm the best candidate, {told}"
+            return f"{self.default} stays: no candidate was confirmed to be faster, the best so far is {told}"
         return f"{self.default} stays: no candidate is faster, the best is {told}"
 
     def to_document(self) -> dict[str, JsonValue]:

@@ -1,6 +1,7 @@
 """Tuner: has candidates measured beside the default, rung after rung, and says which plan to take."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,17 +66,20 @@ class Tuner:
         plan_of: PlanOf | None,
     ) -> Sequence[Slot]:
         """The repeats of the next rung."""
-        walls_s = [record.wall_s for record in records if record.wall_s]
-        if plan_of is None or not walls_s or not self.is_measured(records):
+        if plan_of is None or not self.is_measured(records):
             return ()
         if not self._plans:
+            started_s = time.monotonic()
             self._distinguish(plan_of)
+            left_s -= time.monotonic() - started_s
+        walls_s = [record.wall_s for record in records if record.wall_s and record.status == "ok"]
+        repeat_s = math.fsum(walls_s) / max(1, len(walls_s))
         rung = next_rung(
             self.candidates,
             seed=self.spec.measure.seed,
             made=self._rungs,
             logs=self._logs(records),
-            n_affordable=max(0, int(left_s / (math.fsum(walls_s) / len(walls_s)))),
+            n_affordable=max(0, int(left_s / repeat_s)) if repeat_s else 0,
         )
         if rung is None:
             return ()
@@ -99,10 +103,10 @@ class Tuner:
         """Whether the workload is captured, so that there is a plan to take."""
         return bool(self._plans)
 
-    @property
-    def has_tried(self) -> bool:
-        """Whether there was time for a candidate, or none to try."""
-        return bool(self._rungs) or not self.candidates
+    def has_tried(self, records: Sequence[Record]) -> bool:
+        """Whether a candidate was begun, or there is none."""
+        candidates = self.candidates
+        return not candidates or any(record.case in candidates for record in records)
 
     def tuned(self, folder: RunFolder, out: Path | None, *, is_interrupted: bool = False) -> Tuned:
         """The plan to take by what is recorded: the default's unless a candidate is faster.
@@ -128,8 +132,8 @@ class Tuner:
     def tried(self, records: Sequence[Record]) -> Sequence[Tried]:
         """What became of each candidate, the fastest first."""
         names = [name for name in (*self._plans, *self._refused) if name != self.default.id]
-        found = [self._tried(case, records) for case in self.cases if case.id in names]
-        return sorted(found, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
+        tried = [self._tried(case, records) for case in self.cases if case.id in names]
+        return sorted(tried, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
 
     def _tried(self, case: Case, records: Sequence[Record]) -> Tried:
         why = self._refused.get(case.id) or failure(case, records)
@@ -190,8 +194,8 @@ def _next_repeat(made: Sequence[Rung]) -> int:
 
 def _key(plan: Plan) -> str:
     """Equal for plans that do the same."""
-    told = {"strategy_params", "notes", "warnings"}
-    return f"{plan.execution}{plan.model_dump_json(exclude=told)}"
+    descriptive = {"strategy_params", "notes", "warnings"}
+    return f"{plan.execution}{plan.model_dump_json(exclude=descriptive)}"
 
 
 def _usable(case: Case, records: Sequence[Record]) -> Sequence[Record]:

@@ -85,13 +85,15 @@ def tune(
     spec = laid_over(
         {
             "name": f"tune-{slug(workload)}",
-            "workloads": [workload],
-            "strategies": [strategy],
             "cluster": {"provider": provider, "workers": workers, "replicas_per_worker": replicas},
             "measure": {**_MEASURE, "seed": seed},
         },
         settings=settings or (),
-        overrides={} if link is None else {"cluster.link.rate_mbit": _rate_mbit(link)},
+        overrides={
+            "workloads": [workload],
+            "strategies": [strategy],
+            **({} if link is None else {"cluster.link.rate_mbit": _rate_mbit(link)}),
+        },
         surroundings=os.environ,
     )
     exposure = isolate_workers(

@@ -140,7 +140,7 @@ class Exchange:
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
         """What comes to this worker for what it gave; of shares, those with anything in them."""
         start_s = time.time()
-        into, came_s = self._made(transfer, vectors)
+        into, came_s = self._transferred(transfer, vectors)
         if (seen := self.seen) is not None:
             end_s = time.time()
             seen.append(
@@ -156,7 +156,7 @@ class Exchange:
         whole = transfer.kind in ("sum", "concatenate")
         return into if whole else [vector for vector in into if len(vector)]
 
-    def _made(self, transfer: Transfer, vectors: Sequence[Vector]) -> tuple[list[Vector], float]:
+    def _transferred(self, transfer: Transfer, vectors: Sequence[Vector]) -> tuple[list[Vector], float]:
         """What comes, and when the first of it did."""
         dtypes = [vector.dtype for vector in vectors]
         if transfer.kind == "concatenate":
@@ -218,7 +218,8 @@ class _Pool:
             # Held by the list and by the call's own argument; vectors hold it too.
             if sys.getrefcount(self._stores[i]) == 2:
                 if self._stores[i].nbytes < n_bytes + _ALIGNMENT_BYTES:
-                    self._stores[i] = _store(n_bytes)
+                    # Of what comes in other lengths each time, the next may be a little longer.
+                    self._stores[i] = _store(n_bytes * 5 // 4)
                 return _aligned(self._stores[i], length, dtype)
         self._stores.append(_store(n_bytes))
         return _aligned(self._stores[-1], length, dtype)

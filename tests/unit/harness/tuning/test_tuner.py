@@ -96,7 +96,7 @@ def test_time_that_is_over_too_soon_leaves_the_default() -> None:
     tuned = repeats.tuner.tuned(repeats.folder, None)
     assert tuned.case == repeats.tuner.default
     assert tuned.verdict.startswith(
-        f"{ALL} stays: too little time to confirm the best candidate, {named(MIB)} at"
+        f"{ALL} stays: no candidate was confirmed to be faster, the best so far is {named(MIB)} at"
     )
 
 
