@@ -39,6 +39,15 @@ def test_options_and_settings_say_where_and_how(
     assert (spec.measure.seed, spec.measure.rounds) == (7, 3)
 
 
+def test_settings_change_neither_workload_nor_strategy(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    more = ["--set", "strategies=[ps,all-reduce]", "--set", "workloads=[digits-mlp]"]
+    assert call(capsys, "tune", "wide-mlp", "-s", "ps", *more)[0] == 0
+    spec = pipeline.asked[0].spec
+    assert (list(map(str, spec.workloads)), list(map(str, spec.strategies))) == (["wide-mlp"], ["ps"])
+
+
 def test_it_shows_what_was_tried_and_what_was_decided(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = call(capsys, "tune", "wide-mlp", "--strategy", "ps")
     assert status == 0

@@ -10,11 +10,12 @@ from open_folders import made_record
 
 from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
+from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean, repeated_mean
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
-from harness.run.enough_repeats import FIRST_LOOK, MOST_REPEATS, further_slots, is_narrow, looks
+from harness.run.enough_repeats import FIRST_LOOK, MOST_REPEATS, expected_s, further_slots, is_narrow, looks
 
 N_ROUNDS = 10
 UNTIL = {"ratio_ci": "5%", "at_most": "10m"}
@@ -145,3 +146,12 @@ def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float, 
         missed += abs(found.value) > half
     # The bound of the decision, and three standard deviations of this estimate of it.
     assert missed / n_draws <= 0.056 + 3 * (0.056 * 0.944 / n_draws) ** 0.5
+
+
+def test_a_case_that_had_no_repeat_is_expected_to_take_as_long_as_others() -> None:
+    cases = expand(experiment())
+    records = [record for case in cases[:2] for record in repeats_of(case, sd=0.1, n=1)]
+    records[1] = replace(records[1], wall_s=5.0)
+    slots = [Slot(order=0, block=0, repeat=0, case=case) for case in cases[:3]]
+    assert expected_s(slots, records) == 3.0 + 5.0 + 4.0
+    assert expected_s(slots, []) == 0.0

@@ -66,6 +66,16 @@ def test_time_decides_how_many_are_tried(n_affordable: int) -> None:
     assert is_faster(confirming) == (n_affordable >= 2 * LEAST_CONFIRMING)
 
 
+def test_the_best_is_confirmed_where_time_allows_no_other_rung() -> None:
+    logs = {name: [place / 10] for place, name in enumerate(NAMES[:8])}
+    made = [Rung(names=tuple(NAMES[:8]), n_repeats=1)]
+    halved = next_rung(NAMES[:8], seed=0, made=made, logs=logs, n_affordable=5)
+    assert halved == Rung(names=("c7", "c6", "c5", "c4"), n_repeats=1, number=1)
+    assert next_rung(NAMES[:8], seed=0, made=made, logs=logs, n_affordable=4) == Rung(
+        names=("c7",), n_repeats=MOST_CONFIRMING, number=1, confirms=True
+    )
+
+
 def test_equal_seeds_and_measurements_choose_alike_and_other_seeds_try_others() -> None:
     tried = [searched(noisy({}, sd=0.1, seed=5), n_affordable=24, seed=seed)[0] for seed in (0, 0, 1)]
     assert tried[0] == tried[1]

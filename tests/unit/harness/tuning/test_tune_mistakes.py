@@ -14,6 +14,10 @@ from harness.cli import main
         (["-s", "nosuch"], "stratbench: strategy: strategy 'nosuch': unknown name; known are"),
         (["-s", "ps", "--seconds", "5"], "stratbench: seconds: must hold 3 repeats of the default and of a"),
         (
+            ["-s", "ps", "--set", "measure.repeats=20"],
+            "stratbench: set: must leave the number of repeats to the tuning, got measure.repeats 20 and",
+        ),
+        (
             ["-s", "ps", "--out", "file/x.json"],
             "stratbench: out: must be a file that can be written, got file",
         ),

@@ -56,6 +56,27 @@ def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, tol
     assert of_batch(caught.value, "mine.py:Large", 4096) is caught.value
 
 
+def test_another_failure_keeps_its_cause() -> None:
+    failed = caused(CaseError("worker-error", "it broke", stage="load"), ValueError("why"))
+    with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
+        raise failed
+    assert caught.value is failed
+    assert isinstance(failed.__cause__, ValueError)
+
+
+def falls_back() -> None:
+    try:
+        raise MemoryError
+    except MemoryError:
+        raise ValueError("of the fallback") from None
+
+
+def test_what_was_handled_and_cut_off_is_no_cause() -> None:
+    with pytest.raises(ValueError, match="of the fallback") as caught:
+        falls_back()
+    assert job_failed(JobError.of(caught.value), AWAITED).kind == "worker-error"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
