@@ -94,10 +94,11 @@ def _alternatives(asked: StrategyRef) -> tuple[StrategyRef, ...]:
 def _require_time(spec: ExperimentSpec, seconds: float) -> None:
     """Refuse less time than the windows take of the default and of one candidate beside it."""
     measure = spec.measure
-    least_s = (1 + 2 * LEAST_CONFIRMING) * measure.n_rounds * measure.window_s
+    least_n = 1 + LEAST_CONFIRMING  # one to select a candidate by
+    least_s = (1 + 2 * least_n) * measure.n_rounds * measure.window_s
     if seconds < least_s:
         raise UsageError(
-            f"must hold {LEAST_CONFIRMING} repeats of the default and of a candidate, whose windows take "
+            f"must hold {least_n} repeats of the default and of a candidate, whose windows take "
             f"{least_s:g} s, got {seconds:g}; give it more",
             field="seconds",
         )

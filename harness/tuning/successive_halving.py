@@ -63,7 +63,8 @@ def next_rung(
     number, left = (made[-1].number + 1, _best_half(made[-1].names, logs)) if made else (0, ())
     if all(_mean(logs[name]) <= 0 for name in left):
         number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
-    if len(left) > 1 and (len(left) + 1) * _n_repeats(number) <= n_affordable:
+    is_open = len(left) > 1 or (bool(left) and number == 0)
+    if is_open and (len(left) + 1) * _n_repeats(number) <= n_affordable:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
     # Time does not allow another rung: the best so far is what can still be confirmed.
     left = left[:1]
@@ -114,7 +115,7 @@ def _n_fitting(n_candidates: int, n_affordable: int) -> int:
 def _n_needed(n_candidates: int) -> int:
     """Repeats of all rungs, the default's counted too, with some to confirm the last candidate."""
     n, number = _SPARED_CONFIRMING * _WITH_DEFAULT, 0
-    while n_candidates > 1:
+    while n_candidates > 1 or not number:
         n += (n_candidates + 1) * _n_repeats(number)
         n_candidates, number = n_candidates // 2, number + 1
     return n

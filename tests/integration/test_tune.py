@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from waiting import eventually
-from watched_run import WatchedRun, records, records_so_far, watched
+from watched_run import WatchedRun, records, watched
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
@@ -40,10 +40,6 @@ START_S = 240.0
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(STRATEGY)
     return tmp_path
-
-
-def run_dir(folder: Path) -> Path | None:
-    return next(folder.glob("runs/tune-*"), None)
 
 
 def began_s(run: Path) -> list[float]:
@@ -81,22 +77,20 @@ def test_the_plan_is_equivalent_and_time_is_kept(folder: Path) -> None:
 
 
 def test_an_interruption_leaves_what_was_found_and_nothing_running(folder: Path) -> None:
-    def is_confirming(run: WatchedRun) -> bool:
+    def tries_a_candidate(run: WatchedRun) -> bool:
         assert run.process.poll() is None, "the moment was missed"
-        path = run_dir(folder)
-        return path is not None and len(records_so_far(path)) > 2 and bool(run.workers())
+        return bool(list(folder.glob("runs/*/cases/*/1/plan.json"))) and bool(run.workers())
 
     with watched(TUNE, folder) as run:
-        eventually(lambda: is_confirming(run), START_S, "a candidate is measured")
+        eventually(lambda: tries_a_candidate(run), START_S, "a candidate is measured")
         os.kill(run.process.pid, signal.SIGINT)
         status, _, err = run.finish()
         assert (status, run.leftovers()) == (130, []), err
-    path = run_dir(folder)
-    assert path is not None
-    plan = path / "tuned.plan.json"
+    (plan,) = folder.glob("runs/*/tuned.plan.json")
+    assert [record["repeat"] for record in records(plan.parent)] == [0]
     assert err.strip().splitlines()[-1].startswith("stratbench: interrupted; so far, mine.py:Anywhere")
     assert err.strip().endswith(f"its plan is {plan.relative_to(folder)}")
     told = json.loads(plan.read_text())["tuning"]
     assert told["interrupted"] is True
     assert of(BROKEN, told)["outcome"] == "failed"
-    assert of(OTHER, told)["n"] >= 1
+    assert of(OTHER, told)["outcome"] == "not tried"
