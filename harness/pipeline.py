@@ -24,7 +24,8 @@ from harness.requests import (
     Written,
 )
 from harness.run.checkpoints import require
-from harness.run.enough_repeats import FurtherRepeats, NarrowRatios
+from harness.run.enough_repeats import NarrowRatios
+from harness.run.further_repeats import FurtherRepeats
 from harness.run.guards import storing
 from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress

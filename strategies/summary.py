@@ -30,6 +30,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     parts_apart = [reach.parts_apart(along) for along in spreads]
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
     crossings = Counter(b.variable for b in step.boundaries)
+    dense = Counter(b.variable for b in step.boundaries if b.indices is None and b.variable in sparse)
     updates = Counter(region.variable for region in step.regions)
     reads = _reads(hoisted)
     read_before = prior_reads(hoisted, [v for v in hoisted.variables if v.name in reach.apart])
@@ -56,6 +57,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             apart_axes=tuple(axis for axis in axes.get(v.name, ()) if v.name in parts_apart[axis]),
             gradient_shared=v.name in reach.shared_gradients,
             crossings=crossings.get(v.name, 1),
+            dense_crossings=dense.get(v.name, 0),
             reads=reads.get(v.name, 1),
             updates=updates.get(v.name, 1),
             read_before_update=v.handle in read_before,

@@ -6,9 +6,8 @@ repeats up to the next look, with the baseline and the control beside it; the wi
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
 
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
@@ -16,41 +15,11 @@ from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 from harness.records.record import Record
-from strategies.plan.schema import Plan
+from harness.run.further_repeats import SiteSoFar
 
-PlanOf: TypeAlias = Callable[[Case], Plan]
 FIRST_LOOK = 4
 GROWTH = 1.6
 MOST_REPEATS = 100
-
-
-class FurtherRepeats(Protocol):
-    """Decides which repeats follow those that were asked for, by what these have shown."""
-
-    @property
-    def at_most_s(self) -> float:
-        """Seconds after a run's start by which the last of them is to end."""
-        ...
-
-    def slots(
-        self,
-        cases: Sequence[Case],
-        records: Sequence[Record],
-        *,
-        first: int,
-        left_s: float,
-        plan_of: PlanOf | None,
-    ) -> Sequence[Slot]:
-        """The next repeats of a site, block by block; none where there are enough.
-
-        Args:
-            cases: of the site.
-            records: of the run so far.
-            first: number of the first of these repeats, and of its block, in the whole run.
-            left_s: seconds until the last is to end.
-            plan_of: plan of a case, or a `CaseError`; None before there are workers to capture on.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +34,9 @@ class NarrowRatios:
         """As long as `measure.until` allows."""
         return self.until.at_most_s
 
-    def slots(
-        self,
-        cases: Sequence[Case],
-        records: Sequence[Record],
-        *,
-        first: int,
-        left_s: float,  # noqa: ARG002 - each block is looked at by itself
-        plan_of: PlanOf | None,  # noqa: ARG002 - for others
-    ) -> Sequence[Slot]:
+    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
         """Repeats up to the next look."""
-        return further_slots(self.spec, cases, records, first=first)
+        return further_slots(self.spec, site.cases, site.records, first=site.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.captures import Captures, planned
 from harness.run.case.check import CHECK_STEPS, n_staged
-from harness.run.enough_repeats import FurtherRepeats, PlanOf, expected_s
+from harness.run.enough_repeats import expected_s
+from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
 from harness.run.terminal.progress import Progress
@@ -135,7 +136,10 @@ class _Sites:
         records = self.folder.records
         first = max([self.n_asked, *(record.order + 1 for record in records)])
         left_s = self._ends_s(self.then) - time.monotonic()
-        return self.then.slots(self.cases_of(site, ()), records, first=first, left_s=left_s, plan_of=plan_of)
+        so_far = SiteSoFar(
+            cases=self.cases_of(site, ()), records=records, first=first, left_s=left_s, plan_of=plan_of
+        )
+        return self.then.slots(so_far)
 
     def require(self, work: _SiteWork) -> None:
         """Look whether workers for a site can be had, as far as that shows beforehand.
@@ -163,10 +167,6 @@ class _Sites:
             block = list(group)
             if self.reason_to_stop() is not None:
                 return
-            if self._is_further(block):
-                if self._is_late(block):
-                    continue
-                self.progress.expect(len(block))
             for slot, ended in runner.run(block):
                 self.folder.append(ended.record)
                 ratio = ratio_so_far(slot.case, self.cases, self.spec, self.folder.records)
@@ -184,8 +184,14 @@ class _Sites:
         has_begun = True
         while has_begun and (more := self.further(site, plan_of)):
             has_begun = False
-            for _, block in itertools.groupby(more, lambda slot: slot.block):
-                for slot in self._run_blocks(runner, list(block)):
+            for _, group in itertools.groupby(more, lambda slot: slot.block):
+                block = list(group)
+                if self.reason_to_stop() is not None:
+                    return
+                if self._is_late(block):
+                    continue
+                self.progress.expect(len(block))
+                for slot in self._run_blocks(runner, block):
                     has_begun = True
                     yield slot
 
@@ -197,10 +203,6 @@ class _Sites:
     def _ends_s(self, then: FurtherRepeats) -> float:
         """When the last of a site's further repeats is to end."""
         return self.started_s + self.share * then.at_most_s
-
-    def _is_further(self, block: Sequence[Slot]) -> bool:
-        """Whether these are repeats beyond those that were asked for."""
-        return block[0].repeat >= self.spec.measure.repeats
 
     def reason_to_stop(self) -> tuple[str, str] | None:
         """Why no other repeat is begun: kind and message; None while there is no reason."""

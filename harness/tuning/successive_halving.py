@@ -59,7 +59,11 @@ def next_rung(
         n_affordable: repeats that there is time for, the default's counted too.
     """
     if made and made[-1].confirms:
-        return None
+        if all(logs.get(name) for name in made[-1].names):
+            return None
+        # It failed: those that it was selected from go on without it.
+        selecting = [rung for rung in made if not rung.confirms]
+        return next_rung(names, seed=seed, made=selecting, logs=logs, n_affordable=n_affordable)
     number, left = (made[-1].number + 1, _best_half(made[-1].names, logs)) if made else (0, ())
     if all(_mean(logs[name]) <= 0 for name in left):
         number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)

@@ -14,7 +14,7 @@ from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import repeated_mean
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
-from harness.run.enough_repeats import PlanOf
+from harness.run.further_repeats import PlanOf, SiteSoFar
 from harness.tuning.successive_halving import LEAST_CONFIRMING, Rung, is_faster, next_rung
 from harness.tuning.tuned import TUNED_PLAN, Outcome, Tried, Tuned
 from strategies.plan.schema import Plan
@@ -56,21 +56,14 @@ class Tuner:
         usable = _usable(self.default, records)
         return bool(usable) and not any(_is_wrong(record) for record in usable)
 
-    def slots(
-        self,
-        cases: Sequence[Case],  # noqa: ARG002 - all are of one site
-        records: Sequence[Record],
-        *,
-        first: int,
-        left_s: float,
-        plan_of: PlanOf | None,
-    ) -> Sequence[Slot]:
-        """The repeats of the next rung."""
-        if plan_of is None or not self.is_measured(records):
+    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
+        """The repeats of the next rung; all cases are of one site."""
+        records, left_s = site.records, site.left_s
+        if site.plan_of is None or not self.is_measured(records):
             return ()
         if not self._plans:
             started_s = time.monotonic()
-            self._distinguish(plan_of)
+            self._distinguish(site.plan_of)
             left_s -= time.monotonic() - started_s
         walls_s = [record.wall_s for record in records if record.wall_s and record.status == "ok"]
         repeat_s = math.fsum(walls_s) / max(1, len(walls_s))
@@ -89,8 +82,8 @@ class Tuner:
         together = [case for case in self.cases if case.id in names]
         return [
             Slot(
-                order=first + number * len(together) + place,
-                block=first + number * len(together),
+                order=site.first + number * len(together) + place,
+                block=site.first + number * len(together),
                 repeat=repeat + number,
                 case=case,
             )

@@ -112,11 +112,10 @@ def _add_parameter_server(
                 rows = _rows(node, variable, replica.examples)
                 pull += rows * row_bytes(node) * variable.reads
                 ids += rows * ID_BYTES * variable.reads
-                push += rows * (row_bytes(node) + ID_BYTES) * variable.crossings
+                push += rows * (row_bytes(node) + ID_BYTES) * _row_crossings(variable)
             else:
                 pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
-        if not node.sparse:
-            push = _encoded_bytes(node) * variable.crossings
+        push += _encoded_bytes(node) * _dense_crossings(node, variable)
         sent[node.destination][task] += pull
         pulled[node.destination][task] += pull
         sent[task][node.destination] += push + ids
@@ -130,21 +129,36 @@ def _add_collective(
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
     n = node.n_members(topology)
+    if node.synchronizer == "average":
+        _add_crossing(sent, _summed_bytes(node, n) / n_steps)
+        return
+    _add_crossing(sent, _summed_bytes(node, n) * _dense_crossings(node, variable))
+    if not node.sparse:
+        return
     shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
-    if node.sparse and node.transport == "tcp":
+    if node.transport == "tcp":
         shares = [most_rows_bytes(node, variable, sum(each)) + RING_LENGTHS_BYTES for each in shards]
         # That of the next worker comes last and stays.
-        around(sent, [share * variable.crossings for share in shares], stays=1)
+        around(sent, [share * _row_crossings(variable) for share in shares], stays=1)
         return
-    if node.sparse and node.synchronizer != "average":
-        most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
-        crossing = (n - 1) * (most_rows_bytes(node, variable, most) + LENGTH_BYTES)
-    elif node.compressor is None or is_added_up(node.compressor):
-        crossing = 2 * (n - 1) / n * _encoded_bytes(node)
-    else:
-        crossing = (n - 1) * _encoded_bytes(node)
-    n_crossings = 1 if node.synchronizer == "average" else variable.crossings
-    _add_crossing(sent, crossing * n_crossings / n_steps)
+    most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
+    gathered = (n - 1) * (most_rows_bytes(node, variable, most) + LENGTH_BYTES)
+    _add_crossing(sent, gathered * _row_crossings(variable))
+
+
+def _row_crossings(variable: VariableSummary) -> int:
+    return variable.crossings - variable.dense_crossings
+
+
+def _dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
+    return variable.dense_crossings if node.sparse else variable.crossings
+
+
+def _summed_bytes(node: PlanNode, n: int) -> float:
+    """What goes from each of n members to the next of a sum, or of an exchange of what cannot be added up."""
+    if node.compressor is None or is_added_up(node.compressor):
+        return 2 * (n - 1) / n * _encoded_bytes(node)
+    return (n - 1) * _encoded_bytes(node)
 
 
 def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:

@@ -37,6 +37,7 @@ class VariableSummary(Frozen):
         apart_axes: along which each part can be updated by another replica: no part reads another.
         gradient_shared: other updates read its gradient, as clipping by a global norm does.
         crossings: gradients, or new states, that cross replicas in a step.
+        dense_crossings: of these, those of a sparse variable that are dense, in another of its updates.
         reads: times in a step that a replica reads it, each after another update.
         updates: times in a step that it is updated.
         read_before_update: a step reads it before its update only, by nodes that could take its value.
@@ -59,6 +60,7 @@ class VariableSummary(Frozen):
     apart_axes: tuple[int, ...] = ()
     gradient_shared: bool = False
     crossings: int = 1
+    dense_crossings: int = 0
     reads: int = 1
     updates: int = 1
     read_before_update: bool = False

@@ -178,6 +178,20 @@ def test_a_gradient_of_rows_and_a_dense_one_of_the_same_table(rows_and_all, stra
     assert rows_and_all.check(plan).equivalent
 
 
+@pytest.mark.parametrize(
+    ("strategy", "params", "times"),
+    [("all-reduce", {"transport": "tcp"}, 2), ("all-reduce", {"transport": "ring"}, 2), ("ps", {}, 1)],
+)
+def test_a_plan_counts_what_is_dense_of_a_table_as_dense(rows_and_all, strategy, params, times):
+    (table,) = (v for v in rows_and_all.summary.variables if v.name == "table")
+    assert (table.crossings, table.dense_crossings) == (2, 1)
+    rows_alone = table.model_copy(update={"crossings": 1, "dense_crossings": 0})
+    others = tuple(rows_alone if v.name == "table" else v for v in rows_and_all.summary.variables)
+    less = replace(rows_and_all, summary=rows_and_all.summary.model_copy(update={"variables": others}))
+    both, rows = (case.plan(strategy, (1, 1), **params) for case in (rows_and_all, less))
+    assert both.payload_bytes_per_step - rows.payload_bytes_per_step == times * table.bytes
+
+
 def test_a_worker_without_rows_takes_part(mixed, monkeypatch):
     lengths = []
     moved = Exchange._moved

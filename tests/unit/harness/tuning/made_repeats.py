@@ -16,6 +16,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
+from harness.run.further_repeats import SiteSoFar
 from harness.tuning.candidates import tuner_of
 from harness.tuning.tuned import Tuned
 from harness.tuning.tuner import Tuner
@@ -95,7 +96,9 @@ class MadeRepeats:
     def rung(self, left_s: float) -> Sequence[Slot]:
         """The next rung, made."""
         first = len(self.records)
-        slots = self.tuner.slots((), self.records, first=first, left_s=left_s, plan_of=plan_of)
+        slots = self.tuner.slots(
+            SiteSoFar(cases=(), records=self.records, first=first, left_s=left_s, plan_of=plan_of)
+        )
         self.run(slots)
         return slots
 

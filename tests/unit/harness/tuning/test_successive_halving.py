@@ -76,6 +76,18 @@ def test_the_best_is_confirmed_where_time_allows_no_other_rung() -> None:
     )
 
 
+def test_the_runner_up_follows_one_that_fails_while_it_is_confirmed() -> None:
+    made = [
+        Rung(names=("a", "b", "c", "d"), n_repeats=1),
+        Rung(names=("a", "b"), n_repeats=1, number=1),
+        Rung(names=("a",), n_repeats=MOST_CONFIRMING, number=2, confirms=True),
+    ]
+    logs = {"b": [0.2, 0.2], "c": [0.1], "d": [0.1]}
+    following = next_rung("abcd", seed=0, made=made, logs=logs, n_affordable=20)
+    assert following == Rung(names=("b",), n_repeats=MOST_CONFIRMING, number=2, confirms=True)
+    assert next_rung("abcd", seed=0, made=made, logs={**logs, "a": [0.3]}, n_affordable=20) is None
+
+
 def test_equal_seeds_and_measurements_choose_alike_and_other_seeds_try_others() -> None:
     tried = [searched(noisy({}, sd=0.1, seed=5), n_affordable=24, seed=seed)[0] for seed in (0, 0, 1)]
     assert tried[0] == tried[1]
