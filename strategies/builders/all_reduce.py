@@ -55,9 +55,7 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
         return "transport=tcp needs two workers, got one; use auto"
     compressor = params.get("compressor")
     if params.get("transport") == "tcp" and compressor is not None and not on_own_transport(str(compressor)):
-        return (
-            f"transport=tcp takes gradients as they are or in bfloat16, got compressor={compressor}; use auto"
-        )
+        return f"transport=tcp does not add up half precision, got compressor={compressor}; use auto, or bf16"
     return None
 
 

@@ -8,9 +8,16 @@ import tensorflow as tf
 from strategies.ir.graph import DType
 from strategies.numerics.collectives import bucket_all_reduce
 from strategies.numerics.compressors.cast import Cast
-from strategies.numerics.compressors.codec import Codec, Dims, States, WordsCodec
-from strategies.numerics.compressors.feedback import Feedback, owed
-from strategies.numerics.compressors.power import Power, as_matrix, next_factor, orthonormal
+from strategies.numerics.compressors.codec import Codec, Dims, States, WordsCodec, working, working_type
+from strategies.numerics.compressors.feedback import Feedback
+from strategies.numerics.compressors.power import Power
+from strategies.numerics.power_sums import (
+    directions,
+    kept_of_projection,
+    own_right_factors,
+    projected,
+    sums_of_factors,
+)
 
 Group = tuple[int, int]
 """Members and group key."""
@@ -45,7 +52,7 @@ def compressed_sum(
     Returns:
         the sums in the gradients' type, and the next states in the order of the states.
     """
-    gradients = [_working(g) for g in tensors[: len(shapes)]]
+    gradients = [working(g) for g in tensors[: len(shapes)]]
     states = _grouped(tensors[len(shapes) :], len(shapes))
     if isinstance(bare(codec), Cast):
         sums, kept = _cast_sums(gradients, states, codec, group, keys)
@@ -60,20 +67,34 @@ def compressed_sum(
 
 def rounded_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> list[tf.Tensor]:
     """A gradient as its encoding leaves it, in its own type, and the next states."""
-    payload, after = codec.encode(_working(gradient), *state)
-    sent = codec.decode(payload, _dims(gradient), _working_type(gradient.dtype))
+    payload, after = codec.encode(working(gradient), *state)
+    sent = codec.decode(payload, _dims(gradient), working_type(gradient.dtype))
     return [tf.cast(sent, gradient.dtype), *after]
 
 
 def encode_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> tuple[tf.Tensor, States]:
     """The payload of one gradient, and the next state."""
-    return codec.encode(_working(gradient), *state)
+    return codec.encode(working(gradient), *state)
 
 
 def decode_one(payload: tf.Tensor, *, dims: Dims, dtype: int, codec: Codec) -> tf.Tensor:
     """The gradient of a payload, in the type of this number."""
     wanted = tf.as_dtype(dtype)
-    return tf.cast(codec.decode(payload, dims, _working_type(wanted)), wanted)
+    return tf.cast(codec.decode(payload, dims, working_type(wanted)), wanted)
+
+
+def decoded_sums(*payloads: tf.Tensor, shapes: tuple[Dims, ...], dtype: int, codec: Codec) -> list[tf.Tensor]:
+    """The sums of gradients over all members, in the type of this number.
+
+    Args:
+        payloads: of all gradients from the first member, then from the second, …
+        codec: of words.
+    """
+    n, wanted = len(shapes), tf.as_dtype(dtype)
+    return [
+        tf.cast(decode_sum_of(codec, payloads[i::n], dims, working_type(wanted)), wanted)
+        for i, dims in enumerate(shapes)
+    ]
 
 
 def decode_sum_of(codec: Codec, payloads: Sequence[tf.Tensor], dims: Dims, dtype: tf.DType) -> tf.Tensor:
@@ -81,15 +102,6 @@ def decode_sum_of(codec: Codec, payloads: Sequence[tf.Tensor], dims: Dims, dtype
     if len(payloads) == 1:
         return codec.decode(payloads[0], dims, dtype)
     return cast("WordsCodec", bare(codec)).decode_sum(tf.stack(payloads), dims, dtype)
-
-
-def _working(gradient: tf.Tensor) -> tf.Tensor:
-    return tf.cast(gradient, _working_type(gradient.dtype))
-
-
-def _working_type(dtype: tf.DType) -> tf.DType:
-    """Codecs compute in float, or in double where the gradient is."""
-    return dtype if dtype == tf.float64 else tf.float32
 
 
 def _grouped(states: Sequence[tf.Tensor], n: int) -> list[States]:
@@ -130,27 +142,19 @@ def _gathered_sums(
 def _power_sums(
     gradients: list[tf.Tensor], states: list[States], group: Group, keys: tuple[int, ...]
 ) -> tuple[list[tf.Tensor], list[States]]:
-    """Both factors summed over members, so that the directions are those of the sum of all gradients.
-
-    A member keeps what of its own gradient those directions leave out: together members keep what the sum
-    lost.
-
-    Source:
-        Vogels et al. 2019, arXiv:1905.13727, algorithms 1 and 2.
-    """
-    corrected = [as_matrix(g + residual) for g, (residual, _) in zip(gradients, states, strict=True)]
+    """Both factors summed over members; see `power_sums`."""
+    n = len(gradients)
+    flat = [tensor for state in states for tensor in state]
+    matrices_and_products = projected(*gradients, *flat)
+    matrices, products = matrices_and_products[:n], matrices_and_products[n:]
+    lefts = directions(*_all_reduced(products, group, keys[0]))
+    own = own_right_factors(*matrices, *lefts)
+    rights = _all_reduced(own, group, keys[1])
     factors = [factor for _, factor in states]
-    projected = [tf.matmul(m, factor) for m, factor in zip(corrected, factors, strict=True)]
-    directions = [orthonormal(total) for total in _all_reduced(projected, group, keys[0])]
-    own = [tf.matmul(m, left, transpose_a=True) for m, left in zip(corrected, directions, strict=True)]
-    right_factors = _all_reduced(own, group, keys[1])
-    sums, kept = [], []
-    for i, gradient in enumerate(gradients):
-        dims, left = _dims(gradient), directions[i]
-        sums.append(tf.reshape(tf.matmul(left, right_factors[i], transpose_b=True), dims))
-        residual = owed(corrected[i], tf.matmul(left, own[i], transpose_b=True))
-        kept.append((tf.reshape(residual, dims), next_factor(right_factors[i], factors[i])))
-    return sums, kept
+    shapes = tuple(map(_dims, gradients))
+    kept = kept_of_projection(*matrices, *lefts, *own, *rights, *factors, shapes=shapes)
+    sums = sums_of_factors(*lefts, *rights, shapes=shapes, dtype=gradients[0].dtype.as_datatype_enum)
+    return sums, _grouped(kept, n)
 
 
 def _all_reduced(values: list[tf.Tensor], group: Group, key: int) -> list[tf.Tensor]:

@@ -11,6 +11,7 @@ from strategies.passes.collectives.separate_runs import CollectivesApart
 from strategies.passes.collectives.shard_updates import ShardUpdates
 from strategies.passes.compression.compressed_all_reduce import CompressedAllReduce
 from strategies.passes.compression.compressed_push import CompressedPush
+from strategies.passes.compression.encoded_ring import EncodedTransportAllReduce
 from strategies.passes.compression.rounded_gradients import RoundedGradients
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates, OwnMean
 from strategies.passes.parameter_server.place import Place
@@ -46,6 +47,7 @@ PASSES: tuple[type[Pass], ...] = (
     SparseAllGather,
     CompressedAllReduce,
     RoundedGradients,
+    EncodedTransportAllReduce,
     TransportAllReduce,
     DenseAllReduce,
     HandOn,

@@ -6,13 +6,15 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from strategies.ir.ranges import Cut
-from strategies.plan.compressors import on_own_transport
+from strategies.plan.compressors import is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Compression, Plan, PlanNode
 
 Between: TypeAlias = Literal["replicas", "workers"]
 """Who exchanges values: all replicas, or the first replica of each worker, its leader."""
+Carrier: TypeAlias = Literal["servers", "collectives", "own transport"]
+"""What encoded gradients travel by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,21 +129,25 @@ class TaskPlan:
         """Variable → rank of the replica that alone gets the sum of its gradient."""
         return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}
 
-    def compressions(self, *, served: bool) -> Mapping[str, Compression]:
-        """Variable → compressor of its gradient, of those that servers hold or that collectives sum."""
+    def compressions(self, by: Carrier) -> Mapping[str, Compression]:
+        """Variable → compressor of its gradient, of those whose encodings travel so."""
         return {
             n.variable: n.compressor
             for n in self.nodes
-            if n.compressor is not None
-            and (n.destination is not None) == served
-            and n.variable not in self.rounded_on_wire
+            if n.compressor is not None and n.variable not in self.rounded_on_wire and _carrier(n) == by
         }
 
     @cached_property
     def rounded_on_wire(self) -> Mapping[str, Compression]:
-        """Variable → compressor of its gradient, of those that the workers' own transport sums."""
+        """Variable → compressor of its gradient, of those that the workers' own transport rounds and sums."""
         return {
             n.variable: n.compressor
             for n in self.nodes
-            if n.compressor is not None and n.transport == "tcp" and on_own_transport(n.compressor.name)
+            if n.compressor is not None and n.transport == "tcp" and is_rounded_on_wire(n.compressor.name)
         }
+
+
+def _carrier(node: PlanNode) -> Carrier:
+    if node.destination is not None:
+        return "servers"
+    return "own transport" if node.transport == "tcp" else "collectives"

@@ -9,7 +9,7 @@ from strategies.plan.schema import Compression, PlanNode, StepSummary
 from strategies.topology import Topology
 
 QSGD_BLOCK = 512
-_WORD_BYTES = 4
+WORD_BYTES = 4
 _WORD_BITS = 32
 
 
@@ -27,8 +27,9 @@ def compressed(
     kinds = {v.name: v.kind for v in step.variables}
 
     def of(node: PlanNode) -> PlanNode:
-        carried = node.transport if on_own_transport(compression.name) else node.transport and "auto"
-        encoded = node.model_copy(update={"compressor": compression, "transport": carried})
+        stays = node.transport is None or (node.transport == "tcp" and on_own_transport(compression.name))
+        transport = node.transport if stays else "auto"
+        encoded = node.model_copy(update={"compressor": compression, "transport": transport})
         gains = kinds[node.variable] == "trainable" and _gains(encoded, compression, topology)
         return encoded if gains else node
 
@@ -37,21 +38,21 @@ def compressed(
 
 def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) -> int:
     """Bytes of one encoded gradient."""
-    n, value_bytes = n_elements(shape), max(element_bytes(dtype), _WORD_BYTES)
+    n, value_bytes = n_elements(shape), max(element_bytes(dtype), WORD_BYTES)
     codec = BY_NAME[compression.name].codec
     if codec == "topk":
-        return n_kept(n, compression.ratio or 0.0) * (value_bytes + _WORD_BYTES)
+        return n_kept(n, compression.ratio or 0.0) * (value_bytes + WORD_BYTES)
     if codec == "power":
         return (n // shape[-1] + shape[-1]) * n_directions(shape, compression.rank or 0) * value_bytes
     if codec == "signs":
-        return value_bytes + -(-n // _WORD_BITS) * _WORD_BYTES
+        return value_bytes + -(-n // _WORD_BITS) * WORD_BYTES
     if codec == "quantized":
         return -(-n // QSGD_BLOCK) * (QSGD_BLOCK + value_bytes)
     return n * element_bytes(codec)
 
 
 def is_added_up(compression: Compression) -> bool:
-    """Whether a collective adds encodings up on their way; others are gathered from all and added after."""
+    """Whether encodings are added up on their way; others are gathered from all and added after."""
     return BY_NAME[compression.name].codec in ("half", "bfloat16", "power")
 
 
@@ -74,8 +75,7 @@ def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool
         return False
     growth = 1.0
     if node.synchronizer != "ps":
-        n = node.n_members(topology)
-        if n == 1:
+        if node.n_members(topology) == 1:
             return False
-        growth = 1.0 if is_added_up(compression) else n / 2
+        growth = 1.0 if is_added_up(compression) else sum(node.n_encoders(topology)) / 2
     return growth * payload_bytes(node.shape, node.dtype, compression) < node.bytes

@@ -91,10 +91,15 @@ BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
 
 
 def on_own_transport(name: str) -> bool:
-    """Whether the workers' own transport can carry what a compressor of this name sends.
+    """Whether the workers' own transport carries what a compressor of this name sends.
 
-    It rounds on the way, which to bfloat16 costs about a copy, to half precision several.
+    It does not add up half precision, which costs it several copies.
     """
+    return BY_NAME[name].codec != "half"
+
+
+def is_rounded_on_wire(name: str) -> bool:
+    """Whether the workers' own transport itself makes what a compressor sends: it rounds what it copies."""
     return BY_NAME[name].codec == "bfloat16"
 
 

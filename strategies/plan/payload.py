@@ -132,7 +132,11 @@ def _add_collective(
     if node.synchronizer == "average":
         _add_crossing(sent, _summed_bytes(node, n) / n_steps)
         return
-    _add_crossing(sent, _summed_bytes(node, n) * _dense_crossings(node, variable))
+    crossings = _dense_crossings(node, variable)
+    if node.transport == "tcp" and not _is_summed(node):
+        around(sent, [k * _encoded_bytes(node) * crossings for k in node.n_encoders(topology)], stays=1)
+        return
+    _add_crossing(sent, _summed_bytes(node, n) * crossings)
     if not node.sparse:
         return
     shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
@@ -156,9 +160,13 @@ def _dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
 
 def _summed_bytes(node: PlanNode, n: int) -> float:
     """What goes from each of n members to the next of a sum, or of an exchange of what cannot be added up."""
-    if node.compressor is None or is_added_up(node.compressor):
+    if _is_summed(node):
         return 2 * (n - 1) / n * _encoded_bytes(node)
     return (n - 1) * _encoded_bytes(node)
+
+
+def _is_summed(node: PlanNode) -> bool:
+    return node.compressor is None or is_added_up(node.compressor)
 
 
 def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:

@@ -168,6 +168,12 @@ class PlanNode(Frozen):
         by_worker = self.synchronizer == "hierarchical-all-reduce" or self.transport == "tcp"
         return topology.n_tasks if by_worker else topology.n_replicas
 
+    def n_encoders(self, topology: Topology) -> tuple[int, ...]:
+        """By task, how many encode their gradients for its collectives: all replicas, or one of them."""
+        if self.synchronizer == "hierarchical-all-reduce":
+            return (1,) * topology.n_tasks
+        return tuple(len(topology.local_replicas(task)) for task in range(topology.n_tasks))
+
 
 class Plan(Frozen):
     """A strategy applied to a captured step on a topology.

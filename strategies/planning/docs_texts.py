@@ -204,7 +204,7 @@ KNOBS: Mapping[str, str] = {
     "`synchronized=True` do so without it",
     "transport": "`tcp`: a ring of the workers' own, once their replicas' gradients are summed, and rows of "
     "sparse ones merged; `ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` "
-    "between GPUs, else what TensorFlow chooses, as always for gradients encoded otherwise than in bfloat16, "
-    "averages of variables and statistics of batches, and for rows unless by `tcp`; not `nccl` for "
+    "between GPUs, else what TensorFlow chooses, as always for gradients encoded in half precision or not by "
+    "`tcp`, averages of variables and statistics of batches, and for rows unless by `tcp`; not `nccl` for "
     "`sharded-update` and `fully-sharded`, whose owners begin sums in orders of their own",
 }

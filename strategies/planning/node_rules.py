@@ -130,7 +130,7 @@ def _transport(checked: NodeInPlan) -> None:
     compressor = checked.node.compressor
     if transport == "tcp" and compressor is not None and not compressors.on_own_transport(compressor.name):
         checked.fail(
-            "transport tcp takes gradients as they are or in bfloat16",
+            "transport tcp does not add up half precision",
             f"compressor {compressor.name}",
             "use auto",
         )

@@ -42,6 +42,10 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "sparse-all-gather": [("all-reduce", {"transport": "ring"})],
     "compressed-all-reduce": [("all-reduce", {"compressor": "fp16-ef"})],
     "rounded-gradients": [("all-reduce", {"compressor": "bf16-ef"})],
+    "encoded-transport-all-reduce": [
+        ("all-reduce", {"compressor": "topk"}),
+        ("all-reduce", {"compressor": "powersgd"}),
+    ],
     "transport-all-reduce": [("all-reduce", {}), ("sharded-update", {})],
     "dense-all-reduce": [("all-reduce", {"transport": "ring"})],
     "hand-on": [("hierarchical-all-reduce", {})],

@@ -52,9 +52,9 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     from strategies.planning.plan import topology_of
 
     assert node.compressor is not None
-    n = node.n_members(topology_of(plan))
+    topology = topology_of(plan)
     all_reduced = node.synchronizer != "ps"
-    codec = codec_of(node.compressor, n_terms=n if all_reduced else 1)
+    codec = codec_of(node.compressor, n_terms=node.n_members(topology) if all_reduced else 1)
     kind = "double" if node.dtype == "double" else "float"
     dtype = tf.float64 if kind == "double" else tf.float32
     v1 = tf.compat.v1
@@ -68,6 +68,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     ]
     payload, after = codec.encode(gradient, *(variable.read_value() for variable in kept))
     keep = [variable.assign(value) for variable, value in zip(kept, after, strict=True)]
-    gathered = n if all_reduced and not is_added_up(node.compressor) else 1
-    decoded = decode_sum_of(codec, [payload] * gathered, node.shape, dtype)
+    gathered = all_reduced and not is_added_up(node.compressor)
+    n_payloads = sum(node.n_encoders(topology)) if gathered else 1
+    decoded = decode_sum_of(codec, [payload] * n_payloads, node.shape, dtype)
     return tf.group(*(assigned.op for assigned in keep), decoded.op)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from strategies.numerics.compressors.codec import Array, Dims, States, StateSpec
+from strategies.numerics.compressors.codec import Array, Dims, States, StateSpec, difference
 
 _TYPES = {"half": tf.float16, "bfloat16": tf.bfloat16}
 _UNIT_ROUNDOFF = {"half": 2.0**-11, "bfloat16": 2.0**-8}
@@ -65,6 +65,10 @@ class Cast:
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:  # noqa: ARG002 - a Codec
         """The values in the gradient's type, exactly."""
         return tf.cast(payload, dtype)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
         """That of rounding once, and of all that is beyond the limit."""

@@ -50,6 +50,10 @@ class Codec(Protocol):
         """The gradient as its receiver has it."""
         ...
 
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """What the payload of this gradient leaves out of it: `difference`, or what is that at less cost."""
+        ...
+
     def loss_bound(self, gradient: Array) -> float:
         """The largest ‖decoded − g‖₂ of this gradient, in exact arithmetic."""
         ...
@@ -61,6 +65,21 @@ class WordsCodec(Codec, Protocol):
     def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """The sum of what members sent, [member, word], always in the same order of additions."""
         ...
+
+
+def difference(codec: Codec, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+    """A gradient less what is decoded of its payload."""
+    return gradient - codec.decode(payload, tuple(gradient.shape.as_list()), gradient.dtype)
+
+
+def working(gradient: tf.Tensor) -> tf.Tensor:
+    """A gradient in the type in which codecs compute."""
+    return tf.cast(gradient, working_type(gradient.dtype))
+
+
+def working_type(dtype: tf.DType) -> tf.DType:
+    """Codecs compute in float, or in double where the gradient is."""
+    return dtype if dtype == tf.float64 else tf.float32
 
 
 def to_words(values: tf.Tensor) -> tf.Tensor:

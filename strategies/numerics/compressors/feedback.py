@@ -30,24 +30,25 @@ class Feedback:
         residual, *inner = state
         corrected = gradient + residual
         payload, kept = self.codec.encode(corrected, *inner)
-        dims = tuple(gradient.shape.as_list())
-        sent = self.codec.decode(payload, dims, gradient.dtype)
-        return payload, (owed(corrected, sent), *kept)
+        return payload, (owed(self.codec.lost(corrected, payload)), *kept)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """As the codec does."""
         return self.codec.decode(payload, dims, dtype)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """As the codec does; it is owed then."""
+        return self.codec.lost(gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
         """The codec's, of the gradient with what was owed to it."""
         return self.codec.loss_bound(gradient)
 
 
-def owed(corrected: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
+def owed(lost: tf.Tensor) -> tf.Tensor:
     """What was meant to be sent and was not.
 
     Where that is not finite nothing is owed: the receiver has seen it, and a memory of it would spoil every
     later step, which an optimizer that skips steps of gradients that are not finite could not repair.
     """
-    lost = corrected - sent
     return tf.where(tf.math.is_finite(lost), lost, tf.zeros_like(lost))

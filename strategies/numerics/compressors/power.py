@@ -11,6 +11,7 @@ from strategies.numerics.compressors.codec import (
     Dims,
     States,
     StateSpec,
+    difference,
     from_words,
     to_words,
 )
@@ -57,6 +58,10 @@ class Power:
         directions, right_factor = tf.split(flat, [n_rows * n, dims[-1] * n])
         left, right = tf.reshape(directions, [n_rows, n]), tf.reshape(right_factor, [dims[-1], n])
         return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
         """All of it: directions that were right for the last gradient may miss this one."""

@@ -11,6 +11,7 @@ from strategies.numerics.compressors.codec import (
     Dims,
     States,
     StateSpec,
+    difference,
     from_words,
     to_words,
     words_per_value,
@@ -64,6 +65,10 @@ class Quantized:
         level = tf.cast(from_words(payloads[:, n_words:], tf.int8), dtype) / self.levels
         blocks = tf.reshape(level, [-1, n_blocks, QSGD_BLOCK]) * largest[:, :, tf.newaxis]
         return tf.reshape(tf.reshape(tf.reduce_sum(blocks, axis=0), [-1])[:n], dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
         """A level of its block's largest magnitude for every value."""

@@ -56,6 +56,11 @@ class Signs:
         signed = tf.where(positive > 0, scales, -scales)
         return tf.reshape(tf.reduce_sum(signed, axis=0), dims)
 
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference, of signs that need not be unpacked."""
+        scale = from_words(payload[tf.newaxis, : words_per_value(gradient.dtype)], gradient.dtype)[0, 0]
+        return tf.where(gradient >= 0, gradient - scale, gradient + scale)
+
     def loss_bound(self, gradient: Array) -> float:
         """What is lost, exactly."""
         squares = float(np.sum(np.square(gradient))) - float(np.sum(np.abs(gradient))) ** 2 / gradient.size

@@ -17,6 +17,9 @@ from strategies.numerics.compressors.codec import (
 )
 from strategies.plan.compressed_payload import n_kept
 
+_BLOCKS_PER_KEPT = 4
+_LEAST_BLOCK = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK:
@@ -39,11 +42,7 @@ class TopK:
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
         """Words of the values, then of their positions in the flat gradient."""
         flat = tf.reshape(gradient, [-1])
-        magnitude = tf.abs(flat)
-        # What is not a number has no rank among numbers, and must be sent.
-        score = tf.where(tf.math.is_nan(flat), tf.fill(tf.shape(flat), magnitude.dtype.max), magnitude)
-        k = n_kept(math.prod(gradient.shape.as_list()), self.ratio)
-        ids = tf.math.top_k(score, k, sorted=False).indices
+        ids = _largest(flat, n_kept(math.prod(gradient.shape.as_list()), self.ratio))
         return tf.concat([to_words(tf.gather(flat, ids)), ids], axis=0), state
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
@@ -58,7 +57,38 @@ class TopK:
         ids = tf.reshape(payloads[:, n_words:], [-1, 1])
         return tf.reshape(tf.scatter_nd(ids, values, [n]), dims)
 
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """All but the values that are sent: zeros in their place."""
+        n = math.prod(gradient.shape.as_list())
+        ids = payload[n_kept(n, self.ratio) * words_per_value(gradient.dtype) :]
+        rest = tf.tensor_scatter_nd_update(
+            tf.reshape(gradient, [-1]), ids[:, tf.newaxis], tf.zeros(tf.shape(ids), gradient.dtype)
+        )
+        return tf.reshape(rest, gradient.shape)
+
     def loss_bound(self, gradient: Array) -> float:
         """That of the source: what is kept is at least its share of the whole."""
         kept = n_kept(gradient.size, self.ratio) / gradient.size
         return math.sqrt(1.0 - kept) * float(np.linalg.norm(gradient))
+
+
+def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:
+    """Positions of the k values of largest magnitude, in no order; what is not a number counts as infinite.
+
+    The k-th largest of the blocks' largest magnitudes is a threshold that k values reach at least: only those
+    that do are ranked.
+    """
+    magnitude = tf.abs(flat)
+    # What is not a number has no rank among numbers, and must be sent.
+    score = tf.where(tf.math.is_nan(flat), tf.constant(float("inf"), flat.dtype), magnitude)
+    n = flat.shape[0]
+    block = n // (k * _BLOCKS_PER_KEPT)
+    if block < _LEAST_BLOCK:
+        return tf.math.top_k(score, k, sorted=False).indices
+    whole = n // block * block
+    # The rest of the values, fewer than a block, may be above the threshold and lower it in no case.
+    maxima = tf.reduce_max(tf.reshape(score[:whole], [-1, block]), axis=1)
+    threshold = tf.reduce_min(tf.math.top_k(maxima, k, sorted=False).values)
+    candidates = tf.where(score >= threshold)[:, 0]
+    chosen = tf.math.top_k(tf.gather(score, candidates), k, sorted=False).indices
+    return tf.ensure_shape(tf.cast(tf.gather(candidates, chosen), tf.int32), [k])

@@ -47,7 +47,7 @@ class CompressedAllReduce:
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
         """Where collectives carry compressed gradients."""
-        compressions = plan.compressions(served=False)
+        compressions = plan.compressions("collectives")
         if not plan.needs_collectives or not compressions:
             return None
         return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)

@@ -37,14 +37,19 @@ class Additions:
         self.variables += other.variables
         self.targets += other.targets
 
-    def into(self, step: TrainGraph, combined: Mapping[str, Contribution]) -> TrainGraph:
-        """The step with all this, and boundaries into which these contributions flow."""
+    def into(self, step: TrainGraph, combined: Mapping[str, Contribution], **changes: object) -> TrainGraph:
+        """The step with all this, and boundaries into which these contributions flow.
+
+        Args:
+            changes: further fields of the step to replace.
+        """
         return contribute(
             step,
             combined,
             self.nodes,
             variables=(*step.variables, *self.variables),
             state_targets=(*step.state_targets, *self.targets),
+            **changes,
         )
 
 

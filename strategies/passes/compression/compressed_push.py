@@ -41,7 +41,7 @@ class CompressedPush:
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedPush | None":
         """Where what servers get is compressed."""
-        compressions = plan.compressions(served=True)
+        compressions = plan.compressions("servers")
         if not plan.is_served or not compressions:
             return None
         return cls(task=plan.task, destinations=plan.destinations, compressions=compressions)

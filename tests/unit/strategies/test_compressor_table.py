@@ -156,6 +156,12 @@ def test_what_is_gathered_reaches_every_member(name, workers):
     assert made.payload_matrix[0][1] == (workers - 1) * BYTES[name]
 
 
+@pytest.mark.parametrize(("strategy", "n_of_first"), [("all-reduce", 2), ("hierarchical-all-reduce", 1)])
+def test_each_replica_encodes_unless_one_does_for_its_worker(strategy, n_of_first):
+    made = plan(strategy, replicas_per_task=(2, 1), compressor="topk")
+    assert made.payload_matrix == ((0, n_of_first * BYTES["topk"]), (BYTES["topk"], 0))
+
+
 def test_a_gather_among_many_that_would_be_larger_is_not_made():
     many = {"replicas_per_task": (1,) * 8, "compressor": "qsgd"}
     made = plan("all-reduce", **many)

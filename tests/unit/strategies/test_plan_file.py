@@ -420,8 +420,8 @@ MISTAKES = {
     "transport to a server": ("ps", put("b", transport="ring"), "'b': transport is for gradients .*got ring"),
     "transport of what is encoded": (
         "all-reduce",
-        put("w", compressor={"name": "signsgd-ef"}),
-        "'w': transport tcp takes gradients as they are or in bfloat16, got compressor signsgd-ef",
+        put("w", compressor={"name": "fp16"}),
+        "'w': transport tcp does not add up half precision, got compressor fp16",
     ),
     "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
     "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from operator import attrgetter
 from typing import ClassVar, Protocol
 
 from strategies.ir.assembly.levels import at_level
@@ -14,7 +13,7 @@ from strategies.ir.transfer import Transfer
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.rows import rows_of
 from strategies.passes.collectives.ring.sums import sums_for_all, sums_for_owners
-from strategies.passes.collectives.ring.transfers import Brought, Crossing, Taken, all_given
+from strategies.passes.collectives.ring.transfers import Brought, Crossing, Taken, ahead, all_given
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
 from strategies.plan.compressors import BY_NAME
@@ -68,7 +67,7 @@ class TransportAllReduce:
     @classmethod
     def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
         """Where gradients travel by the workers' own transport."""
-        carried = plan.on_own_transport.difference(plan.compressions(served=False))
+        carried = plan.on_own_transport.difference(plan.compressions("own transport"))
         if not plan.needs_collectives or not carried:
             return None
         return cls(
@@ -106,9 +105,7 @@ class TransportAllReduce:
             combined,
             added,
             # What came here earlier travels once updates are made: after all sums of their level.
-            transfers=tuple(
-                sorted((*(each.transfer for each in exchanges), *graph.transfers), key=attrgetter("level"))
-            ),
+            transfers=ahead((each.transfer for each in exchanges), graph.transfers),
         )
         if not self.owners:
             return rewired

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeAlias
 
 from strategies.ir.boundary import Boundary
@@ -66,6 +67,11 @@ def all_given(prefix: str, given: Iterable[Node], host: str, after: Iterable[str
     calls = [*(node.name for node in given if node.op == "PyFunc"), *after]
     nodes, _ = trace(waypoint, ()).splice(prefix, [], device=host, control=calls)
     return nodes
+
+
+def ahead(own: Iterable[Transfer], others: Iterable[Transfer]) -> tuple[Transfer, ...]:
+    """The transfers of a step in their order: by level, and of each level these before the others."""
+    return tuple(sorted((*own, *others), key=attrgetter("level")))
 
 
 def take(

@@ -14,13 +14,14 @@ from hypothesis.extra import numpy as hnp
 
 from strategies.ir.initial_value import Fresh
 from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.codec import difference
 from strategies.numerics.compressors.feedback import Feedback
 from strategies.numerics.compressors.power import Power, next_factor, orthonormal
 from strategies.numerics.compressors.quantized import Quantized
 from strategies.numerics.compressors.signs import Signs
 from strategies.numerics.compressors.table import codec_of
 from strategies.numerics.compressors.topk import TopK
-from strategies.plan.compressed_payload import payload_bytes
+from strategies.plan.compressed_payload import n_kept, payload_bytes
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Compression
 
@@ -60,6 +61,11 @@ class Forgetful(Feedback):
     def encode(self, gradient, *state):
         payload, (residual, *inner) = Feedback.encode(self, gradient, *state)
         return payload, (tf.zeros_like(residual), *inner)
+
+
+def bare_codec(compression):
+    codec = codec_of(compression, n_terms=1)
+    return codec.codec if isinstance(codec, Feedback) else codec
 
 
 def missing(codec, dtype, steps):
@@ -141,6 +147,14 @@ class TestEveryCompressor:
         first, second = (codec.encode(gradient, *state)[0].numpy() for _ in range(2))
         assert first.tobytes() == second.tobytes()
 
+    def test_what_is_lost_is_the_difference(self, compression, dtype):
+        codec = bare_codec(compression)
+        gradient = tf.constant(np.random.default_rng(3).normal(size=(40, 33)).astype(TYPES[dtype]))
+        state = first_state(codec, gradient.shape, dtype)
+        payload, _ = codec.encode(gradient, *state)
+        lost = codec.lost(gradient, payload).numpy()
+        np.testing.assert_array_equal(lost, difference(codec, gradient, payload).numpy())
+
 
 class TestCast:
     @FEW
@@ -183,6 +197,26 @@ class TestCast:
 
 
 class TestTopK:
+    @FEW
+    @given(st.data(), st.sampled_from([1e-4, 0.003, 0.01, 0.2]))
+    def test_no_value_that_is_left_out_is_larger_than_one_that_is_sent(self, data, ratio):
+        n = data.draw(st.integers(1, 3000))
+        rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+        flat = data.draw(
+            st.sampled_from(
+                [rng.normal(size=n), np.zeros(n), rng.integers(0, 3, n), np.sort(rng.normal(size=n))]
+            )
+        ).astype(np.float32)
+        bad = data.draw(st.lists(st.integers(0, n - 1), max_size=3))
+        flat[bad] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+        codec = TopK(ratio=ratio)
+        payload, _ = codec.encode(tf.constant(flat))
+        k = n_kept(n, ratio)
+        ids = payload.numpy()[k:]
+        assert len(set(ids)) == len(ids) == k
+        rank = np.where(np.isnan(flat), np.inf, np.abs(flat))
+        assert rank[ids].min() >= np.delete(rank, ids).max(initial=0)
+
     @FEW
     @given(st.data(), dims, st.floats(0.05, 1.0))
     def test_it_loses_no_more_than_its_share(self, data, shape, ratio):
