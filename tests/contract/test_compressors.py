@@ -162,18 +162,17 @@ def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, comp
 
 
 @pytest.mark.parametrize(
-    ("strategy", "compressor", "carried"),
+    ("strategy", "compressor", "asked", "carried"),
     [
-        ("all-reduce", "fp16", "auto"),
-        ("all-reduce", "bf16", "tcp"),
-        ("all-reduce", "bf16", "ring"),
-        *(("ps", compressor, None) for compressor in ("fp16", "bf16")),
+        ("all-reduce", "fp16", {}, "auto"),
+        ("all-reduce", "bf16", {}, "tcp"),
+        ("all-reduce", "bf16", {"transport": "ring"}, "auto"),
+        *(("ps", compressor, {}, None) for compressor in ("fp16", "bf16")),
     ],
 )
-def test_half_precision_keeps_its_bound(steady, strategy, compressor, carried):
+def test_half_precision_keeps_its_bound(steady, strategy, compressor, asked, carried):
     replicas = (2, 1)
-    params = {"transport": carried} if carried == "ring" else {}
-    plan = steady.plan(strategy, replicas, compressor=compressor, **params)
+    plan = steady.plan(strategy, replicas, compressor=compressor, **asked)
     assert {node.transport for node in plan.nodes if node.compressor} == {carried}
     made = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
