@@ -13,6 +13,10 @@ WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
 # TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
 _BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
+# glibc keeps what it freed, see mallopt(3). As it comes it maps every large tensor anew and unmaps it after,
+# and each page is a fault in each step. One arena bounds what is kept.
+_KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_ARENA_MAX": "1"}
+
 
 def temporary_folder(folder: Path) -> Path:
     """Where processes on this machine have their temporary files: a part of the run's folder."""
@@ -39,6 +43,7 @@ def process_variables(
         "KERAS_HOME": str(temporary / "keras"),  # Keras writes a file into the home directory otherwise
         "KERAS_BACKEND": "tensorflow",
         "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
+        **_KEPT_MEMORY,
         "PYTHONUNBUFFERED": "1",
         "TF_CPP_MIN_LOG_LEVEL": "1",
     }
