@@ -10,8 +10,7 @@ Source:
 import tensorflow as tf
 
 from strategies.numerics.compressors.codec import Dims, working
-from strategies.numerics.compressors.feedback import owed
-from strategies.numerics.compressors.power import as_matrix, next_factor, orthonormal
+from strategies.numerics.compressors.power import as_matrix, next_factor, orthonormal, right_factor
 
 
 def projected(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -40,7 +39,7 @@ def own_right_factors(*tensors: tf.Tensor) -> list[tf.Tensor]:
         tensors: n matrices, n left factors.
     """
     matrices, lefts = _in(2, tensors)
-    return [tf.matmul(m, left, transpose_a=True) for m, left in zip(matrices, lefts, strict=True)]
+    return [right_factor(m, left) for m, left in zip(matrices, lefts, strict=True)]
 
 
 def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.Tensor]:
@@ -53,7 +52,11 @@ def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf
     """
     kept = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
-        residual = owed(matrix - tf.matmul(left, own, transpose_b=True))
+        lost = matrix - tf.matmul(left, own, transpose_b=True)
+        # A value that is not finite has made all of the first factor so, or a column of the second: to look
+        # at every value of what is lost would take as long as the products.
+        finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
+        residual = tf.raw_ops.Select(condition=finite, x=lost, y=tf.zeros_like(lost))
         kept += [tf.reshape(residual, dims), next_factor(right, factor)]
     return kept
 

@@ -47,16 +47,16 @@ class Power:
         (factor,) = state
         matrix = as_matrix(gradient)
         directions = orthonormal(tf.matmul(matrix, factor))
-        right_factor = tf.matmul(matrix, directions, transpose_a=True)
-        words = [to_words(tf.reshape(part, [-1])) for part in (directions, right_factor)]
-        return tf.concat(words, axis=0), (next_factor(right_factor, factor),)
+        right = right_factor(matrix, directions)
+        words = [to_words(tf.reshape(part, [-1])) for part in (directions, right)]
+        return tf.concat(words, axis=0), (next_factor(right, factor),)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         """P·Qᵀ."""
         n_rows, n = math.prod(dims[:-1]), n_directions(dims, self.rank)
         flat = from_words(payload[tf.newaxis], dtype)[0]
-        directions, right_factor = tf.split(flat, [n_rows * n, dims[-1] * n])
-        left, right = tf.reshape(directions, [n_rows, n]), tf.reshape(right_factor, [dims[-1], n])
+        left, right = tf.split(flat, [n_rows * n, dims[-1] * n])
+        left, right = tf.reshape(left, [n_rows, n]), tf.reshape(right, [dims[-1], n])
         return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
@@ -71,6 +71,11 @@ class Power:
 def as_matrix(gradient: tf.Tensor) -> tf.Tensor:
     """Rows × last axis; a convolution's kernel has its filters in columns."""
     return tf.reshape(gradient, [-1, gradient.shape[-1]])
+
+
+def right_factor(matrix: tf.Tensor, directions: tf.Tensor) -> tf.Tensor:
+    """Matrixᵀ·directions; as (directionsᵀ·matrix)ᵀ, for which Eigen need not transpose the large one."""
+    return tf.transpose(tf.matmul(directions, matrix, transpose_a=True))
 
 
 def orthonormal(columns: tf.Tensor) -> tf.Tensor:
