@@ -22,6 +22,7 @@ class Transfer:
         level: of the boundary that is crossed so, or of the update whose result travels; `BEFORE_ALL` of
             values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
+        factor: what a sum is multiplied by once it is complete.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Transfer:
     shares: tuple[int, ...] = ()
     level: int = 1
     wire: DType | None = None
+    factor: float = 1.0
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.

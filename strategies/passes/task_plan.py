@@ -108,6 +108,11 @@ class TaskPlan:
         return frozenset(n.variable for n in self.nodes if n.transport == "tcp")
 
     @cached_property
+    def summed_on_own_transport(self) -> frozenset[str]:
+        """Variables whose contributions the workers' own transport itself adds up."""
+        return self.on_own_transport.difference(self.compressions("own transport"))
+
+    @cached_property
     def owners(self) -> Mapping[str, int]:
         """Variable → rank of the replica that alone updates it, of those that each replica has."""
         return {

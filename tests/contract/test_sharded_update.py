@@ -177,13 +177,13 @@ def not_taken(region, given, removed):
     return replace(made, targets=()) if set(made.targets) & set(given.values()) else made
 
 
-def own_alone(ring, shares, total):
-    np.copyto(total, shares[ring._rank])
+def own_alone(ring, shares, total, factor):
+    np.multiply(shares[ring._rank], factor, out=total)
 
 
-def anothers_share(ring, shares, total):
+def anothers_share(ring, shares, total, factor):
     """What a neighbour should get comes here as well."""
-    SOUND_SCATTER(ring, shares, total)
+    SOUND_SCATTER(ring, shares, total, factor)
     total[: len(shares[ring._rank - 1])] = shares[ring._rank - 1][: len(total)]
 
 

@@ -25,17 +25,24 @@ _END_S = 10.0
 class Transport(Protocol):
     """Moves vectors between all workers, which do the same in the same order."""
 
-    def sum(self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None) -> float:
+    def sum(
+        self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None, factor: float = 1.0
+    ) -> float:
         """Sum vectors of one length and type into `total`.
 
         Args:
             wire: type that they have on their way, if not their own.
+            factor: what the sum is multiplied by.
         Returns:
             when the first came from another worker, `time.time()`; so do the others.
         """
 
-    def scatter(self, shares: Sequence[Vector], total: Vector) -> float:
-        """Sum what all workers have for this one into `total`; `shares` are for each, by rank."""
+    def scatter(self, shares: Sequence[Vector], total: Vector, factor: float = 1.0) -> float:
+        """Sum what all workers have for this one into `total`, times the factor.
+
+        Args:
+            shares: for each worker, by rank.
+        """
 
     def gather(self, share: Vector, others: Sequence[Vector]) -> float:
         """Take the shares of all workers into `others`, by rank; this worker's place stays as it is."""
@@ -166,8 +173,8 @@ class Exchange:
         if transfer.kind == "gather":
             return into, self._transport.gather(vectors[0], into)
         if transfer.kind == "scatter":
-            return into, self._transport.scatter(vectors, into[0])
-        return into, self._transport.sum(vectors[0], into[0], _wire(transfer))
+            return into, self._transport.scatter(vectors, into[0], transfer.factor)
+        return into, self._transport.sum(vectors[0], into[0], _wire(transfer), transfer.factor)
 
     def _room(
         self, transfer: Transfer, dtypes: Sequence[np.dtype[Any]], lengths: Sequence[int]

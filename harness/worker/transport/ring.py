@@ -6,6 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,21 @@ from harness.worker.transport.ring_connections import RingError, accepted, conne
 
 # What is received is added while it is still in a cache; smaller chunks cost more calls than they save.
 CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrival:
+    """What a worker receives of a segment.
+
+    Attributes:
+        into: takes it, in the type that it has on its way.
+        addend: what is added to it, this worker's own values, if any.
+        factor: what the sum is multiplied by, once nobody adds to it any more.
+    """
+
+    into: Vector
+    addend: Vector | None = None
+    factor: float = 1.0
 
 
 class Ring:
@@ -49,7 +65,9 @@ class Ring:
         self._chunk = np.empty(CHUNK_BYTES, np.uint8)
         self._spares: list[Vector] = []
 
-    def sum(self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None) -> float:
+    def sum(
+        self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None, factor: float = 1.0
+    ) -> float:
         """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
 
         Args:
@@ -57,39 +75,46 @@ class Ring:
             total: takes the sum, the same to the last bit on every worker.
             wire: type that values have on their way, their own unless given. Sums are made in the values'
                 type and rounded each time that they are sent.
+            factor: what the sum is multiplied by, before it is rounded.
         Returns:
             when the first bytes came from the worker before, `time.time()`.
         Raises:
             RingError: a neighbour has gone.
         """
         bounds = [len(values) * k // self._size for k in range(self._size + 1)]
-        first, *others = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
+        first, *passing, own = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
         on_wire = total if wire is None else self._spare(0, len(total), wire)
         begun = values[first]
         if wire is not None:
             begun = self._spare(1, len(begun), wire)
             begun[:] = values[first]
-        added = [(values[segment], on_wire[segment]) for segment in others]
-        handed_on = [(None, on_wire[segment]) for segment in (first, *others[:-1])]
-        came_s = self._pass_on(begun, [*added, *handed_on])
+        added = [_Arrival(into=on_wire[segment], addend=values[segment]) for segment in passing]
+        complete = _Arrival(into=on_wire[own], addend=values[own], factor=factor)
+        handed_on = [_Arrival(into=on_wire[segment]) for segment in (first, *passing)]
+        came_s = self._pass_on(begun, [*added, complete, *handed_on])
         if wire is not None:
             total[:] = on_wire
         return came_s
 
-    def scatter(self, shares: Sequence[Vector], total: Vector) -> float:
+    def scatter(self, shares: Sequence[Vector], total: Vector, factor: float = 1.0) -> float:
         """Sum vectors over all workers, each for the worker whose share it is; half of the rounds of a sum.
 
         Args:
             shares: what this worker has for each, by rank; of one type, and as long on every worker.
             total: takes the sum of this worker's own share.
+            factor: what the sum is multiplied by.
         Returns:
             as `sum`.
         Raises:
             RingError: a neighbour has gone.
         """
         first, *passing, own = self._turns()
-        added = [(shares[k], self._spare(i, len(shares[k]), shares[k].dtype)) for i, k in enumerate(passing)]
-        return self._pass_on(shares[first], [*added, (shares[own], total)])
+        added = [
+            _Arrival(into=self._spare(i, len(shares[k]), shares[k].dtype), addend=shares[k])
+            for i, k in enumerate(passing)
+        ]
+        complete = _Arrival(into=total, addend=shares[own], factor=factor)
+        return self._pass_on(shares[first], [*added, complete])
 
     def gather(self, share: Vector, others: Sequence[Vector]) -> float:
         """Give all workers this one's share, and take theirs; the other half.
@@ -102,7 +127,7 @@ class Ring:
             RingError: a neighbour has gone.
         """
         *_, own = turns = self._turns()
-        return self._pass_on(share, [(None, others[k]) for k in turns if k != own])
+        return self._pass_on(share, [_Arrival(into=others[k]) for k in turns if k != own])
 
     def concatenate(
         self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
@@ -162,22 +187,20 @@ class Ring:
             self._spares[number] = np.empty(n_bytes, np.uint8)
         return self._spares[number][:n_bytes].view(dtype)
 
-    def _pass_on(self, first: Vector, arriving: Sequence[tuple[Vector | None, Vector]]) -> float:
+    def _pass_on(self, first: Vector, arriving: Sequence[_Arrival]) -> float:
         """Send a vector, then each that came in but for the last.
 
-        Args:
-            arriving: what is added to each, None for nothing, and where it goes.
         Returns:
             when the first bytes came, `time.time()`.
         """
         flow = Flow(self._next)
         flow.add([first], ready=True)
-        flow.add([into for _, into in arriving[:-1]], ready=False)
-        for values, into in arriving:
-            if values is None:
-                self._receive(into, flow)
+        flow.add([each.into for each in arriving[:-1]], ready=False)
+        for each in arriving:
+            if each.addend is None:
+                self._receive(each.into, flow)
             else:
-                self._receive_addend(values, into, flow)
+                self._receive_sum(each.addend, each.into, each.factor, flow)
         return self._sent(flow)
 
     def _sent(self, flow: Flow) -> float:
@@ -191,11 +214,11 @@ class Ring:
             self._wait(flow, receiving=False)
         return flow.came_s or time.time()
 
-    def _receive_addend(self, values: Vector, total: Vector, flow: Flow) -> None:
+    def _receive_sum(self, values: Vector, total: Vector, factor: float, flow: Flow) -> None:
         """Receive what the workers before have summed of a segment, and add this worker's values.
 
         Args:
-            total: takes the sum, in the type that it has on its way.
+            total: takes the sum times the factor, in the type that it has on its way.
         """
         width = total.itemsize
         done = held_bytes = 0
@@ -203,11 +226,13 @@ class Ring:
             wanted_bytes = min(len(self._chunk) // width, len(values) - done) * width
             held_bytes += self._arrived(self._chunk.data[held_bytes:wanted_bytes], flow)
             n = held_bytes // width
-            addend = self._chunk[: n * width].view(total.dtype)
-            if total.dtype == values.dtype:
-                np.add(values[done : done + n], addend, out=total[done : done + n])
-            else:
-                total[done : done + n] = values[done : done + n] + addend.astype(values.dtype)
+            own, part = values[done : done + n], total[done : done + n]
+            came = self._chunk[: n * width].view(part.dtype)
+            added = np.add(own, came, out=part) if part.dtype == own.dtype else own + came.astype(own.dtype)
+            if factor != 1.0:
+                added *= factor
+            if added is not part:
+                part[:] = added
             done += n
             flow.allow(n * width)
             rest = bytes(self._chunk[n * width : held_bytes])

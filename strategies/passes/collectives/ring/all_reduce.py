@@ -47,8 +47,9 @@ class TransportAllReduce:
     """Sum the contributions of these variables over all workers, a vector at a time; of rows, take all.
 
     A worker's replicas are summed on its host first, of sparse gradients the rows of equal ids, which the
-    update merges once more over workers. All vectors are handed over before the step waits for any: a wait
-    holds one of the threads that backward runs on, and all workers could come to wait.
+    update merges once more over workers. The transport applies a weight that contributions still have. All
+    vectors are handed over before the step waits for any: a wait holds one of the threads that backward runs
+    on, and all workers could come to wait.
 
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
@@ -67,7 +68,7 @@ class TransportAllReduce:
     @classmethod
     def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
         """Where gradients travel by the workers' own transport."""
-        carried = plan.on_own_transport.difference(plan.compressions("own transport"))
+        carried = plan.summed_on_own_transport
         if not plan.needs_collectives or not carried:
             return None
         return cls(

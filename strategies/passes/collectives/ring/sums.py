@@ -60,11 +60,15 @@ def sums_for_all(
     def wire_bytes(b: Boundary) -> int:
         return n_elements(static_dims(b)) * element_bytes(wires.get(b.variable, b.dtype))
 
-    for wire in dict.fromkeys(wires.get(b.variable) for b in dense.values()):
-        alike = [b for b in dense.values() if wires.get(b.variable) == wire]
-        for name, each in collectives(alike, buckets, wire_bytes).items():
+    def kind(b: Boundary) -> tuple[float, DType | None]:
+        return _weight(b), wires.get(b.variable)
+
+    for factor, wire in dict.fromkeys(map(kind, dense.values())):
+        alike = [b for b in dense.values() if kind(b) == (factor, wire)]
+        for bucket, each in collectives(alike, buckets, wire_bytes).items():
             first = dense[each.members[0]]
-            transfer = Transfer(name=name if wire is None else f"{name}/{wire}", level=first.level, wire=wire)
+            name = _weighted(bucket if wire is None else f"{bucket}/{wire}", factor)
+            transfer = Transfer(name=name, level=first.level, wire=wire, factor=factor)
             yield Sum(transfer=transfer, dtype=first.dtype, shares=(each.members,), kept=each.members)
 
 
@@ -81,6 +85,19 @@ def sums_for_owners(
         dense, buckets: as for all.
         owners: variable → rank of its owner.
     """
+    for factor in dict.fromkeys(map(_weight, dense.values())):
+        alike = {name: b for name, b in dense.items() if _weight(b) == factor}
+        yield from _sums_of_weight(factor, alike, buckets, owners, task, topology)
+
+
+def _sums_of_weight(
+    factor: float,
+    dense: Mapping[str, Boundary],
+    buckets: Sequence[Sequence[str]],
+    owners: Mapping[str, int],
+    task: int,
+    topology: Topology,
+) -> Iterator[Sum]:
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
     members = [
         Member(
@@ -97,9 +114,20 @@ def sums_for_owners(
         shares = bucket.by_task(task_of, topology.n_tasks)
         lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
         names = tuple(tuple(m.name for m in share) for share in shares)
-        yield Sum(
-            transfer=Transfer(name=bucket.name, kind="scatter", shares=lengths, level=bucket.level),
-            dtype=bucket.dtype,
-            shares=names,
-            kept=names[task],
+        transfer = Transfer(
+            name=_weighted(bucket.name, factor),
+            kind="scatter",
+            shares=lengths,
+            level=bucket.level,
+            factor=factor,
         )
+        yield Sum(transfer=transfer, dtype=bucket.dtype, shares=names, kept=names[task])
+
+
+def _weight(b: Boundary) -> float:
+    """What a sum is multiplied by; all who add to it have the same."""
+    return b.contributions[0].weight
+
+
+def _weighted(name: str, factor: float) -> str:
+    return name if factor == 1.0 else f"{name}/weighted"

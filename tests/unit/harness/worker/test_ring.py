@@ -87,6 +87,23 @@ def test_a_sum_in_a_smaller_type_is_rounded_once_for_each_worker(n_workers, wire
             assert length < 7 or error.max() > 0
 
 
+@pytest.mark.parametrize("n_workers", [2, 3, 5])
+@pytest.mark.parametrize("wire", [None, ml_dtypes.bfloat16], ids=["own", "bfloat16"])
+def test_a_complete_sum_is_multiplied_once(n_workers, wire):
+    length = 700_001  # longer than a chunk
+    values = [np.full(length, rank + 1.0, np.float32) for rank in range(n_workers)]
+    expected = 0.5 * n_workers * (n_workers + 1) / 2
+    with rings(n_workers) as (made, threads):
+        totals = [np.empty_like(v) for v in values]
+        wires = [None if wire is None else np.dtype(wire)] * n_workers
+        list(threads.map(Ring.sum, made, values, totals, wires, [0.5] * n_workers, timeout=TIMEOUT_S))
+        np.testing.assert_array_equal(totals, expected)
+        shares = [[each] * n_workers for each in values]
+        totals = [np.empty_like(v) for v in values]
+        list(threads.map(Ring.scatter, made, shares, totals, [0.5] * n_workers, timeout=TIMEOUT_S))
+        np.testing.assert_array_equal(totals, expected)
+
+
 def test_a_sum_in_a_smaller_type_sends_its_bytes():
     with rings(2) as (made, threads):
         sent = []
