@@ -19,10 +19,10 @@ from harness.records.facts.links import Link
     [
         (
             "quickstart",
-            "ac2d34e459e51ea245e90e50ba47ee28d36c5a2a56687fa4697546b851ffc9f8",
-            10,
+            "1c8f628d4a550543f507392ea60eab2af6205d8e9b5b56c7875911ee7004adec",
+            15,
             "digits-cnn-single-1x1-c36ed2ba",
-            "wide-mlp-tf-multi-worker-mirrored-2x1-9695cf9c",
+            "dlrm-tf-multi-worker-mirrored-2x1-a0e30011",
         ),
         (
             "rivals",
