@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 QUICK, SLOW = "digits-mlp:units=16", "wide-mlp"
 # Its steps take seconds whatever the machine: what is done to a case must meet it while it runs.
 RUN = ["run", "quickstart", "--strategies", "none,ps", "--steps", "150", "--warmup", "2", "--repeats", "1"]
+RUN += ["--set", f"measure.rounds={USUAL_ROUNDS}"]
 BOTH = [*RUN, "--workloads", f"{QUICK},{SLOW}"]
 START_S = 240.0
 WORKED_S = 0.4
