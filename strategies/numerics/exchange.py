@@ -4,12 +4,13 @@ Their calls of Python have no token yet.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import tensorflow as tf
 
 from strategies.numerics.combine import concat_rows, merge_rows
+from strategies.numerics.vectors import apart, joined
 
 
 def hand_over(
@@ -39,7 +40,11 @@ def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) ->
         the tensors, share after share.
     """
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=[tf.as_dtype(dtype)] * len(shares))
-    return [t for vector, shapes in zip(vectors, shares, strict=True) for t in _apart(vector, shapes)]
+    return [
+        tensor
+        for vector, shapes in zip(vectors, shares, strict=True)
+        for tensor in apart(tf.ensure_shape(vector, [sum(map(math.prod, shapes))]), shapes=shapes)
+    ]
 
 
 def hand_over_rows(*tensors: tf.Tensor, n_replicas: int) -> tuple[tf.Operation]:
@@ -81,15 +86,4 @@ def waypoint() -> tuple[tf.Operation]:
 
 
 def _joined(values: Sequence[tf.Tensor], dtype: int) -> tf.Tensor:
-    flat = [tf.reshape(value, [-1]) for value in values]
-    if not flat:
-        return tf.zeros([0], tf.as_dtype(dtype))
-    return flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
-
-
-def _apart(vector: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> Iterator[tf.Tensor]:
-    sizes = [math.prod(shape) for shape in shapes]
-    vector = tf.ensure_shape(vector, [sum(sizes)])
-    parts = [vector] if len(sizes) == 1 else tf.split(vector, sizes)
-    for part, shape in zip(parts, shapes, strict=True):
-        yield tf.reshape(part, shape)
+    return joined(*values) if values else tf.zeros([0], tf.as_dtype(dtype))

@@ -14,6 +14,7 @@ from strategies.passes.compression.compressed_push import CompressedPush
 from strategies.passes.compression.encoded_ring import EncodedTransportAllReduce
 from strategies.passes.compression.rounded_gradients import RoundedGradients
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates, OwnMean
+from strategies.passes.parameter_server.packed import PackPulls, PackPushes
 from strategies.passes.parameter_server.place import Place
 from strategies.passes.parameter_server.proxy import ProxyVariables
 from strategies.passes.parameter_server.stale_and_backup import UpdatesInTurn
@@ -53,11 +54,13 @@ PASSES: tuple[type[Pass], ...] = (
     HandOn,
     CollectivesApart,
     CompressedPush,
+    PackPushes,
     AsyncUpdates,
     UpdatesInTurn,
     ParameterServerSync,
     HandOver,
     Place,
+    PackPulls,
 )
 """Every pass there is: copies for replicas, what a task combines, collectives, servers.
 

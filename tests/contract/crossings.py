@@ -20,14 +20,14 @@ class Crossing:
     """A tensor that one task sends to another.
 
     Attributes:
-        source: the node that makes it. variable: what it reads, None unless it reads one.
+        source: the node that makes it. variables: what it is read from, as it is or joined with others.
         n_bytes: None where its shape is not known before.
     """
 
     sender: int
     receiver: int
     source: str
-    variable: str | None
+    variables: tuple[str, ...]
     n_bytes: int | None
 
 
@@ -73,9 +73,17 @@ def _between_tasks(partition: tf.compat.v1.GraphDef, graph: tf.Graph) -> Iterato
             sender=sender,
             receiver=receiver,
             source=source,
-            variable=made.inputs[0].op.name if made.type == "ReadVariableOp" else None,
+            variables=tuple(_read_from(made)),
             n_bytes=_float_bytes(made.outputs[int(index or 0)]),
         )
+
+
+def _read_from(made: tf.Operation) -> Iterator[str]:
+    if made.type == "ReadVariableOp":
+        yield made.inputs[0].op.name
+    elif made.type in ("Reshape", "ConcatV2"):
+        for part in made.inputs:
+            yield from _read_from(part.op)
 
 
 def _says_only_that_it_ran(node: tf.compat.v1.NodeDef) -> bool:

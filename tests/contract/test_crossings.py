@@ -15,7 +15,7 @@ SERVED = ("ps", "ps-load-balancing", "partitioned-ps", "uneven-partitioned-ps", 
 
 def read_across(case, plan):
     """(variable, reading task) → how often a step pulls it."""
-    return Counter((c.variable, c.receiver) for c in crossings(case, plan) if c.variable is not None)
+    return Counter((name, c.receiver) for c in crossings(case, plan) for name in c.variables)
 
 
 def remote_trainables(case, plan, task):
@@ -86,3 +86,14 @@ def test_only_collectives_cross_between_replicas_that_own_all_variables(cases, m
     """A node without a device may run anywhere: TensorFlow makes such nodes of loops in functions."""
     case = cases.model(model)
     assert crossings(case, case.plan("all-reduce", (1, 1))) == []
+
+
+@pytest.mark.parametrize("params", [{}, {"staleness": 1}], ids=["sync", "stale"])
+def test_what_is_small_crosses_in_one_message_each_way(cases, params):
+    case = cases.of("digits-cnn", "momentum")
+    plan = case.plan("ps-load-balancing", (1, 1), **params)
+    # Each worker serves some variables: it sends their values, and the other worker its gradients.
+    sent = Counter((c.sender, c.receiver) for c in crossings(case, plan) if c.n_bytes)
+    assert sent[1, 0] == 2
+    # Beside them comes what the updater's own updates need there: the learning rate, for all in one.
+    assert sent[0, 1] in (2, 3)

@@ -51,11 +51,13 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "hand-on": [("hierarchical-all-reduce", {})],
     "collectives-apart": [("parallax", {}), ("ps", {"sync_batch_norm": True})],
     "compressed-push": [("ps", {"compressor": "fp16-ef"})],
+    "pack-pushes": [("ps-load-balancing", {}), ("ps", {"sync": False})],
     "async-updates": [("ps", {"sync": False})],
     "updates-in-turn": [("ps", {"staleness": 1}), ("ps", {"backup": 1})],
     "sync-ps": [("ps", {})],
     "hand-over": [("ps", {})],
     "place": [("ps-load-balancing", {})],
+    "pack-pulls": [("ps-load-balancing", {}), ("partitioned-ps", {})],
 }
 # Those that only some captures need: with rows of ids, statistics of batches, variables that can be cut, or
 # without a norm over all gradients, which every replica needs the sums for.

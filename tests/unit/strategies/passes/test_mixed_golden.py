@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_text, text_of, tiny
+from golden_steps import check_pass, check_text, text_of, tiny
 
 from strategies.errors import StrategyError
 from strategies.ir.boundary import Boundary
@@ -115,6 +115,13 @@ def test_golden(task, name):
             break
     beside = f"# beside steps {', '.join(step.background)}\n"
     check_text(text_of(step) + beside, f"{name}-mixed-task-{task}.txt")
+
+
+@pytest.mark.parametrize("name", ["pack-pushes", "pack-pulls"])
+def test_golden_of_what_travels_together(name):
+    step = two()
+    plan = make_plan("ps", {}, summarise(step, "tiny", {}), Topology(replicas_per_task=(1, 2), batch_size=3))
+    check_pass(step, plan, 1, name, f"{name}-ps-task-1.txt")
 
 
 def test_only_what_depends_on_a_shared_variable_alone_exists_once():

@@ -1,0 +1,166 @@
+"""Small values between a worker and a server in one message: each message costs more than they do."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+from strategies.ir.assembly.levels import at_level
+from strategies.ir.boundary import Boundary, Contribution
+from strategies.ir.graph import DType, Node, Shape, producer
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import ancestors
+from strategies.ir.variable import Variable
+from strategies.numerics.vectors import apart, joined
+from strategies.passes.replicate.rewire import contribute
+from strategies.passes.task_plan import TaskPlan
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+_Key = TypeVar("_Key")
+_Members = TypeVar("_Members", bound=Sized)
+
+SMALL_BYTES = 64 << 10
+# Accumulators take others only once they are cast, which is done before they are sent.
+_PUSHED = ("half", "float", "double")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackPushes:
+    """Send a server all small dense gradients of a type, and new forward state, in one message.
+
+    Those of one level, that is: what comes of an update waits for the gradients before it.
+
+    Attributes:
+        destinations: variable → task that serves it.
+        encoded: variables whose gradients a compressor makes smaller.
+    """
+
+    name: ClassVar[str] = "pack-pushes"
+    task: int
+    destinations: Mapping[str, int]
+    encoded: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "PackPushes | None":
+        """Where servers hold variables."""
+        if not plan.is_served or plan.n_tasks == 1:
+            return None
+        encoded = frozenset(plan.compressions("servers"))
+        return cls(task=plan.task, destinations=plan.destinations, encoded=encoded)
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose contributions have come to their servers together."""
+        messages: defaultdict[tuple[int, int, DType], list[Boundary]] = defaultdict(list)
+        for b in graph.boundaries:
+            if self._is_packed(b):
+                messages[b.level, self.destinations[b.variable], b.dtype].append(b)
+        added: list[Node] = []
+        combined: dict[str, Contribution] = {}
+        for (level, server, dtype), members in _of_several(messages):
+            nodes, arrived = _in_one_message(
+                at_level(f"push/server_{server}_{dtype}", level),
+                [b.contributions[0].values for b in members],
+                [b.shape for b in members],
+                dtype,
+                devices=(topology.host_device(self.task), topology.host_device(server)),
+            )
+            added += nodes
+            for b, values in zip(members, arrived, strict=True):
+                combined[b.values] = replace(b.contributions[0], values=values)
+        return contribute(graph, combined, added)
+
+    def _is_packed(self, b: Boundary) -> bool:
+        sent = b.rank is None and b.contributions and self.destinations[b.variable] != self.task
+        plain = b.indices is None and b.dtype in _PUSHED and b.variable not in self.encoded
+        return bool(sent and plain and _is_small(b.shape, b.dtype))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackPulls:
+    """Have a server send all small variables of a type that a step begins with in one message.
+
+    Only reads that wait for nothing: whatever comes later may wait for what others need before.
+    """
+
+    name: ClassVar[str] = "pack-pulls"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "PackPulls | None":
+        """Where servers hold variables."""
+        return cls() if plan.is_served and plan.n_tasks > 1 else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose nodes on each device read what came there together."""
+        task_of = {replica.device: replica.task for replica in topology.replicas()}
+        task_of |= {topology.host_device(task): task for task in range(topology.n_tasks)}
+        # What is read once before the first step, or beside steps, does not come with each of them.
+        losses = (producer(loss.tensor) for loss in graph.losses)
+        in_step = ancestors(graph.graph, (*graph.targets(), *losses))
+        messages: defaultdict[tuple[str, str, DType], dict[str, Shape]] = defaultdict(dict)
+        for read, v in _small_reads(graph):
+            for user in graph.graph.consumers.get(read.name, ()):
+                elsewhere = task_of.get(user.device, task_of[read.device]) != task_of[read.device]
+                if elsewhere and user.name in in_step and read.name in user.data_inputs:
+                    messages[read.device, user.device, v.dtype][read.name] = v.shape
+        added: list[Node] = []
+        arrived: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for k, ((server, device, dtype), shapes) in enumerate(_of_several(messages)):
+            nodes, values = _in_one_message(
+                f"pull/message_{k}_{dtype}",
+                list(shapes),
+                list(shapes.values()),
+                dtype,
+                devices=(server, device),
+            )
+            added += nodes
+            arrived[device] |= zip(shapes, values, strict=True)
+        if not added:
+            return graph
+        readers = (
+            _reading(node, arrived[node.device]) if node.name in in_step else node
+            for node in graph.graph.nodes
+        )
+        return replace(graph, graph=graph.graph.with_nodes((*readers, *added)))
+
+
+def _small_reads(graph: TrainGraph) -> Iterator[tuple[Node, Variable]]:
+    """Reads of small variables that all replicas share, which wait for nothing."""
+    by_name, uses = graph.graph.by_name, resource_uses(graph.graph)
+    for v in graph.variables:
+        if v.rank is None and _is_small(v.shape, v.dtype):
+            reads = (by_name[name] for name in uses[v.handle].reads)
+            yield from (
+                (read, v) for read in reads if read.op == "ReadVariableOp" and read.inputs == (v.handle,)
+            )
+
+
+def _is_small(shape: Shape, dtype: DType) -> bool:
+    if shape.dims is None or -1 in shape.dims:
+        return False
+    return n_elements(shape.dims) * element_bytes(dtype) <= SMALL_BYTES
+
+
+def _of_several(messages: Mapping[_Key, _Members]) -> Iterator[tuple[_Key, _Members]]:
+    """Messages of more than one value: one alone goes by itself."""
+    return ((key, members) for key, members in messages.items() if len(members) > 1)
+
+
+def _in_one_message(
+    name: str, values: Sequence[str], shapes: Sequence[Shape], dtype: DType, *, devices: tuple[str, str]
+) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Nodes that send values from one device to the other, and the values there."""
+    there = tuple(shape.dims for shape in shapes)
+    specs = tuple(TensorSpec(dtype=dtype, shape=shape) for shape in shapes)
+    sent, (vector,) = trace(joined, specs).splice(f"{name}/joined/", values, device=devices[0])
+    whole = TensorSpec(dtype=dtype, shape=Shape((sum(n_elements(dims or ()) for dims in there),)))
+    came, arrived = trace(apart, (whole,), shapes=there).splice(f"{name}/apart/", [vector], device=devices[1])
+    return (*sent, *came), arrived
+
+
+def _reading(node: Node, arrived: Mapping[str, str]) -> Node:
+    if arrived.keys().isdisjoint(node.inputs):
+        return node
+    return node.changed(inputs=tuple(arrived.get(ref, ref) for ref in node.inputs))
