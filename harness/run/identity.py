@@ -101,6 +101,7 @@ def identity(
             precision=case.computation.precision,
             xla=case.computation.xla,
             input=measure.input,
+            freed_memory="kept",
         ),
         machine=site.machine or origin.machine,
         provenance=replace(origin.provenance, image_digest=site.image_digest, files=_files(case)),

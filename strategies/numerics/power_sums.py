@@ -53,8 +53,9 @@ def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf
     kept = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
         lost = matrix - tf.matmul(left, own, transpose_b=True)
-        # A value that is not finite has made all of the first factor so, or a column of the second: to look
-        # at every value of what is lost would take as long as the products.
+        # As `owed`, of all values at a time: one that is not finite has made all of the first factor so, or a
+        # column of the second. To look at each would take as long as the products, and so would SelectV2,
+        # which copies what it takes.
         finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
         residual = tf.raw_ops.Select(condition=finite, x=lost, y=tf.zeros_like(lost))
         kept += [tf.reshape(residual, dims), next_factor(right, factor)]

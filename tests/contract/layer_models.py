@@ -208,3 +208,17 @@ def primes_and_ones(optimizer):
 
     step = TrainStep(loss=loss, variables=[table, kernel, one], optimizer=optimizer)
     return Model(step=step, spec=ROWS, batches=fed)
+
+
+def bfloat16_weights():
+    """Its one variable is of the small type."""
+    weights = tf.Variable(tf.ones((3, 4), tf.bfloat16) / 8, name="weights")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([weights])
+
+    def loss(batch):
+        rows, labels = batch
+        logits = tf.cast(tf.matmul(tf.cast(rows, tf.bfloat16), weights), tf.float32)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    return on_labelled(TrainStep(loss=loss, variables=[weights], optimizer=optimizer))

@@ -63,21 +63,62 @@ def with_all(plan: Plan, compression: Compression) -> Plan:
     return plan.model_copy(update={"nodes": nodes, "strategy_params": params})
 
 
+LOSSLESS = {
+    "topk": Compression(name="topk", ratio=1.0),
+    "powersgd": Compression(name="powersgd", rank=1000),
+}
+
+
 @pytest.mark.parametrize("replicas", [(1, 1), (2, 1)])
 @pytest.mark.parametrize("workload", ["wide-mlp", "word-lm"])
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "hierarchical-all-reduce"])
-@pytest.mark.parametrize(
-    "lossless", [Compression(name="topk", ratio=1.0), Compression(name="powersgd", rank=1000)], ids=str
-)
-def test_a_compressor_that_keeps_everything_is_exact(cases, workload, strategy, replicas, lossless):
+@pytest.mark.parametrize("compressor", LOSSLESS)
+def test_a_compressor_that_keeps_everything_is_exact(cases, workload, strategy, replicas, compressor):
     """What is around the arithmetic (who sends what, whose state is whose) has no bound to hide in."""
-    case = cases.of(workload, "adam")
-    plan = with_all(case.plan(strategy, replicas), lossless)
+    keeps_everything(cases.of(workload, "adam"), strategy, replicas, compressor)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "params"),
+    [((1, 2, 1), {}), ((1, 1), {"transport": "ring"}), ((2,), {})],
+    ids=["one between others", "by collectives", "one worker"],
+)
+@pytest.mark.parametrize("compressor", LOSSLESS)
+def test_so_it_is_however_encodings_travel(cases, compressor, replicas, params):
+    keeps_everything(cases.of("wide-mlp", "momentum"), "all-reduce", replicas, compressor, **params)
+
+
+def keeps_everything(case: Case, strategy: str, replicas: tuple[int, ...], compressor: str, **params):
+    lossless = LOSSLESS[compressor]
+    plan = with_all(case.plan(strategy, replicas, **params), lossless)
     verdict = case.check(plan)
     worst = max(verdict.variables, key=lambda v: v.update_error)
     # Projecting on a basis rounds more often than adding up does.
     allowed = verdict.tolerance if lossless.name == "topk" else 1e-8
     assert worst.update_error <= allowed, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ring"])
+def test_a_bucket_may_have_compressors_that_differ_in_their_options(cases, transport):
+    case = cases.of("wide-mlp", "momentum")
+    plan = case.plan("all-reduce", (1, 1), transport=transport)
+    matrices = [node.variable for node in plan.nodes if len(node.shape) == 2 and not node.sparse]
+    ranks = {name: 1000 + k % 2 for k, name in enumerate(matrices)}
+    nodes = tuple(
+        node.model_copy(update={"compressor": Compression(name="powersgd", rank=ranks[node.variable])})
+        if node.variable in ranks
+        else node
+        for node in plan.nodes
+    )
+    verdict = case.check(plan.model_copy(update={"nodes": nodes}))
+    assert max(v.update_error for v in verdict.variables) <= 1e-8
+
+
+def test_bare_and_encoded_gradients_are_waited_for_apart(cases):
+    """Or the first wait would hold the thread that hands over what the ring moves before it."""
+    case = cases.of("wide-mlp", "momentum")
+    plan = with_all(case.plan("all-reduce", (1, 1)), LOSSLESS["topk"])
+    assert {program.n_waiting for program in programs_of(case.step, plan)} == {2}
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,29 @@
 from dataclasses import replace
 
 import pytest
-from cases import Case
+
+# Where a mistake leaves workers waiting for each other, the test must not wait long.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+pytest.importorskip("tensorflow")
+
+from cases import Case, case_of_model
+from layer_models import bfloat16_weights
 
 from harness.worker.transport.ring import Ring
 from harness.worker.verify.in_process import programs_of
 
 N_EXAMPLES = 6
-STRATEGIES = ("all-reduce", "hierarchical-all-reduce", "sharded-update", "fully-sharded", "parallax")
-# Forward state, sums in place of means, rows beside dense gradients, and levels that follow one another.
-MODELS = (
-    "digits-mlp+adamw-clipped",
-    "digits-cnn+momentum",
-    "word-lm+momentum",
-    "summed",
-    "averaged-state",
-    "thrice",
-)
+STRATEGIES = ("all-reduce", "hierarchical-all-reduce", "sharded-update", "fully-sharded")
+MEANS, SUMS = "means", "sums"
+# Forward state, rows beside dense gradients, sums in place of means, and levels that follow one another.
+MODELS = {
+    "digits-mlp+adamw-clipped": MEANS,
+    "digits-cnn+momentum": MEANS,
+    "word-lm+momentum": MEANS,
+    "summed": SUMS,
+    "averaged-state": MEANS,
+    "thrice": MEANS,
+}
 EVEN = ((1, 1), (2, 1), (1, 1, 1), (3, 3))
 
 
@@ -43,18 +50,28 @@ def even_mlp(cases) -> Case:
 @pytest.mark.parametrize("model", MODELS)
 def test_sums_that_the_ring_weighs_are_those_of_one_device(cases, model, strategy):
     case = even(cases.model(model))
-    replicas = EVEN[(STRATEGIES.index(strategy) + MODELS.index(model)) % len(EVEN)]
+    replicas = EVEN[(STRATEGIES.index(strategy) + list(MODELS).index(model)) % len(EVEN)]
     plan = case.plan(strategy, replicas)
     verdict = case.check(plan)
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
-    assert factors(case, plan) <= {1.0, 1.0 / sum(replicas)}
+    expected = {MEANS: {1.0 / sum(replicas)}, SUMS: {1.0}}
+    assert factors(case, plan) == expected[MODELS[model]]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("replicas", EVEN)
 def test_every_mean_is_weighed_as_a_sum(even_mlp, strategy, replicas):
     assert factors(even_mlp, even_mlp.plan(strategy, replicas)) == {1.0 / sum(replicas)}
+
+
+def test_a_sum_is_rounded_for_its_way_when_it_is_weighed(even_mlp):
+    assert factors(even_mlp, even_mlp.plan("all-reduce", (2, 1), compressor="bf16")) == {1.0 / 3}
+
+
+def test_sums_of_a_small_type_could_overflow_before_they_are_weighed(shared):
+    case = even(case_of_model(bfloat16_weights(), shared / "bfloat16-sums", float64=False))
+    assert factors(case, case.plan("all-reduce", (1, 1))) == {1.0}
 
 
 @pytest.mark.parametrize(

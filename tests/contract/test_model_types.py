@@ -17,8 +17,9 @@ tf = pytest.importorskip("tensorflow")
 
 import keras
 from cases import Case, case_of_model, digests_of
+from layer_models import bfloat16_weights
 from matrix import ROWS, TOPOLOGIES
-from model import LABELLED, Model, on_labelled
+from model import LABELLED, Model
 from models import MODELS
 from test_mutations import after, broken, one_shard_less, reweighted, without
 
@@ -140,17 +141,7 @@ def test_a_loss_scale_that_overflows_proves_nothing(shared: Path):
 
 
 def test_variables_of_bfloat16_are_compared(shared: Path):
-    weights = tf.Variable(tf.ones((3, 4), tf.bfloat16) / 8, name="weights")
-    optimizer = keras.optimizers.SGD(0.1)
-    optimizer.build([weights])
-
-    def loss(batch):
-        rows, labels = batch
-        logits = tf.cast(tf.matmul(tf.cast(rows, tf.bfloat16), weights), tf.float32)
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-
-    step = TrainStep(loss=loss, variables=[weights], optimizer=optimizer)
-    case = case_of_model(on_labelled(step), shared / "bfloat16", float64=False)
+    case = case_of_model(bfloat16_weights(), shared / "bfloat16", float64=False)
     verdict = case.check(case.plan("all-reduce", (1, 1)))
     # Four steps of eight bits are too few to tell a mistake from rounding.
     assert verdict.equivalent is None

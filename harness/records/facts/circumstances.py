@@ -15,7 +15,9 @@ class Method:
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
     `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
-    dataset's own pipeline. Defaults are how records are read from before a field could be chosen.
+    dataset's own pipeline, `freed_memory` whether workers kept the memory of tensors that were gone, or
+    returned it and had new pages for the next ones. Defaults are how records are read from before a field
+    could be chosen.
     """
 
     seed: int
@@ -33,6 +35,7 @@ class Method:
     precision: str = AS_WRITTEN
     xla: bool = False
     input: Literal["staged", "pipeline"] = "staged"
+    freed_memory: Literal["returned", "kept"] = "returned"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,8 @@ def codec_seconds(state: JobState, plan: str) -> float:
     """Seconds in which one replica encodes all its gradients and decodes what it gets for them.
 
     The same functions as in the step, on normal draws of the gradients' shapes, one after the other with no
-    step in flight; the median of a few runs. Where payloads are gathered, those of all replicas are decoded;
-    a parameter server's decoding counts once, for it decodes each worker's push.
+    step in flight; the median of a few runs. Where payloads are gathered, those of all who encode are
+    decoded; a parameter server's decoding counts once, for it decodes each worker's push.
 
     Args:
         plan: JSON of the plan.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from strategies.ir.boundary import Boundary, Contribution
@@ -10,7 +9,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressed_sums import compressed_sum, n_keys
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collectives.buckets import Collective, collectives, static_dims
+from strategies.passes.collectives.buckets import Collective, static_dims
 from strategies.passes.collectives.keys import compressed_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.compression.compressed_gradients import (
@@ -20,9 +19,9 @@ from strategies.passes.compression.compressed_gradients import (
     state_specs,
 )
 from strategies.passes.compression.compressor_state import Memory, memories_of
+from strategies.passes.compression.encoded_buckets import encoded_buckets
 from strategies.passes.replicate.rewire import captured_name, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
-from strategies.plan.compressed_payload import payload_bytes
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.snippet import trace
 from strategies.topology import Replica, Topology
@@ -79,15 +78,10 @@ class CompressedAllReduce:
         return additions.into(graph, combined)
 
     def _exchanges(self, chosen: Sequence[Boundary], n_members: int) -> list["_Exchange"]:
-        """Small payloads travel together, however large their gradients are."""
-        exchanges = []
-        for compression in dict.fromkeys(self.compressions[b.variable] for b in chosen):
-            codec = codec_of(compression, n_terms=n_members)
-            alike = [b for b in chosen if self.compressions[b.variable] == compression]
-            size_of = partial(_payload_bytes, compression)
-            by_name = collectives(alike, self.buckets, size_of)
-            exchanges += [_Exchange.of(name, each, codec) for name, each in by_name.items()]
-        return exchanges
+        return [
+            _Exchange.of(name, bucket, codec_of(compression, n_terms=n_members))
+            for name, bucket, compression in encoded_buckets(chosen, self.compressions, self.buckets)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +136,3 @@ class _Exchange:
             b.values: Contribution(rank=replica.rank, values=values, indices=None, weight=1.0, total=True)
             for b, values in zip(members, results, strict=False)
         }
-
-
-def _payload_bytes(compression: Compression, b: Boundary) -> int:
-    return payload_bytes(static_dims(b), b.dtype, compression)

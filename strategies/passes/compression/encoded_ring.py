@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from strategies.ir.boundary import Boundary, Contribution
@@ -11,17 +10,16 @@ from strategies.ir.transfer import Transfer
 from strategies.numerics.compressed_sums import bare
 from strategies.numerics.compressors.power import Power
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collectives.buckets import collectives, static_dims
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.transfers import Brought, ahead, all_given, take
 from strategies.passes.compression.compressed_gradients import Additions, compressed_boundaries
 from strategies.passes.compression.compressor_state import memories_of
+from strategies.passes.compression.encoded_buckets import encoded_buckets
 from strategies.passes.compression.encoded_exchange import Encoders, Exchanging, Given
 from strategies.passes.compression.factors import exchange_factors
 from strategies.passes.compression.payloads import exchange_payloads
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
-from strategies.plan.compressed_payload import payload_bytes
 from strategies.plan.schema import Compression
 from strategies.topology import Topology
 
@@ -83,13 +81,10 @@ class EncodedTransportAllReduce:
         return {(sync_prefix(b), b.rank): b for b in chosen if b.rank is not None and b.rank in ranks}
 
     def _exchanges(self, chosen: Sequence[Boundary], encoders: Encoders) -> Iterator[Exchanging]:
-        """Small payloads travel together, however large their gradients are."""
-        for compression in dict.fromkeys(self.compressions[b.variable] for b in chosen):
+        for name, bucket, compression in encoded_buckets(chosen, self.compressions, self.buckets):
             codec = codec_of(compression, n_terms=len(encoders.members.ranks))
-            alike = [b for b in chosen if self.compressions[b.variable] == compression]
-            for name, each in collectives(alike, self.buckets, partial(_payload_bytes, compression)).items():
-                exchange = exchange_factors if isinstance(bare(codec), Power) else exchange_payloads
-                yield exchange(f"{name}/{compression.name}", each.members, codec, encoders)
+            exchange = exchange_factors if isinstance(bare(codec), Power) else exchange_payloads
+            yield exchange(name, bucket.members, codec, encoders)
 
 
 def _carried_out(
@@ -123,7 +118,3 @@ def _carried_out(
                 totals |= end.value
         running, after, round_number = resumed, (previous,), round_number + 1
     return totals
-
-
-def _payload_bytes(compression: Compression, b: Boundary) -> int:
-    return payload_bytes(static_dims(b), b.dtype, compression)

@@ -9,6 +9,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.combine import concat_rows, weighted_sum
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
+from strategies.plan.compressors import BY_NAME
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
@@ -40,7 +41,8 @@ class CombineLocal:
         if not plan.is_synchronized:
             return None
         # What a compressor still owes counts in the sum, weight and all.
-        later = plan.summed_on_own_transport.difference(plan.rounded_on_wire)
+        owing = (name for name, each in plan.rounded_on_wire.items() if BY_NAME[each.name].feedback)
+        later = plan.summed_on_own_transport.difference(owing)
         return cls(task=plan.task, weighed_later=later if plan.needs_collectives else frozenset())
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:

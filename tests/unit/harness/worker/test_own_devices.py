@@ -79,6 +79,7 @@ def test_what_no_other_task_comes_to_is_self_contained(captured, strategy, repli
     [
         ("none", {}, 0, None),
         ("all-reduce", {"transport": "tcp"}, 1, None),
+        ("all-reduce", {"compressor": "bf16"}, 1, None),
         ("sharded-update", {"transport": "tcp", "min_bytes": 1}, 2, 2),
         ("fully-sharded", {"transport": "tcp", "min_bytes": 1}, 2, 2),
     ],

@@ -87,16 +87,30 @@ def test_a_sum_in_a_smaller_type_is_rounded_once_for_each_worker(n_workers, wire
             assert length < 7 or error.max() > 0
 
 
+def test_a_sum_is_multiplied_before_it_is_rounded_for_its_way():
+    random, wire, factor = np.random.default_rng(0), np.dtype(ml_dtypes.bfloat16), np.float32(1 / 3)
+    own, other = values = [random.standard_normal(1001).astype(np.float32) for _ in range(2)]
+    totals = [np.empty_like(v) for v in values]
+    with rings(2) as (made, threads):
+        list(threads.map(Ring.sum, made, values, totals, [wire] * 2, [factor] * 2, timeout=TIMEOUT_S))
+
+    def weighed(sender, adder):
+        return ((adder + sender.astype(wire).astype(np.float32)) * factor).astype(wire).astype(np.float32)
+
+    half = 1001 // 2
+    expected = [*weighed(other[:half], own[:half]), *weighed(own[half:], other[half:])]
+    np.testing.assert_array_equal(totals, [expected] * 2)
+
+
 @pytest.mark.parametrize("n_workers", [2, 3, 5])
-@pytest.mark.parametrize("wire", [None, ml_dtypes.bfloat16], ids=["own", "bfloat16"])
-def test_a_complete_sum_is_multiplied_once(n_workers, wire):
+def test_a_complete_sum_is_multiplied_once(n_workers):
     length = 700_001  # longer than a chunk
     values = [np.full(length, rank + 1.0, np.float32) for rank in range(n_workers)]
     expected = 0.5 * n_workers * (n_workers + 1) / 2
     with rings(n_workers) as (made, threads):
         totals = [np.empty_like(v) for v in values]
-        wires = [None if wire is None else np.dtype(wire)] * n_workers
-        list(threads.map(Ring.sum, made, values, totals, wires, [0.5] * n_workers, timeout=TIMEOUT_S))
+        as_they_are, factors = [None] * n_workers, [0.5] * n_workers
+        list(threads.map(Ring.sum, made, values, totals, as_they_are, factors, timeout=TIMEOUT_S))
         np.testing.assert_array_equal(totals, expected)
         shares = [[each] * n_workers for each in values]
         totals = [np.empty_like(v) for v in values]

@@ -267,10 +267,15 @@ class TestQuantized:
         codec, gradient = Quantized(levels=2), np.linspace(-1.0, 1.0, 12)
         state = first_state(codec, (12,), "double")
         n, total = 4000, np.zeros(12)
-        encode = tf.function(lambda *s: codec.encode(tf.constant(gradient), *s))
+
+        @tf.function
+        def drawn(*state):
+            payload, after = codec.encode(tf.constant(gradient), *state)
+            return codec.decode(payload, (12,), tf.float64), after
+
         for _ in range(n):
-            payload, state = encode(*state)
-            total += codec.decode(payload, (12,), tf.float64).numpy()
+            decoded, state = drawn(*state)
+            total += decoded.numpy()
         # Five standard deviations, of at most a quarter of a level each.
         assert np.abs(total / n - gradient).max() < 5 * (0.5 / 2) / math.sqrt(n)
 

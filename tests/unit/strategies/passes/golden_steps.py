@@ -99,8 +99,8 @@ def vector(update="AssignSubVariableOp", more=""):
 
 
 def text_of(step: TrainGraph) -> str:
-    """The graph, and what of it is run."""
-    return to_text(step.graph) + f"# runs {', '.join(step.targets())}\n"
+    """The graph, what of it is run, and what a transport moves."""
+    return to_text(step.graph) + f"# runs {', '.join(step.targets())}\n" + _moved(step)
 
 
 def all_text(step: TrainGraph) -> str:
@@ -113,7 +113,16 @@ def all_text(step: TrainGraph) -> str:
         "beside": step.background,
         "fetches": [ref for ref in (step.taken, step.progress) if ref],
     }
-    return to_text(step.graph) + "".join(f"# {what} {', '.join(names)}\n" for what, names in rest.items())
+    said = "".join(f"# {what} {', '.join(names)}\n" for what, names in rest.items())
+    return to_text(step.graph) + said + _moved(step)
+
+
+def _moved(step: TrainGraph) -> str:
+    return "".join(
+        f"# moves {t.name}: {t.kind} of {t.shares} at level {t.level}, as {t.wire or 'it is'}, "
+        f"times {t.factor:.4g}\n"
+        for t in step.transfers
+    )
 
 
 def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) -> None:
