@@ -85,43 +85,31 @@ def sums_for_owners(
         dense, buckets: as for all.
         owners: variable → rank of its owner.
     """
-    for factor in dict.fromkeys(map(_weight, dense.values())):
-        alike = {name: b for name, b in dense.items() if _weight(b) == factor}
-        yield from _sums_of_weight(factor, alike, buckets, owners, task, topology)
-
-
-def _sums_of_weight(
-    factor: float,
-    dense: Mapping[str, Boundary],
-    buckets: Sequence[Sequence[str]],
-    owners: Mapping[str, int],
-    task: int,
-    topology: Topology,
-) -> Iterator[Sum]:
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
-    members = [
-        Member(
-            name=name,
-            variable=b.variable,
-            dtype=b.dtype,
-            dims=static_dims(b),
-            owner=owners[b.variable],
-            level=b.level,
-        )
-        for name, b in dense.items()
-    ]
-    for bucket in shard_buckets("sync/scatter", members, buckets):
-        shares = bucket.by_task(task_of, topology.n_tasks)
-        lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
-        names = tuple(tuple(m.name for m in share) for share in shares)
-        transfer = Transfer(
-            name=_weighted(bucket.name, factor),
-            kind="scatter",
-            shares=lengths,
-            level=bucket.level,
-            factor=factor,
-        )
-        yield Sum(transfer=transfer, dtype=bucket.dtype, shares=names, kept=names[task])
+    for factor in dict.fromkeys(map(_weight, dense.values())):
+        members = [
+            Member(
+                name=name,
+                variable=b.variable,
+                dtype=b.dtype,
+                dims=static_dims(b),
+                owner=owners[b.variable],
+                level=b.level,
+            )
+            for name, b in dense.items()
+            if _weight(b) == factor
+        ]
+        for bucket in shard_buckets("sync/scatter", members, buckets):
+            shares = bucket.by_task(task_of, topology.n_tasks)
+            names = tuple(tuple(m.name for m in share) for share in shares)
+            transfer = Transfer(
+                name=_weighted(bucket.name, factor),
+                kind="scatter",
+                shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
+                level=bucket.level,
+                factor=factor,
+            )
+            yield Sum(transfer=transfer, dtype=bucket.dtype, shares=names, kept=names[task])
 
 
 def _weight(b: Boundary) -> float:
