@@ -203,9 +203,10 @@ KNOBS: Mapping[str, str] = {
     "does on the whole batch; they and their gradients are payload; layers with "
     "`synchronized=True` do so without it",
     "transport": "`tcp`: a ring of the workers' own, in which the gradients of a worker's replicas are "
-    "summed first, rows of sparse ones merged, and encodings that cannot be summed travel one by one; `ring`, "
-    "`nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else what "
-    "TensorFlow chooses. What the chosen one does not carry takes `auto`: half precision by `tcp`, other "
-    "encodings by `ring` or `nccl`, rows by these, averages of variables and statistics of batches by all. "
-    "Not `nccl` for `sharded-update` and `fully-sharded`, whose owners begin sums in orders of their own",
+    "summed first, rows of sparse ones merged, and encodings that cannot be summed travel one by one; "
+    "`ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else "
+    "what TensorFlow chooses. What the chosen one does not carry takes `auto`: half precision by `tcp`, "
+    "other encodings by `ring` or `nccl`, rows by these, averages of variables and statistics of batches "
+    "by all. Not `nccl` for `sharded-update` and `fully-sharded`, whose owners begin sums in orders of "
+    "their own",
 }
