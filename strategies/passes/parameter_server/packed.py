@@ -157,7 +157,9 @@ def _in_one_message(
     sent, (vector,) = trace(joined, specs).splice(f"{name}/joined/", values, device=devices[0])
     whole = TensorSpec(dtype=dtype, shape=Shape((sum(n_elements(dims or ()) for dims in there),)))
     came, arrived = trace(apart, (whole,), shapes=there).splice(f"{name}/apart/", [vector], device=devices[1])
-    return (*sent, *came), arrived
+    # A message is no part of what is computed: XLA leaves it outside of what it compiles.
+    outside = (node.changed(attrs={**node.attrs, "_XlaCompile": False}) for node in (*sent, *came))
+    return tuple(outside), arrived
 
 
 def _reading(node: Node, arrived: Mapping[str, str]) -> Node:
