@@ -1,8 +1,11 @@
 """Collectives over all replicas, as TensorFlow functions that passes splice in once per replica."""
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
+
+from strategies.numerics.vectors import apart, joined
 
 IN_ORDER = "nccl"
 """The implementation whose members hang unless all begin their sums in the same order.
@@ -30,10 +33,8 @@ def bucket_all_reduce(
         the sums, in the shapes of the values.
     """
     assert len(keys) == 1 or hint != IN_ORDER
-    flat = [tf.reshape(value, [-1]) for value in values]
-    buffer = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
-    sizes = [_n_elements(shape) for shape in shapes]
-    pieces = _pieces(sum(sizes), len(keys))
+    buffer = joined(*values)
+    pieces = _pieces(sum(map(math.prod, shapes)), len(keys))
     parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
     summed = [
         tf.raw_ops.CollectiveReduceV2(
@@ -48,9 +49,7 @@ def bucket_all_reduce(
         )
         for part, key in zip(parts, keys, strict=True)
     ]
-    joined = summed[0] if len(summed) == 1 else tf.concat(summed, axis=0)
-    split = [joined] if len(sizes) == 1 else tf.split(joined, sizes)
-    return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]
+    return apart(summed[0] if len(summed) == 1 else tf.concat(summed, axis=0), shapes=shapes)
 
 
 def keyed_all_reduce(
@@ -101,13 +100,6 @@ def gather_rows(
 
     present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
     return tf.gather(gathered(rows, row_keys), present), tf.gather(gathered(ids, id_keys), present)
-
-
-def _n_elements(shape: tuple[int, ...]) -> int:
-    n = 1
-    for length in shape:
-        n *= length
-    return n
 
 
 def _pieces(total: int, n: int) -> list[int]:

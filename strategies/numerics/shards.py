@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from strategies.numerics.vectors import apart, joined
+
 
 def reduce_scatter(
     *values: tf.Tensor,
@@ -31,7 +33,7 @@ def reduce_scatter(
     Returns:
         the sums of what this member owns, and an operation that runs after all exchanges.
     """
-    shares = {owner: _flat(_owned(values, owners, owner)) for owner in sorted(set(owners))}
+    shares = {owner: joined(*_owned(values, owners, owner)) for owner in sorted(set(owners))}
     lengths = {owner: share.shape[0] for owner, share in shares.items()}
     own_length = lengths.get(rank, 0)
     terms = {rank: shares[rank]} if own_length else {}
@@ -49,7 +51,7 @@ def reduce_scatter(
     # In the order of ranks, so that the sum does not depend on who makes it.
     total = [tf.add_n([terms[r] for r in sorted(terms)])] if terms else []
     own = _owned(values, owners, rank)
-    return (_apart(total[0], [tuple(v.shape) for v in own]) if total else []), tf.group(*exchanged)
+    return (apart(total[0], shapes=[tuple(v.shape) for v in own]) if total else []), tf.group(*exchanged)
 
 
 def all_gather(
@@ -77,7 +79,7 @@ def all_gather(
     """
     sizes = {r: [math.prod(s) for s, o in zip(shapes, owners, strict=True) if o == r] for r in order}
     longest = max(map(sum, sizes.values()))
-    share = _padded(_flat(own) if own else None, longest, tf.as_dtype(dtype))
+    share = _padded(joined(*own) if own else None, longest, tf.as_dtype(dtype))
     gathered = _gathered(share, (len(order), group_key), keys, hint)
     pieces = iter(_split(gathered, [n for r in order for n in (*sizes[r], longest - sum(sizes[r]))]))
     theirs = {}
@@ -94,16 +96,6 @@ def all_gather(
 
 def _owned(values: Sequence[tf.Tensor], owners: Sequence[int], member: int) -> list[tf.Tensor]:
     return [v for v, owner in zip(values, owners, strict=True) if owner == member]
-
-
-def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    flat = [tf.reshape(value, [-1]) for value in values]
-    return flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
-
-
-def _apart(flat: tf.Tensor, shapes: Sequence[Sequence[int]]) -> list[tf.Tensor]:
-    pieces = _split(flat, [math.prod(shape) for shape in shapes])
-    return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _split(flat: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
