@@ -10,6 +10,7 @@ tf = pytest.importorskip("tensorflow")
 from strategies.ir.graph_rules import verify
 from strategies.ir.text.writer import to_text
 from strategies.ir.traversal import prune
+from strategies.passes.collectives import buckets
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.leader import HandOn, Lead
@@ -189,3 +190,16 @@ def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(cases, capt
             found.append((shared, len(members) / len(topology.local_replicas(task)), step.transfers))
         assert found[0] == found[1]
         assert any(found[0])
+
+
+@pytest.mark.parametrize("compressor", [None, "topk"])
+def test_large_gradients_of_a_bucket_travel_as_backward_makes_them_ready(cases, monkeypatch, compressor):
+    monkeypatch.setattr(buckets, "LARGE_BYTES", 1)
+    case = cases.of("digits-mlp", "momentum")
+    params = {} if compressor is None else {"compressor": compressor}
+    plan = case.plan("all-reduce", (1, 1), **params)
+    step = case.step
+    for each in passes_of(plan, 0):
+        step = each.apply(step, topology_of(plan))
+    ready = sorted(case.step.readiness, key=case.step.readiness.__getitem__)
+    assert [name for t in step.transfers for name in ready if f"/{name}/" in t.name] == ready

@@ -1,6 +1,6 @@
 """Sums of encoded gradients by a transport of the workers' own, which works while the step goes on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ from strategies.ir.transfer import Transfer
 from strategies.numerics.compressed_sums import bare
 from strategies.numerics.compressors.power import Power
 from strategies.numerics.compressors.table import codec_of
+from strategies.passes.collectives.buckets import turns
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.transfers import Brought, ahead, all_given, take
 from strategies.passes.compression.compressed_gradients import Additions, compressed_boundaries
@@ -67,7 +68,7 @@ class EncodedTransportAllReduce:
             additions=Additions(),
         )
         transfers: list[Transfer] = []
-        totals = _carried_out(list(self._exchanges(chosen, encoders)), encoders, transfers)
+        totals = _carried_out(self._exchanges(chosen, encoders, graph.readiness), encoders, transfers)
         combined = {
             b.values: Contribution(
                 rank=b.contributions[0].rank, values=totals[name], indices=None, weight=1.0, total=True
@@ -80,11 +81,21 @@ class EncodedTransportAllReduce:
         ranks = {replica.rank for replica in members.local(topology, self.task)}
         return {(sync_prefix(b), b.rank): b for b in chosen if b.rank is not None and b.rank in ranks}
 
-    def _exchanges(self, chosen: Sequence[Boundary], encoders: Encoders) -> Iterator[Exchanging]:
-        for name, bucket, compression in encoded_buckets(chosen, self.compressions, self.buckets):
+    def _exchanges(
+        self, chosen: Sequence[Boundary], encoders: Encoders, readiness: Mapping[str, int]
+    ) -> Sequence[Exchanging]:
+        """In the order in which backward has all of their gradients."""
+        turn, variable_of = turns(self.buckets, readiness), {sync_prefix(b): b.variable for b in chosen}
+        buckets = sorted(
+            encoded_buckets(chosen, self.compressions, self.buckets),
+            key=lambda named: max(turn[variable_of[member]] for member in named[1].members),
+        )
+        exchanges = []
+        for name, bucket, compression in buckets:
             codec = codec_of(compression, n_terms=len(encoders.members.ranks))
             exchange = exchange_factors if isinstance(bare(codec), Power) else exchange_payloads
-            yield exchange(name, bucket.members, codec, encoders)
+            exchanges.append(exchange(name, bucket.members, codec, encoders))
+        return exchanges
 
 
 def _carried_out(

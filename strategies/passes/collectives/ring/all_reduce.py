@@ -10,6 +10,7 @@ from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
+from strategies.passes.collectives.buckets import turns
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.rows import rows_of
 from strategies.passes.collectives.ring.sums import sums_for_all, sums_for_owners
@@ -87,7 +88,7 @@ class TransportAllReduce:
         members = Members.of(topology, self.between)
         replicas = members.local(topology, self.task)
         brought = self._brought(graph, replicas)
-        exchanges = self._exchanges(brought, topology)
+        exchanges = self._exchanges(brought, topology, graph.readiness)
         if not exchanges:
             return graph
         added: list[Node] = []
@@ -155,11 +156,13 @@ class TransportAllReduce:
             and not b.contributions[0].total
         }
 
-    def _exchanges(self, brought: Brought, topology: Topology) -> Sequence[_Exchanged]:
+    def _exchanges(
+        self, brought: Brought, topology: Topology, readiness: Mapping[str, int]
+    ) -> Sequence[_Exchanged]:
         """In the order in which backward has all of their boundaries."""
         first = min((rank for _, rank in brought), default=None)
         one = {name: b for (name, rank), b in brought.items() if rank == first}
-        order = {name: i for i, name in enumerate(chain(*self.buckets))}
+        turn = turns(self.buckets, readiness)
         owned = {name: b for name, b in one.items() if self._owned(b)}
         sparse = {name: b for name, b in one.items() if b.indices is not None}
         dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
@@ -170,7 +173,7 @@ class TransportAllReduce:
         )
         return sorted(
             exchanges,
-            key=lambda each: (each.transfer.level, max(order[one[name].variable] for name in each.names)),
+            key=lambda each: (each.transfer.level, max(turn[one[name].variable] for name in each.names)),
         )
 
     def _owned(self, b: Boundary) -> bool:

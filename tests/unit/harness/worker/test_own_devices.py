@@ -127,7 +127,8 @@ def test_its_steps_are_traced_by_the_name_of_its_task_and_change_its_variables(c
     before = session.step(feeds)
     trace = profile_step.trace(session, [feeds, feeds])
     assert {event.row for event in trace.events} == {"task:1 CPU:0"}
-    assert "MatMul" in {event.op for event in trace.events}
+    # TensorFlow names the kernel otherwise where the processor has one of its own for it.
+    assert any("MatMul" in event.op for event in trace.events)
     # Two traced steps have trained on.
     assert session.step(feeds) < before
     session.close()

@@ -53,7 +53,7 @@ def summed(made, threads, values):
 def test_every_worker_gets_the_sum_to_the_same_bits(n_workers, dtype):
     random = np.random.default_rng(n_workers)
     with rings(n_workers) as (made, threads):
-        # Shorter than the workers are many, longer than a chunk, and no multiple of anything.
+        # Shorter than the workers are many, longer than what two give each other whole, a multiple of none.
         for length in (0, 1, 2, 7, 1_500_007):
             values = [(100 * random.standard_normal(length)).astype(dtype) for _ in range(n_workers)]
             totals = summed(made, threads, values)
@@ -104,7 +104,7 @@ def test_a_sum_is_multiplied_before_it_is_rounded_for_its_way():
 
 @pytest.mark.parametrize("n_workers", [2, 3, 5])
 def test_a_complete_sum_is_multiplied_once(n_workers):
-    length = 700_001  # longer than a chunk
+    length = 700_001  # longer than what is added at once
     values = [np.full(length, rank + 1.0, np.float32) for rank in range(n_workers)]
     expected = 0.5 * n_workers * (n_workers + 1) / 2
     with rings(n_workers) as (made, threads):
@@ -118,27 +118,45 @@ def test_a_complete_sum_is_multiplied_once(n_workers):
         np.testing.assert_array_equal(totals, expected)
 
 
+def sent_by(ring):
+    sent = bytearray()
+
+    class Seen:
+        def __init__(self, connection):
+            self.connection = connection
+
+        def send(self, part):
+            n_bytes = self.connection.send(part)
+            sent.extend(part[:n_bytes])
+            return n_bytes
+
+        def __getattr__(self, name):
+            return getattr(self.connection, name)
+
+    ring._next = Seen(ring._next)
+    return sent
+
+
 def test_a_sum_in_a_smaller_type_sends_its_bytes():
     with rings(2) as (made, threads):
-        sent = []
-
-        class Counting:
-            def __init__(self, connection):
-                self.connection = connection
-
-            def send(self, part):
-                n_bytes = self.connection.send(part)
-                sent.append(n_bytes)
-                return n_bytes
-
-            def __getattr__(self, name):
-                return getattr(self.connection, name)
-
-        made[0]._next = Counting(made[0]._next)
+        sent = sent_by(made[0])
         values, totals = [np.ones(1000, np.float32)] * 2, [np.empty(1000, np.float32) for _ in range(2)]
         list(threads.map(Ring.sum, made, values, totals, [np.dtype(np.float16)] * 2, timeout=TIMEOUT_S))
-        assert sum(sent) == 2 * 1000
+        assert len(sent) == 2 * 1000
         np.testing.assert_array_equal(totals[1], 2.0)
+
+
+def test_two_workers_give_each_other_a_short_vector_whole_and_half_of_a_long_one_and_its_sum():
+    values = [np.arange(1000.0), np.ones(1000)]
+    with rings(2) as (made, threads):
+        sent = sent_by(made[0])
+        summed(made, threads, values)
+        assert sent == values[0].tobytes()
+        sent.clear()
+        long = [np.tile(v, 1000) for v in values]
+        total, _ = summed(made, threads, long)
+        assert len(sent) == total.nbytes
+        np.testing.assert_array_equal(np.frombuffer(sent)[500_000:], total[:500_000])
 
 
 def concatenated_by(ring, vectors):
@@ -237,10 +255,11 @@ def test_a_worker_that_goes_between_lengths_and_vectors_ends_the_calls_of_the_ot
 
 def test_what_a_worker_gives_is_left_as_it_is():
     with rings(2) as (made, threads):
-        values = [np.arange(1000.0), np.ones(1000)]
-        for v in values:
-            v.flags.writeable = False
-        np.testing.assert_array_equal(summed(made, threads, values)[1], np.arange(1000.0) + 1)
+        for length in (1000, 1_000_000):  # given whole, and in turns
+            values = [np.arange(float(length)), np.ones(length)]
+            for v in values:
+                v.flags.writeable = False
+            np.testing.assert_array_equal(summed(made, threads, values)[1], np.arange(float(length)) + 1)
 
 
 def test_a_sum_tells_when_the_first_of_the_worker_before_came():
