@@ -1,5 +1,6 @@
 """All-reduce: which gradients travel together, and between whom."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 from strategies.builders.waiting import KNOBS
@@ -84,24 +85,35 @@ def in_buckets(
 def _buckets(
     ready: Iterable[VariableSummary], n_bytes: Mapping[str, float], params: Params
 ) -> dict[str, int]:
-    """Variable → its bucket; rows that may be many have one of their own, so that they wait for no others."""
+    """Variable → its bucket, numbered in the order in which they are complete.
+
+    What takes half a bucket or more has one of its own, and so have rows that may be many: they wait for no
+    others, nor do the small ones around them need a bucket on either side.
+    """
     limit_bytes, limit_count = params.get("bucket_bytes"), params.get("chunk_size")
-    bucket_of: dict[str, int] = {}
-    bucket, n_in_bucket, bytes_in_bucket, closed = 0, 0, 0.0, False
-    for variable in ready:
-        alone = variable.sparse and n_bytes[variable.name] >= LARGE_ROWS_BYTES
+    alone_bytes = math.inf if limit_bytes is None else int(limit_bytes) / 2
+    buckets: list[list[str]] = []
+    filled: list[str] = []
+    filled_bytes = 0.0
+    places: dict[str, int] = {}
+    for place, variable in enumerate(ready):
+        name = variable.name
+        places[name] = place
+        if n_bytes[name] >= (min(LARGE_ROWS_BYTES, alone_bytes) if variable.sparse else alone_bytes):
+            buckets.append([name])
+            continue
         full = (
-            bytes_in_bucket + n_bytes[variable.name] > int(limit_bytes)
+            filled_bytes + n_bytes[name] > int(limit_bytes)
             if limit_bytes is not None
-            else n_in_bucket == int(limit_count or 1)
+            else len(filled) == int(limit_count or 1)
         )
-        if n_in_bucket and (full or alone or closed):
-            bucket, n_in_bucket, bytes_in_bucket = bucket + 1, 0, 0.0
-        bucket_of[variable.name] = bucket
-        n_in_bucket += 1
-        bytes_in_bucket += n_bytes[variable.name]
-        closed = alone
-    return bucket_of
+        if not filled or full:
+            filled, filled_bytes = [], 0.0
+            buckets.append(filled)
+        filled.append(name)
+        filled_bytes += n_bytes[name]
+    buckets.sort(key=lambda bucket: places[bucket[-1]])
+    return {name: number for number, bucket in enumerate(buckets) for name in bucket}
 
 
 def readiness(variable: VariableSummary) -> int:

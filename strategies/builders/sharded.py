@@ -91,10 +91,15 @@ def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
     for v in step.variables:
         axes = [a for a in v.apart_axes if v.shape[a] >= n]
         if v.synced and v.bytes >= min_bytes and axes and v.name not in odd:
-            # Parts along the longest axis differ the least.
-            axis = max(axes, key=lambda a: (v.shape[a], -a))
+            axis = _axis(v.shape, axes, n)
             cuts[v.name] = (axis, near_equal(v.shape[axis], n))
     return cuts
+
+
+def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
+    """The first axis that has equal parts, for these lie in the fewest pieces; else the longest."""
+    equal = [axis for axis in axes if shape[axis] % n == 0]
+    return min(equal) if equal else max(axes, key=lambda axis: (shape[axis], -axis))
 
 
 def _owners(

@@ -23,6 +23,7 @@ class Transfer:
             values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
         factor: what a sum is multiplied by once it is complete.
+        joined: of a gather, whether everybody gets one vector of all shares, one after the other by task.
     """
 
     name: str
@@ -31,15 +32,20 @@ class Transfer:
     level: int = 1
     wire: DType | None = None
     factor: float = 1.0
+    joined: bool = False
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
-        """Elements of each vector that comes to a worker; of a gather one for each worker, its own empty.
+        """Elements of each vector that comes to a worker.
+
+        Those of a gather are one for each worker, its own empty, or all joined.
 
         What is concatenated tells its lengths itself.
 
         Args:
             length: of the first vector that it gave.
         """
+        if self.joined:
+            return (sum(self.shares),)
         if self.kind == "gather":
             return tuple(0 if k == task else n for k, n in enumerate(self.shares))
         return (length if self.kind == "sum" else self.shares[task],)
@@ -51,8 +57,9 @@ class Transfer:
 
     @property
     def taken_token(self) -> str:
-        """Of the call that waits for what comes: a vector, for a gather one of each other worker.
+        """Of the call that waits for what comes: a vector.
 
-        Of what is concatenated come as many vectors as were given.
+        Of a gather that does not join them come the vectors of all others, of what is concatenated as many as
+        were given.
         """
         return f"{self.name}/taken"

@@ -101,6 +101,32 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
     assert case.check(plan).equivalent
 
 
+@pytest.mark.parametrize(
+    ("replicas", "joined"),
+    [
+        # Kernels of 64 x 12, 12 x 12 and 12 x 10, and their biases.
+        ((1, 1), {(32 * 12,) * 2, (6,) * 2, (6 * 12,) * 2, (6 * 10,) * 2, (5,) * 2}),
+        # Three divides no 64, so that the first kernel is cut along its other axis, nor 10.
+        ((1, 1, 1), {(4,) * 3, (4 * 12,) * 3, (4 * 10,) * 3, (4, 3, 3)}),
+        ((2, 1), {(8, 4), (8 * 12, 4 * 12), (8 * 10, 4 * 10), (7, 3)}),
+    ],
+)
+def test_parts_along_the_first_axis_come_in_one_piece(cases, replicas, joined):
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("fully-sharded", replicas, min_bytes=1, bucket_bytes=1)
+    for program in programs_of(case.step, plan):
+        assert {t.shares for t in program.transfers if t.joined} == joined
+    assert case.check(plan).equivalent
+
+
+def test_parts_that_a_step_does_not_only_join_come_one_by_one(cases):
+    case = cases.model("tied-embeddings")
+    plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1)
+    assert [n for n in plan.nodes if n.gathered and n.partition is not None and n.partition.axis == 0]
+    assert not [t for program in programs_of(case.step, plan) for t in program.transfers if t.joined]
+    assert case.check(plan).equivalent
+
+
 def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:
     """Device, key of the group and key of the instance of each collective that is in a graph."""
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
@@ -195,9 +221,9 @@ def nothing_comes(ring, share, others):
 SOUND_VALUES = gather_variables._with_values
 
 
-def zeros(graph, taken, values):
+def zeros(graph, taken, prior, values, wholes):
     """Values of other replicas come as zeros, whatever they are."""
-    for node in SOUND_VALUES(graph, taken, values):
+    for node in SOUND_VALUES(graph, taken, prior, values, wholes):
         if node.op == "Identity" and node.inputs[:1] and node.inputs[0] in values.values():
             yield replace(node, op="ZerosLike")
         else:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from strategies.ir.assembly.levels import at_level
@@ -23,12 +24,14 @@ class GatheredValues:
 
     Attributes:
         values: copy of a variable → its value, which another replica has.
+        wholes: bucket → its members in one piece, of those that were to come so.
         done: nodes that run after the exchanges, of the workers' own transport once all is given.
         last_waits: the node that waits last for the workers' own transport, if any does.
     """
 
     nodes: tuple[Node, ...]
     values: Mapping[Copy, str]
+    wholes: Mapping[str, str]
     done: tuple[str, ...]
     last_waits: tuple[str, ...]
     transfers: tuple[Transfer, ...]
@@ -71,6 +74,7 @@ def gather_values(
     hints: Mapping[str, str],
     *,
     group_key: int,
+    joined: AbstractSet[str] = frozenset(),
 ) -> GatheredValues:
     """Nodes by which local replicas give the values that they own, and take those of others.
 
@@ -79,18 +83,21 @@ def gather_values(
         own_values: copy of a variable → its value, of those that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
         group_key: of all replicas, and of no other call for the same step.
+        joined: names of those carried whose members come in one piece.
     """
     nodes: list[Node] = []
     values: dict[Copy, str] = {}
+    wholes: dict[str, str] = {}
     done: list[str] = []
     transfers: list[Transfer] = []
     last: list[str] = []
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
-        gathered = transport_gather(of_level, own_values, task, topology, last)
+        gathered = transport_gather(of_level, own_values, task, topology, last, joined)
         last = [gathered.last]
         nodes += gathered.nodes
         values |= gathered.values
+        wholes |= gathered.wholes
         done += gathered.done
         transfers += gathered.transfers
     keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
@@ -105,6 +112,7 @@ def gather_values(
     return GatheredValues(
         nodes=tuple(nodes),
         values=values,
+        wholes=wholes,
         done=tuple(done),
         last_waits=tuple(last),
         transfers=tuple(transfers),

@@ -85,15 +85,6 @@ def _collective(
     return {name: collective}
 
 
-def turns(buckets: Sequence[Sequence[str]], readiness: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Variable → when its turn to travel comes: by bucket, in each as backward makes gradients ready.
-
-    Args:
-        readiness: trainable → its place in the order of backward; new forward state is ready before any.
-    """
-    return {name: (i, readiness.get(name, -1)) for i, bucket in enumerate(buckets) for name in bucket}
-
-
 def _n_bytes(boundary: Boundary) -> int:
     return element_bytes(boundary.dtype) * n_elements(static_dims(boundary))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Node
+from strategies.ir.graph import Node, producer
 from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
@@ -16,6 +16,7 @@ from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buc
 from strategies.passes.collectives.keys import VARIABLES_KEY
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.gather import Copy
+from strategies.passes.collectives.ring.wholes import Joins, joins
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
@@ -72,18 +73,24 @@ class GatherVariables:
         Members.of(topology, "replicas")  # refuses a group of one
         kept = [v for v in copies if v.rank == self.owners[v.name]]
         reads = {v.handle: _read(v, graph.graph.by_name[v.handle].device) for v in kept}
+        taken = [v for v in copies if v.handle not in reads]
+        prior = _prior_reads(graph, taken)
         buckets = self._buckets(copies)
+        carried = [b for b in buckets if b.members[0].variable in self.carried]
+        task_of = {replica.rank: replica.task for replica in topology.replicas()}
+        joined = joins(graph.graph, carried, prior, copies, task_of)
         gathered = gather_values(
             [b for b in buckets if b.members[0].variable not in self.carried],
-            [b for b in buckets if b.members[0].variable in self.carried],
+            carried,
             {(v.name, v.rank): reads[v.handle].name for v in kept},
             self.task,
             topology,
             self.hints,
             group_key=VARIABLES_KEY,
+            joined=joined.keys(),
         )
-        taken = [v for v in copies if v.handle not in reads]
-        nodes = _after_reads(graph, _with_values(graph, taken, gathered.values), reads)
+        wholes = _whole_nodes(graph, joined, gathered.wholes)
+        nodes = _after_reads(graph, _with_values(graph, taken, prior, gathered.values, wholes), reads)
         return replace(
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
@@ -107,26 +114,63 @@ class GatherVariables:
         return shard_buckets("sync/variables", members, self.buckets)
 
 
-def _with_values(graph: TrainGraph, taken: Sequence[Variable], values: Mapping[Copy, str]) -> Iterator[Node]:
-    """The nodes of a step, whose reads of these copies take values that others keep."""
-    reads = prior_reads(graph, taken)
-    variable_of: dict[str, Variable] = {}
+def _prior_reads(graph: TrainGraph, taken: Sequence[Variable]) -> Mapping[str, tuple[str, ...]]:
+    """Handle → nodes that read these copies, whose values others keep."""
+    prior = prior_reads(graph, taken)
     for v in taken:
-        if v.handle not in reads:
+        if v.handle not in prior:
             raise StrategyError(
                 f"variable {v.name!r}: what its owner alone keeps is read before its update and as a value, "
                 "got a read after it or a use of the variable itself; use `gathered: false` in the plan"
             )
-        variable_of |= dict.fromkeys(reads[v.handle], v)
+    return prior
+
+
+def _whole_nodes(
+    graph: TrainGraph, joined: Mapping[str, Joins], wholes: Mapping[str, str]
+) -> dict[str, Node]:
+    """Name → the node in its place, of those that join parts which come in one piece, and of their reads."""
+    by_name = graph.graph.by_name
+    changed = {}
+    for bucket, each in joined.items():
+        whole = wholes[bucket]
+        for name in each.nodes:
+            node = by_name[name]
+            changed[name] = Node(
+                name=name, op="Identity", inputs=(whole,), attrs={"T": node.attrs["T"]}, device=node.device
+            )
+        for name in each.reads:
+            # Others may still wait for it.
+            waits = (f"^{producer(whole)}",)
+            changed[name] = Node(name=name, op="NoOp", inputs=waits, attrs={}, device=by_name[name].device)
+    return changed
+
+
+def _with_values(
+    graph: TrainGraph,
+    taken: Sequence[Variable],
+    prior: Mapping[str, Sequence[str]],
+    values: Mapping[Copy, str],
+    wholes: Mapping[str, Node],
+) -> Iterator[Node]:
+    """The nodes of a step, whose reads of these copies take values that others keep.
+
+    Args:
+        prior: handle → nodes that read a copy.
+        wholes: name → the node in its place, where values come joined.
+    """
+    variable_of = {name: v for v in taken for name in prior[v.handle]}
     arguments = ValueArguments(graph.graph)
     for node in graph.graph.nodes:
         read = variable_of.get(node.name)
-        if read is None:
+        if node.name in wholes:
+            yield wholes[node.name]
+        elif read is None:
             yield node
-            continue
-        inputs = (values[read.name, read.rank], *node.inputs[1:])
-        value = {0: (read.dtype, read.shape)}
-        yield from arguments.with_values(node.changed(inputs=inputs), value, graph_ref)
+        else:
+            inputs = (values[read.name, read.rank], *node.inputs[1:])
+            value = {0: (read.dtype, read.shape)}
+            yield from arguments.with_values(node.changed(inputs=inputs), value, graph_ref)
 
 
 def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, Node]) -> Iterator[Node]:

@@ -10,7 +10,6 @@ from strategies.ir.transfer import Transfer
 from strategies.numerics.compressed_sums import bare
 from strategies.numerics.compressors.power import Power
 from strategies.numerics.compressors.table import codec_of
-from strategies.passes.collectives.buckets import turns
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.transfers import Brought, ahead, all_given, take
 from strategies.passes.compression.compressed_gradients import Additions, compressed_boundaries
@@ -85,10 +84,10 @@ class EncodedTransportAllReduce:
         self, chosen: Sequence[Boundary], encoders: Encoders, readiness: Mapping[str, int]
     ) -> Sequence[Exchanging]:
         """In the order in which backward has all of their gradients."""
-        turn, variable_of = turns(self.buckets, readiness), {sync_prefix(b): b.variable for b in chosen}
+        ready = {sync_prefix(b): readiness[b.variable] for b in chosen}
         buckets = sorted(
             encoded_buckets(chosen, self.compressions, self.buckets),
-            key=lambda named: max(turn[variable_of[member]] for member in named[1].members),
+            key=lambda named: max(ready[member] for member in named[1].members),
         )
         exchanges = []
         for name, bucket, compression in buckets:

@@ -10,7 +10,6 @@ from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.transfer import Transfer
-from strategies.passes.collectives.buckets import turns
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.rows import rows_of
 from strategies.passes.collectives.ring.sums import sums_for_all, sums_for_owners
@@ -162,7 +161,6 @@ class TransportAllReduce:
         """In the order in which backward has all of their boundaries."""
         first = min((rank for _, rank in brought), default=None)
         one = {name: b for (name, rank), b in brought.items() if rank == first}
-        turn = turns(self.buckets, readiness)
         owned = {name: b for name, b in one.items() if self._owned(b)}
         sparse = {name: b for name, b in one.items() if b.indices is not None}
         dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
@@ -171,10 +169,12 @@ class TransportAllReduce:
             *sums_for_owners(owned, self.buckets, self.owners, self.task, topology),
             *rows_of(sparse, self.buckets),
         )
-        return sorted(
-            exchanges,
-            key=lambda each: (each.transfer.level, max(turn[one[name].variable] for name in each.names)),
-        )
+
+        def ready(each: _Exchanged) -> int:
+            # New forward state is ready before any gradient.
+            return max(readiness.get(one[name].variable, -1) for name in each.names)
+
+        return sorted(exchanges, key=lambda each: (each.transfer.level, ready(each)))
 
     def _owned(self, b: Boundary) -> bool:
         """Whether one replica alone gets the sum; rows go to all."""

@@ -1,6 +1,7 @@
 """Values that workers give each other by a transport of their own, a bucket at a time."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,11 +23,13 @@ class Gathered:
 
     Attributes:
         values: copy of a variable → its value, which another replica has.
+        wholes: bucket → the tensors of all its members in one, joined along their first axis.
         done: nodes after which this task has given its share. last: the node that waits last.
     """
 
     nodes: tuple[Node, ...]
     values: Mapping[Copy, str]
+    wholes: Mapping[str, str]
     done: tuple[str, ...]
     transfers: tuple[Transfer, ...]
     last: str
@@ -38,6 +41,7 @@ def transport_gather(
     task: int,
     topology: Topology,
     after: Sequence[str] = (),
+    joined: AbstractSet[str] = frozenset(),
 ) -> Gathered:
     """Nodes that give what this task's replicas own, and take what others have.
 
@@ -47,6 +51,7 @@ def transport_gather(
         buckets: of one level.
         own_values: copy of a variable → its value, of those that local replicas own.
         after: the last wait of the level before.
+        joined: buckets whose members come in one piece.
     """
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
     host = topology.host_device(task)
@@ -55,34 +60,56 @@ def transport_gather(
     for bucket in buckets:
         shares = bucket.by_task(task_of, topology.n_tasks)
         lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
-        transfer = Transfer(name=bucket.name, kind="gather", shares=lengths, level=bucket.level)
+        transfer = Transfer(
+            name=bucket.name,
+            kind="gather",
+            shares=lengths,
+            level=bucket.level,
+            joined=bucket.name in joined,
+        )
         own = shares[task]
-        shapes = [Shape(m.dims) for m in own]
-        given += give(transfer, [[own_values[m.name, m.owner] for m in own]], [shapes], bucket.dtype, host)
+        given += give(
+            transfer,
+            [[own_values[m.name, m.owner] for m in own]],
+            [[Shape(m.dims) for m in own]],
+            bucket.dtype,
+            host,
+        )
         transfers.append(transfer)
     if not transfers:
-        return Gathered(nodes=(), values={}, done=(), transfers=(), last="")
+        return Gathered(nodes=(), values={}, wholes={}, done=(), transfers=(), last="")
     handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
     nodes = [*given, *handed_over]
     previous = handed_over[-1].name
     received: dict[str, str] = {}
+    wholes: dict[str, str] = {}
     for bucket, transfer in zip(buckets, transfers, strict=True):
+        if transfer.joined:
+            dims = bucket.members[0].dims
+            length = sum(m.dims[0] for m in bucket.members)
+            taking, (wholes[bucket.name],), previous = take(
+                transfer, [[(length, *dims[1:])]], bucket.dtype, host, previous
+            )
+            nodes += taking
+            continue
         others = [s for k, s in enumerate(bucket.by_task(task_of, topology.n_tasks)) if k != task and s]
         if others:
-            dims = [[m.dims for m in share] for share in others]
-            taking, tensors, previous = take(transfer, dims, bucket.dtype, host, previous)
+            shapes = [[m.dims for m in share] for share in others]
+            taking, tensors, previous = take(transfer, shapes, bucket.dtype, host, previous)
             nodes += taking
             received |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
     values: dict[Copy, str] = {
         (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
         for replica in topology.local_replicas(task)
         for bucket in buckets
+        if bucket.name not in joined
         for m in bucket.members
         if m.owner != replica.rank
     }
     return Gathered(
         nodes=tuple(nodes),
         values=values,
+        wholes=wholes,
         done=(handed_over[-1].name,),
         transfers=tuple(transfers),
         last=previous,

@@ -98,6 +98,18 @@ def test_of_shares_comes_what_has_something_in_it(transport):
     assert [m.n_bytes for m in exchange.seen] == [12, 12, 20] * 2
 
 
+@pytest.mark.parametrize("level", [BEFORE_ALL, 1])
+def test_joined_shares_come_as_one_vector_with_what_this_worker_gave(transport, level):
+    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, joined=True)
+    exchange = Exchange(transport, [gather], 0)
+    calls, exchange.seen = exchange.calls(), []
+    for value in (1.0, 5.0):
+        calls[gather.given_token](np.array([value, 2, 3], np.float32))
+        np.testing.assert_array_equal(take(calls, gather), [value, 2, 3, value, value])
+    exchange.close()
+    assert [m.n_bytes for m in exchange.seen] == [20] * 2
+
+
 def test_what_is_concatenated_comes_in_its_types_and_with_nothing_in_it_too(transport):
     rows = Transfer(name="rows", kind="concatenate")
     exchange = Exchange(transport, [rows], 0)

@@ -96,22 +96,26 @@ def test_buckets_fill_in_the_order_of_backward_after_new_state():
 def test_buckets_by_bytes_hold_no_more_than_asked_unless_one_variable_does():
     # 20, 80, 120 and 40 bytes.
     dense = step_of(*(v for v in READY.variables if not v.sparse))
-    assert buckets(dense, bucket_bytes=100, chunk_size=128) == [
-        {"mean", "logits"},
-        {"second_layer"},
-        {"first_layer"},
-    ]
-    assert buckets(dense, bucket_bytes=160) == [{"mean", "logits"}, {"second_layer", "first_layer"}]
+    assert buckets(dense, bucket_bytes=250) == [{"mean", "logits", "second_layer"}, {"first_layer"}]
+    assert buckets(dense, bucket_bytes=259) == buckets(dense, bucket_bytes=250)
+    assert buckets(dense, bucket_bytes=260) == [{"mean", "logits", "second_layer", "first_layer"}]
     assert len(buckets(dense, bucket_bytes=1)) == 4
+
+
+def test_half_a_bucket_travels_alone_and_parts_no_small_ones_around_it():
+    dense = step_of(*(v for v in READY.variables if not v.sparse))
+    apart = [{"logits"}, {"second_layer"}, {"mean", "first_layer"}]
+    assert buckets(dense, bucket_bytes=160) == apart
+    assert buckets(dense, bucket_bytes=100, chunk_size=128) == apart
 
 
 def test_rows_count_with_the_most_that_a_worker_may_bring():
     """Two examples on each worker, of a row of 8 bytes and its id each; the table has 400."""
     n_bytes = 2 * (8 + 8)
     table = trainable("table", 50, 2, sparse=True, readiness=0, rows_per_example=1.0)
-    step = step_of(table, trainable("w", 5, readiness=1))
-    assert buckets(step, bucket_bytes=n_bytes + 20) == [{"table", "w"}]
-    assert buckets(step, bucket_bytes=n_bytes + 19) == [{"table"}, {"w"}]
+    step = step_of(table, trainable("w", 5, readiness=1), trainable("v", 5, readiness=2))
+    assert buckets(step, bucket_bytes=n_bytes + 40) == [{"table", "w", "v"}]
+    assert buckets(step, bucket_bytes=n_bytes + 39) == [{"table", "w"}, {"v"}]
 
 
 def test_rows_that_may_be_many_wait_for_nothing_else():
@@ -128,7 +132,7 @@ def test_rows_that_may_be_many_wait_for_nothing_else():
         table("smaller", 3, 0.9),
         trainable("first", 5, readiness=0),
     )
-    assert buckets(step, chunk_size=128) == [{"first"}, {"large"}, {"middle", "smaller", "last"}]
+    assert buckets(step, chunk_size=128) == [{"large"}, {"first", "middle", "smaller", "last"}]
 
 
 def test_slots_are_in_no_bucket_and_neither_are_rows_that_tensorflow_gathers():
