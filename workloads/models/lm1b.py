@@ -1,5 +1,6 @@
 """The large word model of the One Billion Word benchmark, with two tables that are touched in few rows."""
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,11 @@ from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 _DATA_SEED = 20_240_306
+_DRAW_SEED = 20_240_307
 
 
 @dataclass(kw_only=True, slots=True)
@@ -33,7 +36,7 @@ class Lm1b:
         width: length of a word's vector, before and after the LSTM.
         units: of the LSTM's state.
         steps: words of an example.
-        sampled: words that each step draws for its softmax beside the right ones.
+        sampled: words that each step draws for its softmax beside the right ones, with replacement.
         dropout: share dropped before and after the LSTM.
         examples: size of the data set.
         data: path of text, of whose words at most so many examples are made; None makes examples up.
@@ -72,6 +75,7 @@ class Lm1b:
         table = embedding_table(self.vocabulary, self.width, name="words")
         softmax = embedding_table(self.vocabulary, self.width, name="softmax")
         offsets = keras.Variable(np.zeros(self.vocabulary, np.float32), name="softmax_offsets")
+        draws = keras.random.SeedGenerator(_DRAW_SEED)
         body = keras.Sequential(
             [
                 keras.Input([self.steps, self.width]),
@@ -93,6 +97,7 @@ class Lm1b:
                     inputs=hidden,
                     num_sampled=self.sampled,
                     num_classes=self.vocabulary,
+                    sampled_values=log_uniform_words(following, self.sampled, self.vocabulary, draws),
                 )
             )
 
@@ -114,3 +119,33 @@ class Lm1b:
             ids = word_ids(text, vocabulary=self.vocabulary)
             words = rows_of(ids, length, most=self.examples, field="steps")
         return endless(words[:, :-1], words[:, 1:].astype(np.int64), seed=seed)
+
+
+def log_uniform_words(
+    words: "tf.Tensor", n: int, vocabulary: int, draws: "keras.random.SeedGenerator"
+) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor]":
+    """Words drawn with replacement, word k with probability log((k + 2) / (k + 1)) / log(vocabulary + 1).
+
+    So does TensorFlow's own sampler, but from a state inside of its operation, which each replica of one of
+    TensorFlow's strategies would begin alike; a generator's state is a variable.
+
+    Args:
+        words: the right ones, int64 of any shape.
+        n: how many to draw.
+        draws: whose next numbers are used.
+    Returns:
+        what `tf.nn.sampled_softmax_loss` takes: words [n] int64, and how often each right word
+        [size of words, 1] and each drawn one [n] is expected among the n.
+    """
+    import keras
+    import tensorflow as tf
+
+    def expected(ids: tf.Tensor) -> tf.Tensor:
+        k = tf.cast(ids, tf.float32)
+        return n * tf.math.log1p(1.0 / (k + 1.0)) / math.log(vocabulary + 1)
+
+    uniform = keras.random.uniform([n], dtype="float64", seed=draws)
+    drawn = tf.cast(tf.exp(uniform * math.log(vocabulary + 1)), tf.int64) - 1
+    # The largest number below one may round up.
+    drawn = tf.minimum(drawn, vocabulary - 1)
+    return drawn, expected(tf.reshape(words, [-1, 1])), expected(drawn)

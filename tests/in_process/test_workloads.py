@@ -15,6 +15,7 @@ from workloads.data.arrays import digits
 from workloads.data.examples import examples_of
 from workloads.lookup.registry import resolve
 from workloads.lookup.table import WORKLOADS
+from workloads.models.lm1b import log_uniform_words
 from workloads.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.tensorflow
@@ -414,3 +415,37 @@ def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
 def test_a_model_that_keras_does_not_have_is_named() -> None:
     with pytest.raises(WorkloadError, match="no model 'MobileNetV9'; did you mean 'MobileNetV"):
         resolve("keras:MobileNetV9", {}).train_step()
+
+
+def test_words_of_a_sampled_softmax_are_drawn_as_tensorflow_s_sampler_draws_them() -> None:
+    import keras
+    import tensorflow as tf
+
+    n, vocabulary = 200_000, 1_000
+    right = tf.constant([[0, 1], [500, 999]], tf.int64)
+    draws = keras.random.SeedGenerator(1)
+    drawn, *expected = log_uniform_words(right, n, vocabulary, draws)
+    sampled = tf.random.log_uniform_candidate_sampler(
+        tf.reshape(right, [1, -1]), num_true=4, num_sampled=n, unique=False, range_max=vocabulary
+    )
+    np.testing.assert_allclose(tf.reshape(expected[0], [1, -1]), sampled.true_expected_count, rtol=1e-4)
+    np.testing.assert_allclose(
+        tf.gather(expected[1], tf.argsort(drawn)[:1]), sampled.true_expected_count[0, :1], rtol=1e-4
+    )
+    counts = np.bincount(drawn.numpy(), minlength=vocabulary)
+    share = np.log((np.arange(vocabulary) + 2) / (np.arange(vocabulary) + 1)) / np.log(vocabulary + 1)
+    assert len(counts) == vocabulary
+    # Six standard deviations, of a thousand counts.
+    assert (np.abs(counts - n * share) < 6 * np.sqrt(n * share)).all()
+    assert not np.array_equal(log_uniform_words(right, n, vocabulary, draws)[0], drawn)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 793_471])
+def test_the_rarest_word_is_the_last_that_is_drawn(monkeypatch: pytest.MonkeyPatch, vocabulary: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    ends = tf.constant([0.0, np.nextafter(1.0, 0.0)], tf.float64)
+    monkeypatch.setattr(keras.random, "uniform", lambda *args, **rest: ends)
+    drawn, _, _ = log_uniform_words(tf.zeros([1], tf.int64), 2, vocabulary, keras.random.SeedGenerator(1))
+    np.testing.assert_array_equal(drawn, [0, vocabulary - 1])
