@@ -25,6 +25,7 @@ _SEEDED_OPS = (
     "FractionalAvgPool",
 )
 _SAMPLERS = "CandidateSampler"
+_DRAWS_NOTHING = frozenset({"ComputeAccidentalHits"})  # it compares ids, and has the seeds of samplers
 _STATELESS_OPS = (
     "StatelessRandom",
     "StatelessTruncatedNormal",
@@ -103,7 +104,8 @@ def _is_seeded_op(op: str) -> bool:
 
 
 def _is_seeded(node: Node) -> bool:
-    return "seed2" in node.attrs and bool(node.attrs["seed2"] or node.attrs.get("seed"))
+    attrs = node.attrs
+    return node.op not in _DRAWS_NOTHING and "seed2" in attrs and bool(attrs["seed2"] or attrs.get("seed"))
 
 
 def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:

@@ -47,6 +47,12 @@ def test_rank_0_and_graphs_without_seeds_come_back_as_they_are():
     assert reseed(free, 3) is free
 
 
+def test_an_op_with_seeds_that_draws_nothing_stays():
+    compares = Node(name="hits", op="ComputeAccidentalHits", attrs={"seed": 0, "seed2": 7})
+    step = Graph(nodes=(compares,))
+    assert reseed(step, 1) is step
+
+
 def test_ops_in_functions_that_functions_call_are_reseeded_under_new_names():
     graph = Graph(
         nodes=(calling("outer", "f", "pure"), normal("n")),
