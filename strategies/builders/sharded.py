@@ -19,6 +19,8 @@ BUCKET_BYTES = Param(
 _TRANSPORTS = tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
 TRANSPORT = replace(all_reduce.TRANSPORT, choices=_TRANSPORTS, tunable=_TRANSPORTS)
 PARAMS = (MIN_BYTES, BUCKET_BYTES, TRANSPORT, *KNOBS)
+LONG_PART = 32
+"""Slices of a part beside which one more or less does not count."""
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -97,9 +99,9 @@ def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
 
 
 def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
-    """The first axis that has equal parts, for these lie in the fewest pieces; else the longest."""
-    equal = [axis for axis in axes if shape[axis] % n == 0]
-    return min(equal) if equal else max(axes, key=lambda axis: (shape[axis], -axis))
+    """The first axis with parts as good as equal, for these lie in the fewest pieces; else the longest."""
+    good = [axis for axis in axes if shape[axis] % n == 0 or shape[axis] >= LONG_PART * n]
+    return min(good) if good else max(axes, key=lambda axis: (shape[axis], -axis))
 
 
 def _owners(
@@ -118,7 +120,15 @@ def _owners(
         held[rank] += size
         in_all[rank] += size
         rank_of[v.name][k] = rank
-    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in rank_of.items()}
+    return {name: _in_order([ranks[k] for k in sorted(ranks)]) for name, ranks in rank_of.items()}
+
+
+def _in_order(ranks: Sequence[int]) -> tuple[int, ...]:
+    """Owners of a variable's parts, by rank where each has one, so that they can be gathered in one piece.
+
+    Near-equal parts differ by one slice: it matters little who has the longer ones.
+    """
+    return tuple(sorted(ranks)) if len(set(ranks)) == len(ranks) else tuple(ranks)
 
 
 def _pieces(v: VariableSummary, cuts: Cuts) -> list[tuple[int, VariableSummary, int]]:

@@ -1,6 +1,6 @@
 """A training step as passes see it: the graph, and what its parts mean."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -176,6 +176,13 @@ class TrainGraph:
     def gradients(self) -> tuple[Boundary, ...]:
         """The boundaries that gradients cross."""
         return tuple(b for b in self.boundaries if b.role == "gradient")
+
+    def ready(self, variables: Iterable[str]) -> int:
+        """Place in the order of backward of the last of these to be ready to travel.
+
+        New forward state is ready before any gradient, and what has no gradient has no place.
+        """
+        return max((self.readiness.get(name, -1) for name in variables), default=-1)
 
     @property
     def n_levels(self) -> int:

@@ -23,7 +23,7 @@ class Transfer:
             values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
         factor: what a sum is multiplied by once it is complete.
-        joined: of a gather, whether everybody gets one vector of all shares, one after the other by task.
+        in_one_piece: of a gather, whether all get one vector of all shares by task, their own among them.
     """
 
     name: str
@@ -32,19 +32,19 @@ class Transfer:
     level: int = 1
     wire: DType | None = None
     factor: float = 1.0
-    joined: bool = False
+    in_one_piece: bool = False
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker.
 
-        Those of a gather are one for each worker, its own empty, or all joined.
+        Those of a gather are one for each worker, its own empty, or that of all in one piece.
 
         What is concatenated tells its lengths itself.
 
         Args:
             length: of the first vector that it gave.
         """
-        if self.joined:
+        if self.in_one_piece:
             return (sum(self.shares),)
         if self.kind == "gather":
             return tuple(0 if k == task else n for k, n in enumerate(self.shares))
@@ -59,7 +59,6 @@ class Transfer:
     def taken_token(self) -> str:
         """Of the call that waits for what comes: a vector.
 
-        Of a gather that does not join them come the vectors of all others, of what is concatenated as many as
-        were given.
+        Of a gather in pieces come the vectors of all others, of what is concatenated as many as were given.
         """
         return f"{self.name}/taken"

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from strategies.ir.ranges import Cut
-from strategies.plan.compressors import is_rounded_on_wire
+from strategies.plan.compressors import is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Compression, Plan, PlanNode
@@ -139,16 +139,14 @@ class TaskPlan:
         return {
             n.variable: n.compressor
             for n in self.nodes
-            if n.compressor is not None and n.variable not in self.rounded_on_wire and _carrier(n) == by
+            if n.compressor is not None and is_encoded(n) and _carrier(n) == by
         }
 
     @cached_property
     def rounded_on_wire(self) -> Mapping[str, Compression]:
         """Variable → compressor of its gradient, of those that the workers' own transport rounds and sums."""
         return {
-            n.variable: n.compressor
-            for n in self.nodes
-            if n.compressor is not None and n.transport == "tcp" and is_rounded_on_wire(n.compressor.name)
+            n.variable: n.compressor for n in self.nodes if n.compressor is not None and is_rounded_on_wire(n)
         }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strategies.errors import StrategyError, suggestion
-from strategies.plan.schema import Compression
+from strategies.plan.schema import Compression, PlanNode
 from strategies.plan.strategy import Param, ParamValue
 
 COMPRESSOR = "compressor"
@@ -98,9 +98,16 @@ def on_own_transport(name: str) -> bool:
     return BY_NAME[name].codec != "half"
 
 
-def is_rounded_on_wire(name: str) -> bool:
+def is_rounded_on_wire(node: PlanNode) -> bool:
     """Whether the workers' own transport itself makes what a compressor sends: it rounds what it copies."""
-    return BY_NAME[name].codec == "bfloat16"
+    if node.compressor is None or node.transport != "tcp":
+        return False
+    return BY_NAME[node.compressor.name].codec == "bfloat16"
+
+
+def is_encoded(node: PlanNode) -> bool:
+    """Whether a step encodes a gradient before it travels."""
+    return node.compressor is not None and not is_rounded_on_wire(node)
 
 
 def param_of(option: str) -> str:

@@ -1,6 +1,6 @@
 """Waits for the workers' own ring, each of which holds a thread of the worker that waits."""
 
-from strategies.plan.compressors import is_rounded_on_wire
+from strategies.plan.compressors import is_encoded
 from strategies.plan.ownership import is_owned
 from strategies.plan.schema import Plan
 
@@ -12,5 +12,5 @@ def n_waiting(plan: Plan) -> int:
     while others of its kind, or gradients of the next update, may be waited for already.
     """
     in_ring = [node for node in plan.nodes if node.transport == "tcp"]
-    encoded = [n for n in in_ring if n.compressor is not None and not is_rounded_on_wire(n.compressor.name)]
+    encoded = list(filter(is_encoded, in_ring))
     return int(len(in_ring) > len(encoded)) + int(bool(encoded)) + int(any(map(is_owned, in_ring)))

@@ -126,6 +126,22 @@ def shared_embedding():
     return Model(step=step, spec=(tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32)), batches=fed)
 
 
+def stacked():
+    """Two kernels that the step itself joins, and reads in no other way."""
+    upper = keras.Variable(
+        np.linspace(-1, 1, 2 * N_CLASSES).reshape(2, N_CLASSES), name="upper", dtype="float32"
+    )
+    lower = keras.Variable(np.linspace(1, 0, N_CLASSES).reshape(1, N_CLASSES), name="lower", dtype="float32")
+    optimizer = K.Adam(0.05)
+    optimizer.build([upper, lower])
+
+    def loss(batch):
+        rows, labels = batch
+        return mean_cross_entropy(labels, rows @ tf.concat([upper.value, lower.value], 0))
+
+    return on_labelled(TrainStep(loss=loss, variables=[upper, lower], optimizer=optimizer))
+
+
 def tied_embeddings():
     """Tables that are looked up in and also read whole, whose dense gradients let any axis be cut.
 

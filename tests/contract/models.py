@@ -75,6 +75,7 @@ SEQUENCES: Mapping[str, Callable[[], Model]] = {
 OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,
     "tied-embeddings": layer_models.tied_embeddings,
+    "stacked": layer_models.stacked,
     "clipped-and-averaged": layer_models.clipped_and_averaged,
     "accumulated": layer_models.accumulated,
     "summed": layer_models.summed,

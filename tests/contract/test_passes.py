@@ -1,5 +1,6 @@
 """What holds for every pass, on a dense, a sparse, and a BatchNorm and dropout capture."""
 
+import itertools
 from itertools import count
 
 import pytest
@@ -9,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 
 from strategies.ir.graph_rules import verify
 from strategies.ir.text.writer import to_text
-from strategies.ir.traversal import prune
+from strategies.ir.traversal import ancestors, prune
 from strategies.passes.collectives import buckets
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
@@ -192,14 +193,31 @@ def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(cases, capt
         assert any(found[0])
 
 
+def after_passes(case, plan):
+    step = case.step
+    for each in passes_of(plan, 0):
+        step = each.apply(step, topology_of(plan))
+    return step
+
+
 @pytest.mark.parametrize("compressor", [None, "topk"])
 def test_large_gradients_of_a_bucket_travel_as_backward_makes_them_ready(cases, monkeypatch, compressor):
     monkeypatch.setattr(buckets, "LARGE_BYTES", 1)
     case = cases.of("digits-mlp", "momentum")
     params = {} if compressor is None else {"compressor": compressor}
-    plan = case.plan("all-reduce", (1, 1), **params)
-    step = case.step
-    for each in passes_of(plan, 0):
-        step = each.apply(step, topology_of(plan))
+    step = after_passes(case, case.plan("all-reduce", (1, 1), **params))
     ready = sorted(case.step.readiness, key=case.step.readiness.__getitem__)
     assert [name for t in step.transfers for name in ready if f"/{name}/" in t.name] == ready
+
+
+def test_collectives_in_a_row_follow_backward(cases, monkeypatch):
+    monkeypatch.setattr(buckets, "LARGE_BYTES", 1)
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("all-reduce", (1, 1), transport="ring")
+    nodes = (node.model_copy(update={"transport": node.transport and "nccl"}) for node in plan.nodes)
+    step = after_passes(case, plan.model_copy(update={"nodes": tuple(nodes)}))
+    ready = sorted(case.step.readiness, key=case.step.readiness.__getitem__)
+    row = [node for node in step.graph.nodes if node.op == "CollectiveReduceV2"]
+    assert [name for node in row for name in ready if f"/{name}/" in node.name] == ready
+    for before, node in itertools.pairwise(row):
+        assert before.name in ancestors(step.graph, [node.name])

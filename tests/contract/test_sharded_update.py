@@ -16,6 +16,7 @@ from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
 from harness.worker.transport.ring import Ring
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
+from strategies.ir.traversal import ancestors
 from strategies.numerics import shards
 from strategies.passes.collectives import (
     all_gather,
@@ -26,6 +27,7 @@ from strategies.passes.collectives import (
 )
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
 
 # Tiny models have parts, and several buckets.
 PARAMS = {"min_bytes": 1, "bucket_bytes": 600}
@@ -101,8 +103,17 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
     assert case.check(plan).equivalent
 
 
+def in_one_piece(case, plan) -> list[tuple[int, ...]]:
+    """Shares of what all tasks get in one piece."""
+    of_task = [
+        [t.shares for t in program.transfers if t.in_one_piece] for program in programs_of(case.step, plan)
+    ]
+    assert all(shares == of_task[0] for shares in of_task)
+    return of_task[0]
+
+
 @pytest.mark.parametrize(
-    ("replicas", "joined"),
+    ("replicas", "shares"),
     [
         # Kernels of 64 x 12, 12 x 12 and 12 x 10, and their biases.
         ((1, 1), {(32 * 12,) * 2, (6,) * 2, (6 * 12,) * 2, (6 * 10,) * 2, (5,) * 2}),
@@ -111,11 +122,10 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
         ((2, 1), {(8, 4), (8 * 12, 4 * 12), (8 * 10, 4 * 10), (7, 3)}),
     ],
 )
-def test_parts_along_the_first_axis_come_in_one_piece(cases, replicas, joined):
+def test_parts_along_the_first_axis_come_in_one_piece(cases, replicas, shares):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("fully-sharded", replicas, min_bytes=1, bucket_bytes=1)
-    for program in programs_of(case.step, plan):
-        assert {t.shares for t in program.transfers if t.joined} == joined
+    assert set(in_one_piece(case, plan)) == shares
     assert case.check(plan).equivalent
 
 
@@ -123,8 +133,50 @@ def test_parts_that_a_step_does_not_only_join_come_one_by_one(cases):
     case = cases.model("tied-embeddings")
     plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1)
     assert [n for n in plan.nodes if n.gathered and n.partition is not None and n.partition.axis == 0]
-    assert not [t for program in programs_of(case.step, plan) for t in program.transfers if t.joined]
+    assert not in_one_piece(case, plan)
     assert case.check(plan).equivalent
+
+
+def test_variables_that_the_step_itself_joins_come_in_one_piece(cases):
+    case = cases.model("stacked")
+    plan = case.plan("fully-sharded", (1, 1))
+    rows = {node.variable: node.shape[0] for node in plan.nodes if node.gathered}
+    assert sorted(rows.values()) == [1, 2]
+    assert len(in_one_piece(case, plan)) == 1
+    assert case.check(plan).equivalent
+
+
+def test_a_turn_of_micro_batches_joins_no_parts_before_it_begins(cases):
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1, accumulate=2)
+    assert in_one_piece(case, plan)
+    step = case.step
+    for each in passes_of(plan, 0):
+        step = each.apply(step, topology_of(plan))
+    wholes = {
+        node.name: node
+        for node in step.graph.nodes
+        if node.op == "Identity" and node.inputs[0].startswith("sync/variables/")
+    }
+    second = [node for name, node in wholes.items() if name.startswith("micro_batch_1/")]
+    assert 2 * len(second) == len(wholes) > 0
+    done = {n.name for n in step.graph.nodes if n.name.endswith("/done")}
+    for node in second:
+        assert done & ancestors(step.graph, [node.name])
+    assert case.check(plan).equivalent
+
+
+def test_wholes_that_come_as_zeros_are_noticed(cases, monkeypatch):
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1)
+    sound = gather_variables._whole_nodes
+
+    def zeros(*arguments):
+        nodes = sound(*arguments)
+        return {k: replace(n, op="ZerosLike") if n.op == "Identity" else n for k, n in nodes.items()}
+
+    monkeypatch.setattr(gather_variables, "_whole_nodes", zeros)
+    assert not case.check(plan).equivalent
 
 
 def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:

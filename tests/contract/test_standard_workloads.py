@@ -15,6 +15,7 @@ pytest.importorskip("tensorflow")
 from cases import one_at_a_time
 from model import Model
 
+from harness.worker.jobs.baselines.workload import refuse_seeded_operations
 from harness.worker.verify.in_process import programs_of
 from workloads.data.examples import examples_of
 from workloads.lookup import registry
@@ -63,6 +64,11 @@ def test_all_reduce_of_tables_needs_no_server(standard, name):
     plan = case.plan("all-reduce", (1, 1))
     assert {node.transport for node in plan.nodes if node.sparse} == {"tcp"}
     assert all(program.self_contained for program in programs_of(case.step, plan))
+
+
+@pytest.mark.parametrize("name", ["lm1b", "bert-base", "dlrm"])
+def test_tensorflow_s_strategies_can_draw_what_a_standard_workload_draws(standard, name):
+    refuse_seeded_operations(standard(name).step, 2)
 
 
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):

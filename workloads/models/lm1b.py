@@ -10,6 +10,7 @@ from workloads.data.arrays import endless
 from workloads.data.files import data_files, read_text
 from workloads.data.text import rows_of, word_ids, words_of
 from workloads.data.zipf import zipf_ids
+from workloads.errors import WorkloadError
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
 from workloads.models.projected_lstm import projected_lstm
@@ -36,7 +37,7 @@ class Lm1b:
         width: length of a word's vector, before and after the LSTM.
         units: of the LSTM's state.
         steps: words of an example.
-        sampled: words that each step draws for its softmax beside the right ones, with replacement.
+        sampled: words that each step draws for its softmax beside the right ones, fewer than the vocabulary.
         dropout: share dropped before and after the LSTM.
         examples: size of the data set.
         data: path of text, of whose words at most so many examples are made; None makes examples up.
@@ -60,6 +61,11 @@ class Lm1b:
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
+        if not self.sampled < self.vocabulary:
+            message = (
+                f"sampled must be below vocabulary={self.vocabulary}, got {self.sampled}; draw fewer words"
+            )
+            raise WorkloadError(message, field="sampled")
         # A product of a word's vector with the drawn ones for each example, one with its own.
         self.flops_per_example = (
             dense_flops(2 * self.width, 4 * self.units, positions=self.steps)
@@ -124,28 +130,32 @@ class Lm1b:
 def log_uniform_words(
     words: "tf.Tensor", n: int, vocabulary: int, draws: "keras.random.SeedGenerator"
 ) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor]":
-    """Words drawn with replacement, word k with probability log((k + 2) / (k + 1)) / log(vocabulary + 1).
+    """Different words, drawn one after the other, word k in proportion to log((k + 2) / (k + 1)).
 
-    So does TensorFlow's own sampler, but from a state inside of its operation, which each replica of one of
-    TensorFlow's strategies would begin alike; a generator's state is a variable.
+    The first n of all words to arrive, each after an exponential time with such a rate, are in law what
+    TensorFlow's sampler draws. The state of that one is inside of its operation, and each replica of one of
+    TensorFlow's strategies would begin with it alike; a generator's state is a variable.
 
     Args:
-        words: the right ones, int64 of any shape.
-        n: how many to draw.
+        words: the right ones, integers of any shape.
+        n: how many to draw, fewer than the vocabulary has.
         draws: whose next numbers are used.
     Returns:
-        what `tf.nn.sampled_softmax_loss` takes: words [n] int64, and how often each right word
-        [size of words, 1] and each drawn one [n] is expected among the n.
+        what `tf.nn.sampled_softmax_loss` takes: words [n] int64, and how probable each right word
+        [size of words, 1] and each drawn one [n] was to be among them.
+    Source:
+        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, for the race.
     """
     import keras
     import tensorflow as tf
 
-    def expected(ids: tf.Tensor) -> tf.Tensor:
-        k = tf.cast(ids, tf.float32)
-        return n * tf.math.log1p(1.0 / (k + 1.0)) / math.log(vocabulary + 1)
+    rates = tf.math.log1p(1.0 / tf.range(1.0, vocabulary + 1.0)) / math.log(vocabulary + 1)
+    arrivals = -tf.math.log(keras.random.uniform([vocabulary], seed=draws)) / rates
+    earliest, drawn = tf.math.top_k(-arrivals, n + 1)
+    until = -earliest[n]
 
-    uniform = keras.random.uniform([n], dtype="float64", seed=draws)
-    drawn = tf.cast(tf.exp(uniform * math.log(vocabulary + 1)), tf.int64) - 1
-    # The largest number below one may round up.
-    drawn = tf.minimum(drawn, vocabulary - 1)
-    return drawn, expected(tf.reshape(words, [-1, 1])), expected(drawn)
+    def arrived(ids: tf.Tensor) -> tf.Tensor:
+        return -tf.math.expm1(-until * tf.gather(rates, ids))
+
+    drawn = tf.cast(drawn[:n], tf.int64)
+    return drawn, arrived(tf.reshape(words, [-1, 1])), arrived(drawn)

@@ -170,7 +170,7 @@ class Exchange:
             return self._transport.concatenate(vectors, partial(self._room, transfer, dtypes))
         lengths = transfer.comes(self._rank, len(vectors[0]))
         into = self._room(transfer, dtypes[:1] * len(lengths), lengths)
-        if transfer.joined:
+        if transfer.in_one_piece:
             places = np.split(into[0], np.cumsum(transfer.shares)[:-1])
             places[self._rank][:] = vectors[0]
             return into, self._transport.gather(vectors[0], places)
@@ -199,7 +199,7 @@ def _moved_bytes(transfer: Transfer, given: Sequence[Vector], came: Sequence[Vec
     """Bytes of all that was summed, gathered or concatenated, as it travelled."""
     if transfer.kind == "concatenate":
         return sum(vector.nbytes for vector in came)
-    if transfer.joined:
+    if transfer.in_one_piece:
         given = ()
     moved = (*given, *(came if transfer.kind == "gather" else ()))
     wire = _wire(transfer)

@@ -14,9 +14,8 @@ import numpy as np
 from harness.worker.transport.flow import Flow, Vector, as_bytes
 from harness.worker.transport.ring_connections import RingError, accepted, connected
 
-# Values that are still in a core's cache when they are weighed or rounded; fewer cost more calls than they
-# save.
-ADDED_AT_ONCE = 1 << 16
+# Still in a core's cache when they are weighed or rounded; fewer cost more calls than they save.
+VALUES_ADDED_AT_ONCE = 1 << 16
 # Of two workers each adds up the whole of so short a vector: as many bytes, one round less, more additions.
 SWAPPED_BYTES = 1 << 20
 
@@ -75,7 +74,7 @@ class Ring:
 
         Args:
             values: this worker's.
-            total: takes the sum, the same to the last bit on every worker.
+            total: takes the sum, the same to the last bit on every worker, but for which NaN it is.
             wire: type that values have on their way, their own unless given. Sums are made in the values'
                 type and rounded each time that they are sent.
             factor: what the sum is multiplied by, before it is rounded.
@@ -230,8 +229,8 @@ class Ring:
         while done < len(values):
             came_bytes += self._arrived(into[came_bytes:], flow)
             end = came_bytes // total.itemsize
-            for start in range(done, end, ADDED_AT_ONCE):
-                block = slice(start, min(start + ADDED_AT_ONCE, end))
+            for start in range(done, end, VALUES_ADDED_AT_ONCE):
+                block = slice(start, min(start + VALUES_ADDED_AT_ONCE, end))
                 _add(values[block], total[block], factor)
             flow.allow((end - done) * total.itemsize)
             done = end

@@ -74,7 +74,7 @@ def gather_values(
     hints: Mapping[str, str],
     *,
     group_key: int,
-    joined: AbstractSet[str] = frozenset(),
+    in_one_piece: AbstractSet[str] = frozenset(),
 ) -> GatheredValues:
     """Nodes by which local replicas give the values that they own, and take those of others.
 
@@ -83,7 +83,7 @@ def gather_values(
         own_values: copy of a variable → its value, of those that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
         group_key: of all replicas, and of no other call for the same step.
-        joined: names of those carried whose members come in one piece.
+        in_one_piece: names of those carried whose members come so.
     """
     nodes: list[Node] = []
     values: dict[Copy, str] = {}
@@ -93,7 +93,7 @@ def gather_values(
     last: list[str] = []
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
-        gathered = transport_gather(of_level, own_values, task, topology, last, joined)
+        gathered = transport_gather(of_level, own_values, task, topology, last, in_one_piece)
         last = [gathered.last]
         nodes += gathered.nodes
         values |= gathered.values

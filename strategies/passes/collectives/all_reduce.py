@@ -1,6 +1,6 @@
 """Between-graph synchronisation by collectives among replicas that each own all variables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
-from strategies.passes.collectives.buckets import collectives, row_shape, static_dims
+from strategies.passes.collectives.buckets import Collective, collectives, row_shape, static_dims
 from strategies.passes.collectives.keys import instance_keys, key_ranges, length_keys
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
@@ -54,7 +54,7 @@ class DenseAllReduce:
             for b in graph.boundaries
             if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
         ]
-        chosen = collectives(dense, self.buckets, hints=self.hints)
+        chosen = self._in_turn(graph, dense)
         keys = instance_keys(name for each in chosen.values() for name in each.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
@@ -95,6 +95,16 @@ class DenseAllReduce:
                         rank=replica.rank, values=values, indices=None, weight=1.0, total=True
                     )
         return contribute(graph, combined, added)
+
+    def _in_turn(self, graph: TrainGraph, dense: Sequence[Boundary]) -> dict[str, Collective]:
+        """The collectives of all buckets by name, in the order in which backward has their gradients."""
+        boundary = {sync_prefix(b): b for b in dense}
+
+        def turn(named: tuple[str, Collective]) -> tuple[int, int]:
+            members = [boundary[name] for name in named[1].members]
+            return members[0].level, graph.ready(b.variable for b in members)
+
+        return dict(sorted(collectives(dense, self.buckets, hints=self.hints).items(), key=turn))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

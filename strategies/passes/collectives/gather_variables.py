@@ -1,6 +1,7 @@
 """Values of variables that their owners alone keep: all replicas gather them before they read them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buc
 from strategies.passes.collectives.keys import VARIABLES_KEY
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.gather import Copy
-from strategies.passes.collectives.ring.wholes import Joins, joins
+from strategies.passes.collectives.ring.joined_parts import PartJoins, part_joins
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
@@ -74,11 +75,11 @@ class GatherVariables:
         kept = [v for v in copies if v.rank == self.owners[v.name]]
         reads = {v.handle: _read(v, graph.graph.by_name[v.handle].device) for v in kept}
         taken = [v for v in copies if v.handle not in reads]
-        prior = _prior_reads(graph, taken)
+        prior = _prior_reads(graph, copies, taken)
         buckets = self._buckets(copies)
         carried = [b for b in buckets if b.members[0].variable in self.carried]
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
-        joined = joins(graph.graph, carried, prior, copies, task_of)
+        joins = part_joins(graph, carried, copies, prior, task_of)
         gathered = gather_values(
             [b for b in buckets if b.members[0].variable not in self.carried],
             carried,
@@ -87,9 +88,10 @@ class GatherVariables:
             topology,
             self.hints,
             group_key=VARIABLES_KEY,
-            joined=joined.keys(),
+            in_one_piece=joins.keys(),
         )
-        wholes = _whole_nodes(graph, joined, gathered.wholes)
+        own = {name for v in kept for name in prior.get(v.handle, ())}
+        wholes = _whole_nodes(graph, joins, gathered.wholes, own)
         nodes = _after_reads(graph, _with_values(graph, taken, prior, gathered.values, wholes), reads)
         return replace(
             graph,
@@ -114,9 +116,15 @@ class GatherVariables:
         return shard_buckets("sync/variables", members, self.buckets)
 
 
-def _prior_reads(graph: TrainGraph, taken: Sequence[Variable]) -> Mapping[str, tuple[str, ...]]:
-    """Handle → nodes that read these copies, whose values others keep."""
-    prior = prior_reads(graph, taken)
+def _prior_reads(
+    graph: TrainGraph, copies: Sequence[Variable], taken: Sequence[Variable]
+) -> Mapping[str, tuple[str, ...]]:
+    """Handle → nodes that read a copy before its update, of copies that none reads later.
+
+    Args:
+        taken: those whose values others keep.
+    """
+    prior = prior_reads(graph, copies)
     for v in taken:
         if v.handle not in prior:
             raise StrategyError(
@@ -127,23 +135,33 @@ def _prior_reads(graph: TrainGraph, taken: Sequence[Variable]) -> Mapping[str, t
 
 
 def _whole_nodes(
-    graph: TrainGraph, joined: Mapping[str, Joins], wholes: Mapping[str, str]
+    graph: TrainGraph, joins: Mapping[str, PartJoins], wholes: Mapping[str, str], own: AbstractSet[str]
 ) -> dict[str, Node]:
-    """Name → the node in its place, of those that join parts which come in one piece, and of their reads."""
+    """Name → the node in its place, of those that join parts which come in one piece, and of their reads.
+
+    Args:
+        wholes: bucket → the tensor of its members in one piece.
+        own: reads of what this task keeps, which stay.
+    """
     by_name = graph.graph.by_name
     changed = {}
-    for bucket, each in joined.items():
+    for bucket, each in joins.items():
         whole = wholes[bucket]
-        for name in each.nodes:
+        for name in each.joins:
             node = by_name[name]
-            changed[name] = Node(
-                name=name, op="Identity", inputs=(whole,), attrs={"T": node.attrs["T"]}, device=node.device
-            )
-        for name in each.reads:
+            # It waits for what it waited for, which may be the turn of its axis.
+            inputs = (whole, f"^{producer(node.data_inputs[-1])}", *_waits(node))
+            changed[name] = replace(node, op="Identity", inputs=inputs, attrs={"T": node.attrs["T"]})
+        for name in (name for name in each.reads if name not in own):
             # Others may still wait for it.
-            waits = (f"^{producer(whole)}",)
-            changed[name] = Node(name=name, op="NoOp", inputs=waits, attrs={}, device=by_name[name].device)
+            node = by_name[name]
+            waits = (f"^{producer(whole)}", *_waits(node))
+            changed[name] = replace(node, op="NoOp", inputs=waits, attrs={})
     return changed
+
+
+def _waits(node: Node) -> tuple[str, ...]:
+    return tuple(f"^{name}" for name in node.control_inputs)
 
 
 def _with_values(
@@ -157,7 +175,7 @@ def _with_values(
 
     Args:
         prior: handle → nodes that read a copy.
-        wholes: name → the node in its place, where values come joined.
+        wholes: name → the node in its place, where parts come in one piece.
     """
     variable_of = {name: v for v in taken for name in prior[v.handle]}
     arguments = ValueArguments(graph.graph)

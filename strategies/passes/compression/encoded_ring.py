@@ -67,7 +67,7 @@ class EncodedTransportAllReduce:
             additions=Additions(),
         )
         transfers: list[Transfer] = []
-        totals = _carried_out(self._exchanges(chosen, encoders, graph.readiness), encoders, transfers)
+        totals = _carried_out(self._exchanges(chosen, encoders, graph), encoders, transfers)
         combined = {
             b.values: Contribution(
                 rank=b.contributions[0].rank, values=totals[name], indices=None, weight=1.0, total=True
@@ -81,13 +81,13 @@ class EncodedTransportAllReduce:
         return {(sync_prefix(b), b.rank): b for b in chosen if b.rank is not None and b.rank in ranks}
 
     def _exchanges(
-        self, chosen: Sequence[Boundary], encoders: Encoders, readiness: Mapping[str, int]
+        self, chosen: Sequence[Boundary], encoders: Encoders, graph: TrainGraph
     ) -> Sequence[Exchanging]:
         """In the order in which backward has all of their gradients."""
-        ready = {sync_prefix(b): readiness[b.variable] for b in chosen}
+        variable_of = {sync_prefix(b): b.variable for b in chosen}
         buckets = sorted(
             encoded_buckets(chosen, self.compressions, self.buckets),
-            key=lambda named: max(ready[member] for member in named[1].members),
+            key=lambda named: graph.ready(variable_of[member] for member in named[1].members),
         )
         exchanges = []
         for name, bucket, compression in buckets:

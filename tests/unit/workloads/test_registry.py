@@ -116,6 +116,12 @@ def test_mistakes_cost_one_line_with_the_way_out(
         assert part in str(caught.value)
 
 
+def test_no_more_words_are_drawn_than_there_are_beside_the_right_one() -> None:
+    with pytest.raises(WorkloadError, match="sampled must be below vocabulary=60, got 60") as caught:
+        resolve("lm1b", {"size": "tiny", "sampled": 60})
+    assert caught.value.field == "sampled"
+
+
 def test_an_unknown_optimizer_is_refused_before_keras_is_needed() -> None:
     with pytest.raises(WorkloadError, match="did you mean 'sgd'"):
         build_optimizer("sgdd", learning_rate=None, variables=[])

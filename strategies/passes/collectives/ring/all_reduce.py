@@ -87,7 +87,7 @@ class TransportAllReduce:
         members = Members.of(topology, self.between)
         replicas = members.local(topology, self.task)
         brought = self._brought(graph, replicas)
-        exchanges = self._exchanges(brought, topology, graph.readiness)
+        exchanges = self._exchanges(brought, graph, topology)
         if not exchanges:
             return graph
         added: list[Node] = []
@@ -155,9 +155,7 @@ class TransportAllReduce:
             and not b.contributions[0].total
         }
 
-    def _exchanges(
-        self, brought: Brought, topology: Topology, readiness: Mapping[str, int]
-    ) -> Sequence[_Exchanged]:
+    def _exchanges(self, brought: Brought, graph: TrainGraph, topology: Topology) -> Sequence[_Exchanged]:
         """In the order in which backward has all of their boundaries."""
         first = min((rank for _, rank in brought), default=None)
         one = {name: b for (name, rank), b in brought.items() if rank == first}
@@ -169,12 +167,10 @@ class TransportAllReduce:
             *sums_for_owners(owned, self.buckets, self.owners, self.task, topology),
             *rows_of(sparse, self.buckets),
         )
-
-        def ready(each: _Exchanged) -> int:
-            # New forward state is ready before any gradient.
-            return max(readiness.get(one[name].variable, -1) for name in each.names)
-
-        return sorted(exchanges, key=lambda each: (each.transfer.level, ready(each)))
+        return sorted(
+            exchanges,
+            key=lambda each: (each.transfer.level, graph.ready(one[name].variable for name in each.names)),
+        )
 
     def _owned(self, b: Boundary) -> bool:
         """Whether one replica alone gets the sum; rows go to all."""

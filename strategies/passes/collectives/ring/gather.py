@@ -41,7 +41,7 @@ def transport_gather(
     task: int,
     topology: Topology,
     after: Sequence[str] = (),
-    joined: AbstractSet[str] = frozenset(),
+    in_one_piece: AbstractSet[str] = frozenset(),
 ) -> Gathered:
     """Nodes that give what this task's replicas own, and take what others have.
 
@@ -51,7 +51,7 @@ def transport_gather(
         buckets: of one level.
         own_values: copy of a variable → its value, of those that local replicas own.
         after: the last wait of the level before.
-        joined: buckets whose members come in one piece.
+        in_one_piece: buckets whose members come so.
     """
     task_of = {replica.rank: replica.task for replica in topology.replicas()}
     host = topology.host_device(task)
@@ -65,7 +65,7 @@ def transport_gather(
             kind="gather",
             shares=lengths,
             level=bucket.level,
-            joined=bucket.name in joined,
+            in_one_piece=bucket.name in in_one_piece,
         )
         own = shares[task]
         given += give(
@@ -84,7 +84,7 @@ def transport_gather(
     received: dict[str, str] = {}
     wholes: dict[str, str] = {}
     for bucket, transfer in zip(buckets, transfers, strict=True):
-        if transfer.joined:
+        if transfer.in_one_piece:
             dims = bucket.members[0].dims
             length = sum(m.dims[0] for m in bucket.members)
             taking, (wholes[bucket.name],), previous = take(
@@ -102,7 +102,7 @@ def transport_gather(
         (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
         for replica in topology.local_replicas(task)
         for bucket in buckets
-        if bucket.name not in joined
+        if bucket.name not in in_one_piece
         for m in bucket.members
         if m.owner != replica.rank
     }

@@ -99,8 +99,8 @@ def test_of_shares_comes_what_has_something_in_it(transport):
 
 
 @pytest.mark.parametrize("level", [BEFORE_ALL, 1])
-def test_joined_shares_come_as_one_vector_with_what_this_worker_gave(transport, level):
-    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, joined=True)
+def test_shares_in_one_piece_come_as_one_vector_with_what_this_worker_gave(transport, level):
+    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, in_one_piece=True)
     exchange = Exchange(transport, [gather], 0)
     calls, exchange.seen = exchange.calls(), []
     for value in (1.0, 5.0):

@@ -45,6 +45,26 @@ def test_a_large_variable_has_a_part_for_every_replica_and_its_slots_are_cut_wit
     assert [p.group for p in parts_of(node_of(made, "w"))] == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("shape", "n", "axis"),
+    [
+        ((6, 12), 2, 0),  # equal parts along both
+        ((5, 12), 2, 1),
+        ((64, 2048), 3, 1),
+        ((512, 2048), 3, 0),  # 171, 171 and 170 rows are as good as equal
+        ((7, 5), 3, 0),  # the longest has the least difference
+        ((5, 7), 3, 1),
+    ],
+)
+def test_parts_lie_in_few_pieces_where_they_are_as_good_as_equal(shape, n, axis):
+    assert node_of(plan(owned("w", *shape), replicas=(1,) * n), "w").partition.axis == axis
+
+
+def test_owners_of_parts_follow_by_rank_whoever_owns_more_already():
+    made = plan(owned("large", 101, 64), owned("w", 100, 64), owned("odd", 33, 64))
+    assert [owners_of(made, name) for name in ("large", "w", "odd")] == [[0, 1]] * 3
+
+
 def test_small_variables_go_whole_to_whoever_owns_least():
     made = plan(owned("a", 30), owned("b", 20), owned("c", 10), min_bytes=1000)
     assert [owners_of(made, name) for name in "abc"] == [[0], [1], [1]]
