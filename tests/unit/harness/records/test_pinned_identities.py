@@ -26,8 +26,8 @@ from harness.records.facts.links import Link
         ),
         (
             "rivals",
-            "a8b8a963b7d6a59af5cc9ea437c04d2fc047c9e6f80f15a6efb9a1bad03031eb",
-            162,
+            "a4f1c442dc9446cf2f16e64d4604459b5fba5f478626acc23b6dcecb806b0c9a",
+            180,
             "digits-cnn-single-1x1-cda0b9f0",
             "dlrm-tf-parameter-server-2x1-104f2542",
         ),
