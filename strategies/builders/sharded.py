@@ -19,7 +19,7 @@ BUCKET_BYTES = Param(
 _TRANSPORTS = tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
 TRANSPORT = replace(all_reduce.TRANSPORT, choices=_TRANSPORTS, tunable=_TRANSPORTS)
 PARAMS = (MIN_BYTES, BUCKET_BYTES, TRANSPORT, *KNOBS)
-LONG_PART = 32
+LONG_PART_SLICES = 32
 """Slices of a part beside which one more or less does not count."""
 
 
@@ -38,7 +38,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         node.variable: node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
         for node in all_reduce.bucketed(dense, topology, params)
     }
-    owners = _owners(step, nodes, cuts, topology.n_replicas)
+    owners, cuts = _by_rank(_owners(step, nodes, cuts, topology.n_replicas), cuts)
     in_parts = family(step, cuts)
     plan_nodes = []
     for v in step.variables:
@@ -99,8 +99,8 @@ def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
 
 
 def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
-    """The first axis with parts as good as equal, for these lie in the fewest pieces; else the longest."""
-    good = [axis for axis in axes if shape[axis] % n == 0 or shape[axis] >= LONG_PART * n]
+    """The first axis with parts as good as equal, which lie in few stretches of memory; else the longest."""
+    good = [axis for axis in axes if shape[axis] % n == 0 or shape[axis] >= LONG_PART_SLICES * n]
     return min(good) if good else max(axes, key=lambda axis: (shape[axis], -axis))
 
 
@@ -120,15 +120,18 @@ def _owners(
         held[rank] += size
         in_all[rank] += size
         rank_of[v.name][k] = rank
-    return {name: _in_order([ranks[k] for k in sorted(ranks)]) for name, ranks in rank_of.items()}
+    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in rank_of.items()}
 
 
-def _in_order(ranks: Sequence[int]) -> tuple[int, ...]:
-    """Owners of a variable's parts, by rank where each has one, so that they can be gathered in one piece.
-
-    Near-equal parts differ by one slice: it matters little who has the longer ones.
-    """
-    return tuple(sorted(ranks)) if len(set(ranks)) == len(ranks) else tuple(ranks)
+def _by_rank(owners: Mapping[str, tuple[int, ...]], cuts: Cuts) -> tuple[dict[str, tuple[int, ...]], Cuts]:
+    """Parts in the order of their owners, so that a gather can bring them as they follow one another."""
+    ordered = {name: tuple(sorted(ranks)) for name, ranks in owners.items()}
+    sizes = {
+        name: tuple(size for _, size in sorted(zip(ranks, cuts[name][1], strict=True)))
+        for name, ranks in owners.items()
+        if name in cuts
+    }
+    return ordered, {name: (axis, sizes.get(name, old)) for name, (axis, old) in cuts.items()}
 
 
 def _pieces(v: VariableSummary, cuts: Cuts) -> list[tuple[int, VariableSummary, int]]:

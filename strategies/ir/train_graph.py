@@ -178,9 +178,10 @@ class TrainGraph:
         return tuple(b for b in self.boundaries if b.role == "gradient")
 
     def ready(self, variables: Iterable[str]) -> int:
-        """Place in the order of backward of the last of these to be ready to travel.
+        """When the last of these is ready to travel.
 
-        New forward state is ready before any gradient, and what has no gradient has no place.
+        Returns:
+            its place in the order of backward; -1 of what is no gradient: forward state is ready before any.
         """
         return max((self.readiness.get(name, -1) for name in variables), default=-1)
 

@@ -23,7 +23,8 @@ class Transfer:
             values that forward begins with.
         wire: type that the values of a sum have on their way; their own unless given.
         factor: what a sum is multiplied by once it is complete.
-        in_one_piece: of a gather, whether all get one vector of all shares by task, their own among them.
+        contiguous: of a gather, whether a worker gets one vector of all shares by task, its own among them.
+            The same bytes travel either way, so that workers may differ in it.
     """
 
     name: str
@@ -32,19 +33,19 @@ class Transfer:
     level: int = 1
     wire: DType | None = None
     factor: float = 1.0
-    in_one_piece: bool = False
+    contiguous: bool = False
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
         """Elements of each vector that comes to a worker.
 
-        Those of a gather are one for each worker, its own empty, or that of all in one piece.
+        Those of a gather are one for each worker, its own empty, or one for all together.
 
         What is concatenated tells its lengths itself.
 
         Args:
             length: of the first vector that it gave.
         """
-        if self.in_one_piece:
+        if self.contiguous:
             return (sum(self.shares),)
         if self.kind == "gather":
             return tuple(0 if k == task else n for k, n in enumerate(self.shares))
@@ -59,6 +60,7 @@ class Transfer:
     def taken_token(self) -> str:
         """Of the call that waits for what comes: a vector.
 
-        Of a gather in pieces come the vectors of all others, of what is concatenated as many as were given.
+        Of a gather that is not contiguous come the vectors of all others, of what is concatenated as many as
+        were given.
         """
         return f"{self.name}/taken"

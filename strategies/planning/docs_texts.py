@@ -179,7 +179,7 @@ STRATEGIES: Mapping[str, Text] = {
 
 KNOBS: Mapping[str, str] = {
     "accumulate": "micro-batches of each replica, one after the other, before all synchronise once",
-    "bucket_bytes": "of what shares a bucket; half as much travels alone; in place of `chunk_size`",
+    "bucket_bytes": "most that shares a bucket; what has half of it or more is alone; for `chunk_size`",
     "bytes_per_pack": "TensorFlow closes a pack of gradients once it holds more; 0 makes one of all",
     "backup": "an update waits for W − `backup` workers, late contributions are dropped; statistical",
     "chunk_size": "variables in a bucket, whose gradients travel together",

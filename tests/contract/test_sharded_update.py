@@ -103,10 +103,10 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
     assert case.check(plan).equivalent
 
 
-def in_one_piece(case, plan) -> list[tuple[int, ...]]:
+def contiguous(case, plan) -> list[tuple[int, ...]]:
     """Shares of what all tasks get in one piece."""
     of_task = [
-        [t.shares for t in program.transfers if t.in_one_piece] for program in programs_of(case.step, plan)
+        [t.shares for t in program.transfers if t.contiguous] for program in programs_of(case.step, plan)
     ]
     assert all(shares == of_task[0] for shares in of_task)
     return of_task[0]
@@ -125,7 +125,7 @@ def in_one_piece(case, plan) -> list[tuple[int, ...]]:
 def test_parts_along_the_first_axis_come_in_one_piece(cases, replicas, shares):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("fully-sharded", replicas, min_bytes=1, bucket_bytes=1)
-    assert set(in_one_piece(case, plan)) == shares
+    assert set(contiguous(case, plan)) == shares
     assert case.check(plan).equivalent
 
 
@@ -133,7 +133,7 @@ def test_parts_that_a_step_does_not_only_join_come_one_by_one(cases):
     case = cases.model("tied-embeddings")
     plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1)
     assert [n for n in plan.nodes if n.gathered and n.partition is not None and n.partition.axis == 0]
-    assert not in_one_piece(case, plan)
+    assert not contiguous(case, plan)
     assert case.check(plan).equivalent
 
 
@@ -142,14 +142,14 @@ def test_variables_that_the_step_itself_joins_come_in_one_piece(cases):
     plan = case.plan("fully-sharded", (1, 1))
     rows = {node.variable: node.shape[0] for node in plan.nodes if node.gathered}
     assert sorted(rows.values()) == [1, 2]
-    assert len(in_one_piece(case, plan)) == 1
+    assert len(contiguous(case, plan)) == 1
     assert case.check(plan).equivalent
 
 
 def test_a_turn_of_micro_batches_joins_no_parts_before_it_begins(cases):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1, accumulate=2)
-    assert in_one_piece(case, plan)
+    assert contiguous(case, plan)
     step = case.step
     for each in passes_of(plan, 0):
         step = each.apply(step, topology_of(plan))

@@ -142,14 +142,16 @@ def log_uniform_words(
         draws: whose next numbers are used.
     Returns:
         what `tf.nn.sampled_softmax_loss` takes: words [n] int64, and how probable each right word
-        [size of words, 1] and each drawn one [n] was to be among them.
+        [size of words, 1] and each drawn one [n] was to arrive before the word after the last one drawn.
     Source:
-        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, for the race.
+        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, for the race; Duffield, Lund
+        and Thorup 2007, Priority sampling, for probabilities given the first that was not drawn.
     """
     import keras
     import tensorflow as tf
 
     rates = tf.math.log1p(1.0 / tf.range(1.0, vocabulary + 1.0)) / math.log(vocabulary + 1)
+    # A uniform number of 0 never arrives.
     arrivals = -tf.math.log(keras.random.uniform([vocabulary], seed=draws)) / rates
     earliest, drawn = tf.math.top_k(-arrivals, n + 1)
     until = -earliest[n]

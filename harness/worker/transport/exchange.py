@@ -44,8 +44,8 @@ class Transport(Protocol):
             shares: for each worker, by rank.
         """
 
-    def gather(self, share: Vector, others: Sequence[Vector]) -> float:
-        """Take the shares of all workers into `others`, by rank; this worker's place stays as it is."""
+    def gather(self, share: Vector, places: Sequence[Vector]) -> float:
+        """Take the shares of all workers into their places, by rank; this worker's place may be empty."""
 
     def concatenate(
         self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
@@ -170,10 +170,10 @@ class Exchange:
             return self._transport.concatenate(vectors, partial(self._room, transfer, dtypes))
         lengths = transfer.comes(self._rank, len(vectors[0]))
         into = self._room(transfer, dtypes[:1] * len(lengths), lengths)
-        if transfer.in_one_piece:
-            places = np.split(into[0], np.cumsum(transfer.shares)[:-1])
-            places[self._rank][:] = vectors[0]
-            return into, self._transport.gather(vectors[0], places)
+        if transfer.contiguous:
+            return into, self._transport.gather(
+                vectors[0], np.split(into[0], np.cumsum(transfer.shares)[:-1])
+            )
         if transfer.kind == "gather":
             return into, self._transport.gather(vectors[0], into)
         if transfer.kind == "scatter":
@@ -199,7 +199,7 @@ def _moved_bytes(transfer: Transfer, given: Sequence[Vector], came: Sequence[Vec
     """Bytes of all that was summed, gathered or concatenated, as it travelled."""
     if transfer.kind == "concatenate":
         return sum(vector.nbytes for vector in came)
-    if transfer.in_one_piece:
+    if transfer.contiguous:
         given = ()
     moved = (*given, *(came if transfer.kind == "gather" else ()))
     wire = _wire(transfer)

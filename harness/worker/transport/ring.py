@@ -120,18 +120,19 @@ class Ring:
         complete = _Arrival(into=total, addend=shares[own], factor=factor)
         return self._pass_on(shares[first], [*added, complete])
 
-    def gather(self, share: Vector, others: Sequence[Vector]) -> float:
+    def gather(self, share: Vector, places: Sequence[Vector]) -> float:
         """Give all workers this one's share, and take theirs; the other half.
 
         Args:
-            others: take the shares of all workers, by rank; this worker's place stays as it is.
+            places: take the shares of all workers, by rank, this worker's too where it has a place.
         Returns:
             as `sum`.
         Raises:
             RingError: a neighbour has gone.
         """
         *_, own = turns = self._turns()
-        return self._pass_on(share, [_Arrival(into=others[k]) for k in turns if k != own])
+        arriving = [_Arrival(into=places[k]) for k in turns if k != own]
+        return self._pass_on(share, arriving, copy=places[own] if len(places[own]) else None)
 
     def concatenate(
         self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
@@ -191,15 +192,20 @@ class Ring:
             self._spares[number] = np.empty(n_bytes, np.uint8)
         return self._spares[number][:n_bytes].view(dtype)
 
-    def _pass_on(self, first: Vector, arriving: Sequence[_Arrival]) -> float:
+    def _pass_on(self, first: Vector, arriving: Sequence[_Arrival], copy: Vector | None = None) -> float:
         """Send a vector, then each that came in but for the last.
 
+        Args:
+            copy: takes the first vector too, while it is on its way.
         Returns:
             when the first bytes came, `time.time()`.
         """
         flow = Flow(self._next)
         flow.add([first], ready=True)
         flow.add([each.into for each in arriving[:-1]], ready=False)
+        if copy is not None:
+            flow.send()
+            copy[:] = first
         for each in arriving:
             if each.addend is None:
                 self._receive(each.into, flow)

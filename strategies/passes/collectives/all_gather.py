@@ -24,7 +24,7 @@ class GatheredValues:
 
     Attributes:
         values: copy of a variable → its value, which another replica has.
-        wholes: bucket → its members in one piece, of those that were to come so.
+        wholes: bucket → its members joined along their first axis, of contiguous ones.
         done: nodes that run after the exchanges, of the workers' own transport once all is given.
         last_waits: the node that waits last for the workers' own transport, if any does.
     """
@@ -74,7 +74,7 @@ def gather_values(
     hints: Mapping[str, str],
     *,
     group_key: int,
-    in_one_piece: AbstractSet[str] = frozenset(),
+    contiguous: AbstractSet[str] = frozenset(),
 ) -> GatheredValues:
     """Nodes by which local replicas give the values that they own, and take those of others.
 
@@ -83,7 +83,7 @@ def gather_values(
         own_values: copy of a variable → its value, of those that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
         group_key: of all replicas, and of no other call for the same step.
-        in_one_piece: names of those carried whose members come so.
+        contiguous: names of those carried whose members come as one tensor.
     """
     nodes: list[Node] = []
     values: dict[Copy, str] = {}
@@ -93,7 +93,7 @@ def gather_values(
     last: list[str] = []
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
-        gathered = transport_gather(of_level, own_values, task, topology, last, in_one_piece)
+        gathered = transport_gather(of_level, own_values, task, topology, last, contiguous)
         last = [gathered.last]
         nodes += gathered.nodes
         values |= gathered.values

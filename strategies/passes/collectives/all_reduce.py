@@ -27,7 +27,7 @@ class DenseAllReduce:
     """Sum dense contributions over all members, a bucket at a time; those that are totals already stay.
 
     Attributes:
-        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
         between: whose contributions are summed.
         hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """

@@ -14,10 +14,10 @@ from strategies.ir.transfer import BEFORE_ALL
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.collectives.gathered_joins import GatheredJoins, gathered_joins
 from strategies.passes.collectives.keys import VARIABLES_KEY
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.gather import Copy
-from strategies.passes.collectives.ring.joined_parts import PartJoins, part_joins
 from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
@@ -79,7 +79,7 @@ class GatherVariables:
         buckets = self._buckets(copies)
         carried = [b for b in buckets if b.members[0].variable in self.carried]
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
-        joins = part_joins(graph, carried, copies, prior, task_of)
+        joins = gathered_joins(graph, carried, copies, prior, task_of)
         gathered = gather_values(
             [b for b in buckets if b.members[0].variable not in self.carried],
             carried,
@@ -88,11 +88,11 @@ class GatherVariables:
             topology,
             self.hints,
             group_key=VARIABLES_KEY,
-            in_one_piece=joins.keys(),
+            contiguous=joins.keys(),
         )
         own = {name for v in kept for name in prior.get(v.handle, ())}
-        wholes = _whole_nodes(graph, joins, gathered.wholes, own)
-        nodes = _after_reads(graph, _with_values(graph, taken, prior, gathered.values, wholes), reads)
+        replaced = _whole_nodes(graph, joins, gathered.wholes, own)
+        nodes = _after_reads(graph, _with_values(graph, taken, prior, gathered.values, replaced), reads)
         return replace(
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
@@ -135,12 +135,12 @@ def _prior_reads(
 
 
 def _whole_nodes(
-    graph: TrainGraph, joins: Mapping[str, PartJoins], wholes: Mapping[str, str], own: AbstractSet[str]
+    graph: TrainGraph, joins: Mapping[str, GatheredJoins], wholes: Mapping[str, str], own: AbstractSet[str]
 ) -> dict[str, Node]:
-    """Name → the node in its place, of those that join parts which come in one piece, and of their reads.
+    """Name → the node in its place, of those that join what comes joined, and of their reads.
 
     Args:
-        wholes: bucket → the tensor of its members in one piece.
+        wholes: bucket → the tensor of its members.
         own: reads of what this task keeps, which stay.
     """
     by_name = graph.graph.by_name
@@ -169,20 +169,20 @@ def _with_values(
     taken: Sequence[Variable],
     prior: Mapping[str, Sequence[str]],
     values: Mapping[Copy, str],
-    wholes: Mapping[str, Node],
+    replaced: Mapping[str, Node],
 ) -> Iterator[Node]:
     """The nodes of a step, whose reads of these copies take values that others keep.
 
     Args:
         prior: handle → nodes that read a copy.
-        wholes: name → the node in its place, where parts come in one piece.
+        replaced: name → the node in its place.
     """
     variable_of = {name: v for v in taken for name in prior[v.handle]}
     arguments = ValueArguments(graph.graph)
     for node in graph.graph.nodes:
         read = variable_of.get(node.name)
-        if node.name in wholes:
-            yield wholes[node.name]
+        if node.name in replaced:
+            yield replaced[node.name]
         elif read is None:
             yield node
         else:

@@ -32,7 +32,7 @@ class EncodedTransportAllReduce:
     is to be given of what came.
 
     Attributes:
-        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
         compressions: variable → compressor of its gradient.
         between: whose gradients are encoded.
     """

@@ -52,7 +52,7 @@ class TransportAllReduce:
     on, and all workers could come to wait.
 
     Attributes:
-        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
+        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
         between: whose contributions are summed.
         owners: variable → rank of the replica that alone gets the sum; other boundaries are gone afterwards.
         wires: variable → type that its gradient has on its way, where it is not its own.

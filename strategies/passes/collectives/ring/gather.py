@@ -41,7 +41,7 @@ def transport_gather(
     task: int,
     topology: Topology,
     after: Sequence[str] = (),
-    in_one_piece: AbstractSet[str] = frozenset(),
+    contiguous: AbstractSet[str] = frozenset(),
 ) -> Gathered:
     """Nodes that give what this task's replicas own, and take what others have.
 
@@ -51,66 +51,59 @@ def transport_gather(
         buckets: of one level.
         own_values: copy of a variable → its value, of those that local replicas own.
         after: the last wait of the level before.
-        in_one_piece: buckets whose members come so.
+        contiguous: buckets whose members come as one tensor.
     """
-    task_of = {replica.rank: replica.task for replica in topology.replicas()}
-    host = topology.host_device(task)
-    given: list[Node] = []
-    transfers = []
-    for bucket in buckets:
-        shares = bucket.by_task(task_of, topology.n_tasks)
-        lengths = tuple(sum(n_elements(m.dims) for m in share) for share in shares)
-        transfer = Transfer(
+    if not buckets:
+        return Gathered(nodes=(), values={}, wholes={}, done=(), transfers=(), last="")
+    host, task_of = topology.host_device(task), {r.rank: r.task for r in topology.replicas()}
+    shares = {bucket.name: bucket.by_task(task_of, topology.n_tasks) for bucket in buckets}
+    transfers = [
+        Transfer(
             name=bucket.name,
             kind="gather",
-            shares=lengths,
+            shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares[bucket.name]),
             level=bucket.level,
-            in_one_piece=bucket.name in in_one_piece,
+            contiguous=bucket.name in contiguous,
         )
-        own = shares[task]
-        given += give(
-            transfer,
-            [[own_values[m.name, m.owner] for m in own]],
-            [[Shape(m.dims) for m in own]],
-            bucket.dtype,
-            host,
-        )
-        transfers.append(transfer)
-    if not transfers:
-        return Gathered(nodes=(), values={}, wholes={}, done=(), transfers=(), last="")
+        for bucket in buckets
+    ]
+    given: list[Node] = []
+    for bucket, transfer in zip(buckets, transfers, strict=True):
+        own = shares[bucket.name][task]
+        values = [own_values[m.name, m.owner] for m in own]
+        given += give(transfer, [values], [[Shape(m.dims) for m in own]], bucket.dtype, host)
     handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
     nodes = [*given, *handed_over]
     previous = handed_over[-1].name
     received: dict[str, str] = {}
     wholes: dict[str, str] = {}
     for bucket, transfer in zip(buckets, transfers, strict=True):
-        if transfer.in_one_piece:
-            dims = bucket.members[0].dims
-            length = sum(m.dims[0] for m in bucket.members)
-            taking, (wholes[bucket.name],), previous = take(
-                transfer, [[(length, *dims[1:])]], bucket.dtype, host, previous
-            )
-            nodes += taking
+        others = [share for k, share in enumerate(shares[bucket.name]) if k != task and share]
+        dims = [[_whole(bucket)]] if transfer.contiguous else [[m.dims for m in share] for share in others]
+        if not dims:
             continue
-        others = [s for k, s in enumerate(bucket.by_task(task_of, topology.n_tasks)) if k != task and s]
-        if others:
-            shapes = [[m.dims for m in share] for share in others]
-            taking, tensors, previous = take(transfer, shapes, bucket.dtype, host, previous)
-            nodes += taking
+        taking, tensors, previous = take(transfer, dims, bucket.dtype, host, previous)
+        nodes += taking
+        if transfer.contiguous:
+            wholes[bucket.name] = tensors[0]
+        else:
             received |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
-    values: dict[Copy, str] = {
-        (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
-        for replica in topology.local_replicas(task)
-        for bucket in buckets
-        if bucket.name not in in_one_piece
-        for m in bucket.members
-        if m.owner != replica.rank
-    }
     return Gathered(
         nodes=tuple(nodes),
-        values=values,
+        values={
+            (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
+            for replica in topology.local_replicas(task)
+            for bucket in buckets
+            for m in bucket.members
+            if bucket.name not in wholes and m.owner != replica.rank
+        },
         wholes=wholes,
         done=(handed_over[-1].name,),
         transfers=tuple(transfers),
         last=previous,
     )
+
+
+def _whole(bucket: ShardBucket) -> tuple[int, ...]:
+    """The shape of all members, joined along their first axis."""
+    return (sum(m.dims[0] for m in bucket.members), *bucket.members[0].dims[1:])

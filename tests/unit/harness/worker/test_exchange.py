@@ -31,8 +31,9 @@ class Doubling:
         np.multiply(shares[0], 2 * factor, out=total)
         return time.time()
 
-    def gather(self, share, others):
-        others[1].fill(share[0])
+    def gather(self, share, places):
+        places[0][:] = share if len(places[0]) else 0
+        places[1].fill(share[0])
         return time.time()
 
     def concatenate(self, vectors, room):
@@ -99,8 +100,8 @@ def test_of_shares_comes_what_has_something_in_it(transport):
 
 
 @pytest.mark.parametrize("level", [BEFORE_ALL, 1])
-def test_shares_in_one_piece_come_as_one_vector_with_what_this_worker_gave(transport, level):
-    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, in_one_piece=True)
+def test_contiguous_shares_come_as_one_vector_with_what_this_worker_gave(transport, level):
+    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, contiguous=True)
     exchange = Exchange(transport, [gather], 0)
     calls, exchange.seen = exchange.calls(), []
     for value in (1.0, 5.0):

@@ -60,9 +60,24 @@ def test_parts_lie_in_few_pieces_where_they_are_as_good_as_equal(shape, n, axis)
     assert node_of(plan(owned("w", *shape), replicas=(1,) * n), "w").partition.axis == axis
 
 
-def test_owners_of_parts_follow_by_rank_whoever_owns_more_already():
-    made = plan(owned("large", 101, 64), owned("w", 100, 64), owned("odd", 33, 64))
-    assert [owners_of(made, name) for name in ("large", "w", "odd")] == [[0, 1]] * 3
+@pytest.mark.parametrize("shared", [True, False], ids=["one-bucket", "a-bucket-each"])
+def test_owners_of_parts_follow_by_rank_and_own_as_much_all_the_same(shared):
+    kernels = [owned(f"w{k}", 12, 64, apart_axes=(0,), readiness=k) for k in range(16)]
+    made = plan(*kernels, replicas=(1,) * 8, **({} if shared else {"bucket_bytes": 1}))
+    in_all = [0] * 8
+    for k in range(16):
+        parts = parts_of(node_of(made, f"w{k}"))
+        owners = [part.owner for part in parts]
+        assert owners == (sorted(owners) if shared else list(range(8)))
+        for part in parts:
+            in_all[part.owner] += part.shape[0]
+    assert in_all == [16 * 12 // 8] * 8
+
+
+def test_slots_are_cut_as_their_variable_is():
+    made = plan(owned("large", 99, 64), owned("w", 33, 64), slot("m", "w", 33, 64), replicas=(1, 1, 1))
+    assert owners_of(made, "w") == owners_of(made, "m") == [0, 1, 2]
+    assert [p.shape for p in parts_of(node_of(made, "m"))] == [p.shape for p in parts_of(node_of(made, "w"))]
 
 
 def test_small_variables_go_whole_to_whoever_owns_least():

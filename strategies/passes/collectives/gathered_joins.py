@@ -1,4 +1,4 @@
-"""Variables that a gather brings in one piece, where a step would join what it brings of their parts."""
+"""Concatenations along the first axis that take all members of a gathered bucket, and nothing else."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,27 +12,27 @@ from strategies.tf_bridge.constants import constant_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartJoins:
-    """Nodes of a step that join the parts of one bucket, all in the order in which a gather brings them.
+class GatheredJoins:
+    """Nodes of a step that join the members of one bucket, all in the order in which a gather brings them.
 
     Attributes:
-        joins: names of those that join. reads: names of those that read parts for them alone.
+        joins: names of those that join. reads: names of those that read members for them alone.
     """
 
     joins: tuple[str, ...]
     reads: tuple[str, ...]
 
 
-def part_joins(
+def gathered_joins(
     step: TrainGraph,
     buckets: Collection[ShardBucket],
     copies: Collection[Variable],
     prior: Mapping[str, Sequence[str]],
     task_of: Mapping[int, int],
-) -> dict[str, PartJoins]:
+) -> dict[str, GatheredJoins]:
     """Bucket → what joins its members, where forward takes them only to join them along their first axis.
 
-    All tasks come to the same.
+    Each task may come to its own, for the same bytes travel.
 
     Args:
         copies: all of the members that this task has.
@@ -53,14 +53,14 @@ def part_joins(
             continue
         reads = [name for handle in read for name in prior[handle]]
         if returned.isdisjoint(reads) and _takers(step, reads) <= set(joins):
-            found[bucket.name] = PartJoins(joins=tuple(joins), reads=tuple(reads))
+            found[bucket.name] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
     return found
 
 
 def _joining(
     step: TrainGraph, copies: Collection[Variable], prior: Mapping[str, Sequence[str]]
 ) -> Mapping[tuple[str, ...], Sequence[str]]:
-    """Names of copies → nodes outside of updates that join their values so along the first axis."""
+    """Names of copies → nodes outside of updates that concatenate their values, in this order."""
     graph = step.graph
     read_of = {read: v.name for v in copies for read in prior.get(v.handle, ())}
     update = step.update_nodes()
