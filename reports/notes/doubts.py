@@ -89,7 +89,8 @@ def row_notes(row: Row) -> list[str]:
             f"For {row.strategy}: its payload is an upper bound, since how many rows of sparse gradients "
             "differ is known only in the step."
         )
-    else:
+    below = row.tcp_bytes and row.payload_bytes and row.tcp_bytes.value < row.payload_bytes.value
+    if not (row.payload_is_bound and below):
         notes += _apart(row.strategy, ("TCP", row.tcp_bytes), ("predicted payload", row.payload_bytes))
     notes += _apart(row.strategy, ("interface", row.interface_bytes), ("TCP", row.tcp_bytes))
     if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - ALARM_APART):

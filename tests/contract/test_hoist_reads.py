@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape
+from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape, producer
 from strategies.ir.graph_rules import verify
 from strategies.ir.train_graph import Loss, TrainGraph
 from strategies.ir.variable import Variable
@@ -13,7 +13,9 @@ from strategies.ir.variable import Variable
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.planning.plan import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from strategies.topology import Topology
 
@@ -295,3 +297,29 @@ def test_a_language_model_reads_each_dense_variable_once(cases):
     )
     assert set(counted.values()) == {1}
     assert not any(n.op == "ReadVariableOp" for f in after.graph.functions.values() for n in f.nodes)
+
+
+@pytest.mark.parametrize("model", ["shared-embedding", "summed"])
+def test_the_table_of_an_embedding_layer_is_looked_up_and_not_read(cases, model):
+    case = cases.model(model)
+    (table,) = {b.variable for b in case.step.gradients() if b.indices is not None}
+    variable = next(v for v in case.step.variables if v.name == table)
+    graph, update = case.step.graph, case.step.update_nodes()
+    users = [n for n in graph.consumers[variable.handle] if n.name not in update | set(variable.access)]
+    assert "ResourceGather" in {n.op for n in users}
+    taken = {producer(ref) for n in graph.nodes for ref in n.data_inputs}
+    assert not [n.name for n in users if n.op == "ReadVariableOp" and n.name in taken]
+
+
+def test_a_server_sends_the_rows_of_an_embedding_layer_and_not_its_table(cases):
+    case = cases.model("shared-embedding")
+    (table,) = {b.variable for b in case.step.gradients() if b.indices is not None}
+    plan = case.plan("ps", (1, 1))
+    step = case.step
+    for each in passes_of(plan, 1):
+        step = each.apply(step, topology_of(plan))
+    handle = next(v.handle for v in step.variables if v.name == table)
+    own = {v.read for v in step.variables}
+    read = {n.name for n in step.graph.consumers[handle] if n.op == "ReadVariableOp"} - own
+    crossing = [n for n in step.graph.nodes if not read.isdisjoint(map(producer, n.data_inputs))]
+    assert not crossing

@@ -12,6 +12,7 @@ from strategies.ir.assembly.forward_update_split import Parts, outermost, tell_a
 from strategies.ir.assembly.levels import levels_of
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources
 from strategies.ir.assembly.results import Sorted, results_of, sort_results
+from strategies.ir.assembly.row_lookups import with_row_lookups
 from strategies.ir.assembly.side_effects import released_from, side_effects
 from strategies.ir.assembly.slot_owners import slot_owners
 from strategies.ir.assembly.state_boundaries import merge_state
@@ -43,6 +44,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     access = access_nodes(traced.variables)
     graph, must_run = without_waits_across_loops(with_resources(traced, access), traced.must_run)
     traced = replace(traced, must_run=must_run)
+    graph = with_row_lookups(graph, {a.handle.name for a in access.values()})
     results = sort_results(graph, traced, access)
     notes = _result_notes(results, traced.loss)
     traced = replace(traced, results=results.own, loss=results.loss)

@@ -363,6 +363,11 @@ def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
     assert any("its payload is an upper bound" in note for note in found.notes)
 
 
+def test_more_than_a_bound_raises_one(compare: Compare) -> None:
+    found = compare([ALONE, change(REDUCE, payload=1e6, payload_is_bound=True, overhead=3.0)])
+    assert any("TCP bytes are 3.00" in note and "more than 10 % apart" in note for note in found.notes)
+
+
 def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
     assert row(compare([ALONE, change(REDUCE, interface=False)]), "all-reduce").interface_bytes is None
 

@@ -1,0 +1,67 @@
+"""Gathers from a variable's value that become lookups in the variable, and those that must not."""
+
+import pytest
+
+from strategies.ir.assembly.row_lookups import with_row_lookups
+from strategies.ir.text.parser import from_text
+
+GRAPH = """
+table = VarHandleOp() {{dtype=float, shape=<9,2>, shared_name='table'}}
+ids = Placeholder() {{dtype=int32, shape=<?>}}
+read = ReadVariableOp(table) {{dtype=float}}
+zero = Const() {{dtype=int32, value=int32<> [{axis}]}}
+rows = GatherV2(read, ids, zero{waits}) {{Taxis=int32, Tindices=int32, batch_dims={batch_dims}}}
+more = GatherV2(read, ids, zero) {{Taxis=int32, Tindices=int32, batch_dims={batch_dims}}}
+{user}
+update = AssignSubVariableOp(table, rows, ^read) {{dtype=float}}
+"""
+
+
+def graph(axis=0, batch_dims=0, waits="", user=""):
+    return from_text(GRAPH.format(axis=axis, batch_dims=batch_dims, waits=waits, user=user))
+
+
+def test_gathers_take_rows_of_the_variable_and_a_write_waits_for_them():
+    step = with_row_lookups(graph(), {"table"})
+    rows = step.by_name["rows"]
+    assert (rows.op, rows.inputs) == ("ResourceGather", ("table", "ids"))
+    assert rows.attrs["Tindices"] == "int32"
+    assert step.by_name["more"].op == "ResourceGather"
+    assert step.by_name["update"].control_inputs == ("rows", "more")
+
+
+def test_what_the_read_waited_for_the_lookup_waits_for():
+    step = graph(user="before = NoOp()", waits=", ^ids")
+    read = step.by_name["read"].changed(inputs=("table", "^before"))
+    step = step.with_nodes(read if n.name == "read" else n for n in step.nodes)
+    assert with_row_lookups(step, {"table"}).by_name["rows"].control_inputs == ("before", "ids")
+
+
+def test_a_value_that_something_else_takes_is_read_too():
+    step = with_row_lookups(graph(user="scores = Mul(read, read) {T=float}"), {"table"})
+    assert step.by_name["rows"].op == "ResourceGather"
+    assert step.by_name["update"].control_inputs == ("read", "rows", "more")
+
+
+def test_a_gather_that_comes_after_a_write_takes_the_value_of_before():
+    step = graph()
+    late = {
+        "rows": step.by_name["rows"].changed(inputs=("read", "ids", "zero", "^update")),
+        "update": step.by_name["update"].changed(inputs=("table", "more", "^read")),
+    }
+    after = with_row_lookups(step.with_nodes(late.get(n.name, n) for n in step.nodes), {"table"})
+    assert after.by_name["rows"].op == "GatherV2"
+    assert after.by_name["more"].op == "ResourceGather"
+    assert after.by_name["update"].control_inputs == ("read", "more")
+
+
+@pytest.mark.parametrize(
+    "other", [graph(axis=1), graph(batch_dims=1)], ids=["another-axis", "a-batch-of-tables"]
+)
+def test_other_gathers_stay(other):
+    assert with_row_lookups(other, {"table"}) is other
+
+
+def test_values_of_something_else_stay():
+    step = graph()
+    assert with_row_lookups(step, {"another"}) is step
