@@ -51,6 +51,8 @@ def _variable_mistake(v: VariableSummary, node: PlanNode) -> Mistake | None:
         return "an owner is for a trainable under all-reduce", f"{v.kind}, {node.synchronizer}", _BY_ALL
     if node.compressor is not None:
         return "a gradient that goes to an owner travels as it is", "a compressor", "set compressor to null"
+    if not v.bytes:
+        return "an owner is for a variable that has elements", list(v.shape), _BY_ALL
     if not v.apart:
         return "one replica can update it only if no other update reads it", "one that does", _BY_ALL
     if v.gradient_shared and not v.sparse and not node.whole_gradient:

@@ -142,6 +142,24 @@ def stacked():
     return on_labelled(TrainStep(loss=loss, variables=[upper, lower], optimizer=optimizer))
 
 
+def with_empty():
+    """Beside a kernel a vector and a matrix without elements, which a model cut down to nothing keeps."""
+    weights = np.linspace(-1, 1, 3 * N_CLASSES).reshape(3, N_CLASSES)
+    kernel = keras.Variable(weights, name="kernel", dtype="float32")
+    vector = keras.Variable(np.zeros((0,)), name="vector", dtype="float32")
+    matrix = keras.Variable(np.zeros((0, N_CLASSES)), name="matrix", dtype="float32")
+    variables = [kernel, vector, matrix]
+    optimizer = K.SGD(0.05, momentum=0.9)
+    optimizer.build(variables)
+
+    def loss(batch):
+        rows, labels = batch
+        scores = rows @ tf.concat([kernel.value, matrix.value], 0) + tf.reduce_sum(vector.value)
+        return mean_cross_entropy(labels, scores)
+
+    return on_labelled(TrainStep(loss=loss, variables=variables, optimizer=optimizer))
+
+
 def tied_embeddings():
     """Tables that are looked up in and also read whole, whose dense gradients let any axis be cut.
 

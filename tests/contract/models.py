@@ -76,6 +76,7 @@ OWN: Mapping[str, Callable[[], Model]] = {
     "shared-embedding": layer_models.shared_embedding,
     "tied-embeddings": layer_models.tied_embeddings,
     "stacked": layer_models.stacked,
+    "with-empty": layer_models.with_empty,
     "clipped-and-averaged": layer_models.clipped_and_averaged,
     "accumulated": layer_models.accumulated,
     "summed": layer_models.summed,

@@ -179,6 +179,13 @@ def test_wholes_that_come_as_zeros_are_noticed(cases, monkeypatch):
     assert not case.check(plan).equivalent
 
 
+@pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
+@pytest.mark.parametrize("replicas", [(1, 1), (2, 1), (1, 1, 1)])
+def test_variables_without_elements_hold_nobody_up(cases, strategy, replicas):
+    case = cases.model("with-empty")
+    assert case.check(case.plan(strategy, replicas, min_bytes=1, bucket_bytes=1)).equivalent
+
+
 def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:
     """Device, key of the group and key of the instance of each collective that is in a graph."""
     graph = tf.compat.v1.GraphDef.FromString(graph_def)

@@ -574,3 +574,13 @@ def test_a_rival_has_no_plan_to_edit():
     plan = make_plan("tf-multi-worker-mirrored", {}, STEP, TWO)
     with pytest.raises(StrategyError, match=r"must be of a strategy that rewrites the graph, got 'tf-multi-"):
         edited(plan)
+
+
+def test_an_owner_of_nothing_is_refused() -> None:
+    step = step_of(trainable("w", 4, 2, apart=True), trainable("empty", 0, 2, apart=True))
+    made = make_plan("sharded-update", {"min_bytes": 1000}, step, TWO)
+    nodes = [n.model_copy(update={"owner": 0}) if n.variable == "empty" else n for n in made.nodes]
+    text = made.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
+    says = r"'empty': an owner is for a variable that has elements, got \[0, 2\]; let all replicas update it"
+    with pytest.raises(StrategyError, match=says):
+        read_plan(text, name="plan-mine", where="plan mine.json").plan(step, TWO)

@@ -80,6 +80,15 @@ def test_slots_are_cut_as_their_variable_is():
     assert [p.shape for p in parts_of(node_of(made, "m"))] == [p.shape for p in parts_of(node_of(made, "w"))]
 
 
+@pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
+def test_what_is_empty_has_no_owner(strategy):
+    made = plan(owned("w", 8, 4), owned("empty", 0, 4), owned("none", 0), strategy=strategy, bucket_bytes=1)
+    for name in ("empty", "none"):
+        node = node_of(made, name)
+        assert (node.owner, node.partition, node.gathered) == (None, None, False)
+    assert owners_of(made, "w") == [0, 1]
+
+
 def test_small_variables_go_whole_to_whoever_owns_least():
     made = plan(owned("a", 30), owned("b", 20), owned("c", 10), min_bytes=1000)
     assert [owners_of(made, name) for name in "abc"] == [[0], [1], [1]]
