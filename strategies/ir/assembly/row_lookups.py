@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 
+from strategies.errors import GraphError
 from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.partitioning.constants import constant_fact
-from strategies.ir.traversal import descendants
+from strategies.ir.traversal import descendants, topological_order
 
 
 def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
@@ -13,7 +14,8 @@ def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
 
     Keras's `Embedding` reads its table and gathers from the value: a worker that has the table elsewhere
     would be sent all of it. What waited for the read waits for the lookup, above all a write of the table.
-    A gather that waits for some of that itself stays as it is.
+    A gather that waits for some of that itself stays as it is, and all do where lookups would wait for each
+    other.
 
     Args:
         handles: of the step's variables.
@@ -26,7 +28,12 @@ def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
     if not lookups:
         return graph
     needed = {producer(ref) for node in graph.nodes if node.name not in lookups for ref in node.data_inputs}
-    return graph.with_nodes(_waiting(lookups.get(node.name, node), looked_up, needed) for node in graph.nodes)
+    rewritten = [_waiting(lookups.get(node.name, node), looked_up, needed) for node in graph.nodes]
+    try:
+        topological_order(rewritten)
+    except GraphError:
+        return graph  # ids of two tables come of each other's updates, and rows are those of before both
+    return graph.with_nodes(rewritten)
 
 
 def _gathers(graph: Graph, handles: Collection[str]) -> Iterator[tuple[Node, Node]]:

@@ -65,3 +65,20 @@ def test_other_gathers_stay(other):
 def test_values_of_something_else_stay():
     step = graph()
     assert with_row_lookups(step, {"another"}) is step
+
+
+def test_lookups_that_would_wait_for_each_other_stay_gathers():
+    """Of two tables, each with ids that come of the other's update, from values of before both."""
+    step = from_text("""
+a = VarHandleOp() {dtype=float, shape=<9,2>, shared_name='a'}
+b = VarHandleOp() {dtype=float, shape=<9,2>, shared_name='b'}
+ids = Placeholder() {dtype=int32, shape=<?>}
+of_a = ReadVariableOp(a) {dtype=float}
+of_b = ReadVariableOp(b) {dtype=float}
+zero = Const() {dtype=int32, value=int32<> [0]}
+write_a = AssignAddVariableOp(a, of_a, ^of_a) {dtype=float}
+write_b = AssignAddVariableOp(b, of_b, ^of_b) {dtype=float}
+rows_a = GatherV2(of_a, ids, zero, ^write_b) {Taxis=int32, Tindices=int32, batch_dims=0}
+rows_b = GatherV2(of_b, ids, zero, ^write_a) {Taxis=int32, Tindices=int32, batch_dims=0}
+""")
+    assert with_row_lookups(step, {"a", "b"}) is step
