@@ -1,0 +1,189 @@
+"""Variables in equal parts on all replicas: taken apart, put together, and sums of which each gets its part.
+
+A part is a vector: a variable's values in row-major order, first those of the first replica, and zeros after
+the last value.
+"""
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+Group = tuple[int, int]
+"""Members of a collective, and the key of their group."""
+MOST_IN_ALL_TO_ALL = 11
+"""TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
+_DEFAULT = ""
+COUNTS = ("reshards", "shards", "unshards", "bytes")
+"""What a replica counts: how often it was asked for the format of a program, how often that took variables apart
+and a later call put them together, and the bytes that it sent for that."""
+
+
+def part_length(shape: Sequence[int], n_parts: int) -> int:
+    """Values of a part of a variable."""
+    return -(-math.prod(shape) // n_parts)
+
+
+def part_of(value: tf.Tensor, *, n_parts: int, place: int) -> tf.Tensor:
+    """The part of a tensor of static shape that a replica keeps.
+
+    Returns:
+        [part length].
+    """
+    size, length = math.prod(value.shape), part_length(value.shape, n_parts)
+    start, stop = (min(each * length, size) for each in (place, place + 1))
+    own = tf.reshape(value, [-1])[start:stop]
+    return own if stop - start == length else tf.pad(own, [[0, length - (stop - start)]])
+
+
+def whole_of(part: tf.Tensor, *, shape: tuple[int, ...], group: Group, key: int) -> tf.Tensor:
+    """A variable put together from what all replicas have of it.
+
+    Args:
+        part: [part length] of this replica.
+        shape: of the variable.
+    """
+    joined = tf.raw_ops.CollectiveGatherV2(
+        input=part, group_size=group[0], group_key=group[1], instance_key=key, ordering_token=[]
+    )
+    return tf.reshape(joined[: math.prod(shape)], shape)
+
+
+def summed(value: tf.Tensor, *, group: Group, key: int) -> tf.Tensor:
+    """The sum of a tensor over all replicas."""
+    return tf.raw_ops.CollectiveReduceV2(
+        input=value,
+        group_size=group[0],
+        group_key=group[1],
+        instance_key=key,
+        ordering_token=[],
+        merge_op="Add",
+        final_op="Id",
+    )
+
+
+def summed_part(value: tf.Tensor, *, place: int, group: Group, order: tuple[int, ...], key: int) -> tf.Tensor:
+    """A replica's part of the sum of a tensor over all replicas, by a reduce-scatter.
+
+    Args:
+        value: of static shape.
+        order: the replica at each place of the group, as collectives take them.
+    Returns:
+        [part length].
+    """
+    n_parts = group[0]
+    if n_parts > MOST_IN_ALL_TO_ALL:
+        return part_of(summed(value, group=group, key=key), n_parts=n_parts, place=place)
+    parts = [part_of(value, n_parts=n_parts, place=other) for other in order]
+    exchanged = tf.raw_ops.CollectiveAllToAllV2(
+        input=tf.stack(parts),
+        group_size=n_parts,
+        group_key=group[1],
+        instance_key=key,
+        ordering_token=[],
+    )
+    # In the order of replicas, whose sum is the same whoever makes it.
+    return tf.add_n([exchanged[order.index(other)] for other in range(n_parts)])
+
+
+def resharded(
+    *handles: tf.Tensor,
+    variables: tuple[tuple[tuple[int, ...], int], ...],
+    names: tuple[str, ...],
+    device: str,
+    host: str,
+    place: int,
+    group: Group,
+    keys: tuple[int, ...],
+) -> tf.Operation:
+    """Bring variables into the format that a key asks for, unless they are in it.
+
+    Variables lie whole in the default format, and else in parts. What a replica has in the other form is
+    given up, so that it takes no memory.
+
+    Args:
+        handles: of the variables where they lie whole; then the key, strings [3], and the handle of the
+            variable with the present format, which has no value while that is the default.
+        variables: shape and type of each.
+        names: shared names of their parts; then of the counts, int64 [4], see `COUNTS`.
+        device, host: where variables lie, and where the format does.
+        keys: an instance key for each variable, and one more.
+    """
+    *whole, key, state = handles
+    with tf.device(device):
+        parts = [
+            _handle(name, (part_length(shape, group[0]),), tf.as_dtype(dtype))
+            for name, (shape, dtype) in zip(names, variables, strict=False)
+        ]
+    with tf.device(host):
+        counts = _handle(names[-1], (len(COUNTS),), tf.int64)
+        initialised = tf.raw_ops.VarIsInitializedOp(resource=state)
+        present = tf.cond(
+            initialised,
+            lambda: tf.raw_ops.ReadVariableOp(resource=state, dtype=tf.string),
+            lambda: tf.constant([_DEFAULT] * 3),
+        )
+        is_whole, be_whole = tf.equal(present[2], _DEFAULT), tf.equal(key[2], _DEFAULT)
+        sent_bytes = sum(
+            (group[0] - 1) * part_length(shape, group[0]) * tf.as_dtype(dtype).size
+            for shape, dtype in variables
+        )
+
+        def take_apart() -> tf.Tensor:
+            with tf.device(device):
+                assigned = [
+                    _assign(part, part_of(_read(one, shape, dtype), n_parts=group[0], place=place))
+                    for one, part, (shape, dtype) in zip(whole, parts, variables, strict=True)
+                ]
+            with tf.control_dependencies(assigned), tf.device(device):
+                # Replicas may share a variable, which none gives up before all have their parts of it.
+                all_have_theirs = summed(tf.ones([1]), group=group, key=keys[-1])
+            with tf.control_dependencies([all_have_theirs]):
+                return _given_up(whole, device, (0, 1, 0, 0))
+
+        def put_together() -> tf.Tensor:
+            with tf.device(device):
+                assigned = []
+                for one, part, (shape, dtype), instance_key in zip(
+                    whole, parts, variables, keys, strict=False
+                ):
+                    own = _read(part, (part_length(shape, group[0]),), dtype)
+                    assigned.append(_assign(one, whole_of(own, shape=shape, group=group, key=instance_key)))
+            with tf.control_dependencies(assigned):
+                return _given_up(parts, device, (0, 0, 1, sent_bytes))
+
+        nothing = tf.zeros([len(COUNTS)], tf.int64)
+        done = tf.cond(
+            tf.equal(is_whole, be_whole),
+            lambda: tf.identity(nothing),
+            lambda: tf.cond(be_whole, put_together, take_apart),
+        )
+        asked = tf.cast(tf.logical_not(be_whole), tf.int64)
+        counted = done + tf.stack([asked, *[tf.zeros([], tf.int64)] * (len(COUNTS) - 1)])
+        before = tf.cond(
+            tf.raw_ops.VarIsInitializedOp(resource=counts),
+            lambda: tf.raw_ops.ReadVariableOp(resource=counts, dtype=tf.int64),
+            lambda: tf.identity(nothing),
+        )
+        with tf.control_dependencies([done]):
+            return tf.group(_assign(state, key), _assign(counts, before + counted))
+
+
+def _given_up(handles: Sequence[tf.Tensor], device: str, counts: tuple[int, ...]) -> tf.Tensor:
+    """What to count, once these variables take no memory any more."""
+    with tf.device(device):
+        gone = [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
+    with tf.control_dependencies(gone):
+        return tf.constant(counts, tf.int64)
+
+
+def _handle(name: str, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=name, container="")
+
+
+def _read(handle: tf.Tensor, shape: tuple[int, ...], dtype: int) -> tf.Tensor:
+    return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(dtype)), shape)
+
+
+def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)

@@ -1,0 +1,289 @@
+"""Computations for TPU cores lowered to devices that are here: same graph, same formats, real bytes.
+
+An execute becomes a call of its program on the replica's device, a compile node a constant key, a sum over
+replicas a collective, and resharding a function that takes variables apart or puts them together, or finds
+them in the format that it is asked for.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strategies.errors import GraphError
+from strategies.ir.functions import drop_unreachable_functions
+from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue, producer
+from strategies.ir.text.tensors import tensor_proto
+from strategies.ir.traversal import descendants
+from strategies.numerics.resharding import resharded
+from strategies.passes.collectives.keys import instance_keys
+from strategies.passes.tpu.computations import COMPILES
+from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
+from strategies.passes.tpu.handles import variable_of
+from strategies.passes.tpu.program import Member
+from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.tf_bridge.attrs import dtype_number
+from strategies.tf_bridge.function_bodies import function_of
+from strategies.tf_bridge.snippet import TensorSpec, trace
+
+_STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
+
+
+def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
+    """A graph whose computations run on the devices of these members.
+
+    Args:
+        members: place among the executes of a computation → who runs it, of those that run here; the executes
+            of others are left out, with all that needs their results.
+    Raises:
+        GraphError: for a computation that cannot be lowered.
+    """
+    scopes = Scopes.of(graph)
+    found = {
+        name: [
+            EmulatedComputation.of(scopes, scope, node, graph.functions)
+            for node in scope.graph.nodes
+            if node.op in COMPILES
+        ]
+        for name, scope in scopes.by_name.items()
+    }
+    keys = instance_keys(name for own in found.values() for each in own for name in each.collectives())
+    states = {
+        state: (each, place)
+        for name, own in found.items()
+        for each in own
+        for place, execute in enumerate(each.found.executes)
+        for state in _states(scopes, scopes.by_name[name], execute)
+    }
+    functions = dict(graph.functions)
+    nodes = graph.nodes
+    for name, scope in scopes.by_name.items():
+        if not any(node.op in COMPILES or node.op == RESHARD for node in scope.graph.nodes):
+            continue
+        lowering = _ScopeLowering(
+            scopes=scopes, scope=scope, found=found[name], states=states, members=members, keys=keys
+        )
+        made, added = lowering.nodes()
+        functions |= added
+        if scope.function is None:
+            nodes = made
+        else:
+            functions[name] = replace(scope.function, nodes=made)
+    return drop_unreachable_functions(replace(graph, nodes=nodes, functions=functions))
+
+
+def _states(scopes: Scopes, scope: Scope, execute: Node) -> Iterator[bytes]:
+    """Shared name of the variable with the format of what an execute takes."""
+    for name in execute.control_inputs:
+        node = scope.graph.by_name[name]
+        if node.op == RESHARD:
+            yield _shared_name(scopes, scope, node.data_inputs[-1])
+
+
+def _shared_name(scopes: Scopes, scope: Scope, ref: str) -> bytes:
+    variable = variable_of(scopes, scope, ref)
+    shared_name = None if variable is None else variable.attrs.get("shared_name")
+    if not isinstance(shared_name, bytes) or not shared_name:
+        raise GraphError(f"{ref!r}: the variable with a format must have a shared name, got none")
+    return shared_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScopeLowering:
+    """The lowering of one scope.
+
+    Attributes:
+        found: its computations.
+        states: shared name of the variable with a replica's format → computation and place, of all scopes.
+        keys: name of a collective → its instance key.
+    """
+
+    scopes: Scopes
+    scope: Scope
+    found: Sequence[EmulatedComputation]
+    states: Mapping[bytes, tuple[EmulatedComputation, int]]
+    members: Mapping[int, Member]
+    keys: Mapping[str, int]
+
+    def nodes(self) -> tuple[tuple[Node, ...], dict[str, Function]]:
+        """The nodes, and the functions that they call besides those of the library."""
+        executes = {
+            execute.name: (each, place)
+            for each in self.found
+            for place, execute in enumerate(each.found.executes)
+        }
+        compiles = {each.name: each for each in self.found}
+        left_out = self._left_out(executes)
+        functions: dict[str, Function] = {}
+        nodes: list[Node] = []
+        for node in self.scope.graph.nodes:
+            if node.name in left_out:
+                continue
+            kept = node.changed(inputs=tuple(self._inputs(node, compiles, left_out)))
+            if node.name in compiles:
+                nodes += self._compiled(compiles[node.name], kept)
+            elif node.name in executes:
+                nodes.append(self._called(*executes[node.name], kept, functions))
+            elif node.op == RESHARD:
+                nodes.append(self._resharded(kept, functions))
+            elif self._is_state(node):
+                nodes.append(kept.changed(device=self._host))
+            else:
+                nodes.append(kept)
+        return tuple(nodes), functions
+
+    @property
+    def _host(self) -> str:
+        return next(iter(self.members.values())).host
+
+    def _left_out(self, executes: Mapping[str, tuple[EmulatedComputation, int]]) -> set[str]:
+        """What is of replicas that run elsewhere, and what needs their results."""
+        elsewhere = [name for name, (_, place) in executes.items() if place not in self.members]
+        elsewhere += [
+            node.name
+            for node in self.scope.graph.nodes
+            if node.op == RESHARD and self._replica(node)[1] not in self.members
+        ]
+        return descendants(self.scope.graph, elsewhere, control=False)
+
+    def _is_state(self, node: Node) -> bool:
+        return node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states
+
+    def _replica(self, node: Node) -> tuple[EmulatedComputation, int]:
+        """Whose variables a node reshards."""
+        shared_name = _shared_name(self.scopes, self.scope, node.data_inputs[-1])
+        if shared_name not in self.states:
+            raise GraphError(f"{node.name!r}: must reshard for an execute that waits for it, got none")
+        return self.states[shared_name]
+
+    def _inputs(
+        self, node: Node, compiles: Mapping[str, EmulatedComputation], left_out: Container[str]
+    ) -> Iterator[str]:
+        for ref in node.inputs:
+            name = producer(ref)
+            if ref[0] == "^":
+                if name not in left_out:
+                    yield f"^{_key_name(name)}" if name in compiles else ref
+            elif name in compiles:
+                yield self.scope.ref(self._constant(compiles[name], ref))
+            else:
+                yield ref
+
+    def _constant(self, found: EmulatedComputation, ref: str) -> str:
+        """The constant that stands for an output of a compile node."""
+        n_programs = found.found.compile.attrs["num_computations"]
+        assert isinstance(n_programs, int)
+        if ref == self.scope.ref(found.name, "compilation_status"):
+            return f"{found.name}/status"
+        keys = {self.scope.ref(found.name, "program", 1 + k, k) for k in range(n_programs)}
+        return _key_name(found.name) if ref in keys else f"{found.name}/may_modify_variables"
+
+    def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
+        """What a compile node gives: its status, the key of its program, and that it may write variables."""
+        waits = tuple(f"^{name}" for name in node.control_inputs)
+        form = found.name.encode() if found.parted else b""
+        for name, dtype, value in (
+            (f"{found.name}/status", _STRING, tensor_proto("string", (), (b"",))),
+            (_key_name(found.name), _STRING, tensor_proto("string", (3,), (found.name.encode(), b"", form))),
+            (f"{found.name}/may_modify_variables", _BOOL, tensor_proto("bool", (), (True,))),
+        ):
+            attrs: dict[str, Attr] = {"dtype": dtype, "value": TensorValue(value)}
+            yield Node(name=name, op="Const", inputs=waits, attrs=attrs, device=self._host)
+
+    def _called(
+        self, found: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
+    ) -> Node:
+        """The call of a program, in place of an execute."""
+        member = self.members[place]
+        program, library = found.program_of(place, member, self.keys)
+        functions |= library
+        dtypes = node.attrs["Tresults"]
+        assert isinstance(dtypes, tuple)
+        name = f"{_plain(found.name)}__replica_{place}"
+        functions[name] = function_of(
+            name,
+            program.nodes,
+            inputs=program.arguments,
+            results={
+                result: (ref, dtype)
+                for (result, ref), dtype in zip(program.results.items(), dtypes, strict=True)
+                if isinstance(dtype, DType)
+            },
+            waits=program.waits,
+            library=library,
+        )
+        *arguments, key = node.data_inputs
+        waits = (f"^{producer(key)}", *(f"^{each}" for each in node.control_inputs))
+        return _call(node.name, name, (*arguments, *waits), program.arguments.values(), dtypes, member.device)
+
+    def _resharded(self, node: Node, functions: dict[str, Function]) -> Node:
+        """The call of a function that brings variables into a format."""
+        found, place = self._replica(node)
+        member = self.members[place]
+        *handles, key, state = node.data_inputs
+        if len(handles) != len(found.resharded):
+            raise GraphError(
+                f"{node.name!r}: must reshard {len(found.resharded)} variables, as for its execute, got "
+                f"{len(handles)}"
+            )
+        taken = [(position, found.variables[position]) for position in found.parted]
+        parted = [
+            ref for position, ref in zip(found.resharded, handles, strict=True) if position in found.parted
+        ]
+        snippet = trace(
+            resharded,
+            (
+                *(TensorSpec(dtype=_RESOURCE, shape=Shape(())) for _ in taken),
+                TensorSpec(dtype=_STRING, shape=Shape((3,))),
+                TensorSpec(dtype=_RESOURCE, shape=Shape(())),
+            ),
+            variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
+            names=(*(found.part(position, place) for position, _ in taken), counts_name(found.name, place)),
+            device=member.device,
+            host=member.host,
+            place=place,
+            group=member.group,
+            keys=tuple(self.keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
+        )
+        name = f"{_plain(found.name)}__reshard_{place}"
+        inputs = dict(zip(snippet.inputs, (*(_RESOURCE for _ in taken), _STRING, _RESOURCE), strict=True))
+        functions[name] = function_of(
+            name,
+            snippet.nodes,
+            inputs=inputs,
+            results={},
+            waits=[producer(ref) for ref in snippet.outputs],
+            library={},
+        )
+        waits = (f"^{each}" for each in node.control_inputs)
+        return _call(node.name, name, (*parted, key, state, *waits), inputs.values(), (), member.host)
+
+
+def _call(
+    name: str,
+    function: str,
+    inputs: tuple[str, ...],
+    taken: Iterable[DType],
+    given: tuple[Attr, ...],
+    device: str,
+) -> Node:
+    attrs: dict[str, Attr] = {
+        "Tin": tuple(taken),
+        "Tout": given,
+        "config": b"",
+        "config_proto": b"",
+        "executor_type": b"",
+        "f": FunctionRef(function),
+    }
+    return Node(name=name, op="StatefulPartitionedCall", inputs=inputs, attrs=attrs, device=device)
+
+
+def _key_name(compile_name: str) -> str:
+    return f"{compile_name}/key"
+
+
+def _plain(name: str) -> str:
+    return name.replace("/", "_")
+
+
+def counts_name(compile_name: str, place: int) -> str:
+    """Shared name of the variable with the counts of a replica's resharding, see `resharding.COUNTS`."""
+    return f"stratbench/reshard_counts/{compile_name}/{place}"

@@ -1,0 +1,97 @@
+"""Nodes of resharding: what brings one replica's variables into a format, and what waits for that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue
+from strategies.ir.text.tensors import tensor_proto
+from strategies.passes.tpu.scopes import Scope
+
+FORMAT_KEY = Shape((3,))
+"""Of a program's key, and so of a format: three strings; the default format's are empty."""
+_STRING, _RESOURCE = DType("string"), DType("resource")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFormat:
+    """What resharding must know of one replica of a computation.
+
+    Attributes:
+        prefix: put before names of nodes: that of the compile node, and the replica's place.
+        device: where the replica's program is executed.
+        shared_name: of the variable that holds the present format.
+    """
+
+    prefix: str
+    device: str
+    shared_name: str
+
+    @classmethod
+    def of(cls, scope: Scope, compile_name: str, execute: Node, place: int) -> "ReplicaFormat":
+        """Of an execute of a compile node."""
+        prefix = f"{compile_name}/reshard_{place}/"
+        place_in_library = "/".join(filter(None, (scope.name, compile_name, str(place))))
+        return cls(prefix=prefix, device=execute.device, shared_name=f"stratbench/format/{place_in_library}")
+
+    def state(self, name: str) -> Node:
+        """A handle of the variable that holds the present format; it begins without a value."""
+        attrs: dict[str, Attr] = {
+            "allowed_devices": (),
+            "container": b"",
+            "debug_name": b"",
+            "dtype": _STRING,
+            "shape": FORMAT_KEY,
+            "shared_name": self.shared_name.encode(),
+        }
+        return Node(name=self.prefix + name, op="VarHandleOp", attrs=attrs, device=self.device)
+
+    def default_key(self, waits: Sequence[str]) -> Node:
+        """The key of the default format."""
+        proto = tensor_proto("string", (3,), (b"", b"", b""))
+        attrs: dict[str, Attr] = {"dtype": _STRING, "value": TensorValue(proto)}
+        inputs = tuple(f"^{name}" for name in waits)
+        return Node(
+            name=f"{self.prefix}default_key", op="Const", inputs=inputs, attrs=attrs, device=self.device
+        )
+
+    def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
+        """What brings variables into a format, where they are not in it.
+
+        Args:
+            handles, key, state: references.
+            waits: nodes that run before.
+        """
+        return Node(
+            name=self.prefix + name,
+            op="TPUReshardVariables",
+            inputs=(*handles, key, state, *(f"^{each}" for each in waits)),
+            attrs={"N": len(handles)},
+            device=self.device,
+        )
+
+
+def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str] = ()) -> Node:
+    """A node that passes a tensor on after certain nodes have run."""
+    return Node(
+        name=name,
+        op="Identity",
+        inputs=(ref, *(f"^{each}" for each in waits)),
+        attrs={"T": dtype},
+        device=device,
+    )
+
+
+def no_op(name: str, waits: Sequence[str], device: str) -> Node:
+    """A node that does nothing after certain nodes have run."""
+    return Node(name=name, op="NoOp", inputs=tuple(f"^{each}" for each in waits), device=device)
+
+
+def entered(name: str, ref: str, frame: bytes) -> Node:
+    """A handle that every iteration of a loop takes."""
+    attrs: dict[str, Attr] = {
+        "T": _RESOURCE,
+        "frame_name": frame,
+        "is_constant": True,
+        "parallel_iterations": 10,
+    }
+    return Node(name=name, op="Enter", inputs=(ref,), attrs=attrs)

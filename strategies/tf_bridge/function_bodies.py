@@ -1,0 +1,92 @@
+"""Bodies of functions as nodes of a graph, and nodes of a graph as a function.
+
+In a graph a reference names an output by its place among all outputs of a node, in a function's body by the
+op's name for it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Arg, DType, Function, Node, output_index, producer, tensor
+from strategies.tf_bridge.op_types import op_definition, tensors, with_type_defaults
+
+Library = Mapping[str, Function]
+
+
+def function_of(
+    name: str,
+    nodes: Sequence[Node],
+    *,
+    inputs: Mapping[str, DType],
+    results: Mapping[str, tuple[str, DType]],
+    waits: Iterable[str],
+    library: Library,
+) -> Function:
+    """A function whose body are nodes of a graph.
+
+    Args:
+        inputs: name of each argument, in order → its type; nodes refer to arguments by these names.
+        results: name of each result, in order → its reference and type.
+        waits: nodes that run in each call, whether results need them or not.
+        library: functions that nodes may call.
+    Raises:
+        GraphError: for a node of an op that is unknown here.
+    """
+    by_name = {node.name: node for node in nodes}
+    places: dict[str, list[str]] = {}
+
+    def written(ref: str) -> str:
+        if ref[0] == "^" or producer(ref) in inputs:
+            return ref
+        source = producer(ref)
+        if source not in places:
+            places[source] = [
+                f"{source}:{arg}:{number}" for arg, number in _outputs(by_name[source], library)
+            ]
+        return places[source][output_index(ref)]
+
+    waited = tuple(dict.fromkeys(waits))
+    return Function(
+        name=name,
+        inputs=tuple(Arg(name=arg, dtype=dtype) for arg, dtype in inputs.items()),
+        outputs=tuple(Arg(name=result, dtype=dtype) for result, (_, dtype) in results.items()),
+        nodes=tuple(node.changed(inputs=tuple(map(written, node.inputs))) for node in nodes),
+        results={result: written(ref) for result, (ref, _) in results.items()},
+        control_outputs=waited,
+        control_results={node: node for node in waited},
+    )
+
+
+def body_of(function: Function, library: Library) -> tuple[tuple[Node, ...], Callable[[str], str]]:
+    """The nodes of a function's body as those of a graph, and what turns its references into a graph's.
+
+    Arguments have no nodes; they are referred to by their names.
+    """
+    by_name = {node.name: node for node in function.nodes}
+    places: dict[str, dict[tuple[str, int], int]] = {}
+
+    def read(ref: str) -> str:
+        source, _, output = ref.partition(":")
+        if ref[0] == "^" or source not in by_name:
+            return source
+        if source not in places:
+            outputs = _outputs(by_name[source], library)
+            places[source] = {output: place for place, output in enumerate(outputs)}
+        arg, _, number = output.partition(":")
+        return tensor(source, places[source][arg, int(number or 0)])
+
+    nodes = tuple(node.changed(inputs=tuple(map(read, node.inputs))) for node in function.nodes)
+    return nodes, read
+
+
+def _outputs(node: Node, library: Library) -> list[tuple[str, int]]:
+    """Each output of a node: the op's name for it, and its number among those of that name."""
+    called = library.get(node.op)
+    if called is not None:
+        return [(arg.name, 0) for arg in called.outputs]
+    op_def = op_definition(node.op)
+    if op_def is None:
+        raise GraphError(
+            f"node {node.name!r}: its op must be one of this TensorFlow's, or a function, got {node.op!r}"
+        )
+    return [(t.arg, t.position) for t in tensors(op_def.output_arg, with_type_defaults(op_def, node.attrs))]

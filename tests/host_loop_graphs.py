@@ -1,0 +1,256 @@
+"""Graphs with host loops around compiled computations, as the TPU rewrites of TensorFlow leave them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue
+from strategies.ir.text.tensors import tensor_proto
+from strategies.passes.tpu.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
+
+RESOURCE, FLOAT, INT32, STRING = DType("resource"), DType("float"), DType("int32"), DType("string")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopVariable:
+    """A variable that a computation takes, and how its handle comes into the loop.
+
+    Attributes:
+        way: `constant` comes to every iteration directly, `iterated` is a variable of the loop.
+        n_identities: between where it comes in and the executes.
+        shared: one for all replicas, by one handle.
+    """
+
+    name: str
+    sharding: Sharding = Sharding.TENTATIVE
+    way: Literal["constant", "iterated"] = "constant"
+    n_identities: int = 0
+    shared: bool = False
+    shape: tuple[int, ...] = (3,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostLoopGraph:
+    """A loop that counts to `n_iterations`, compiles in each iteration and executes once for each replica.
+
+    Attributes:
+        n_executes: as many as replicas unless given.
+        n_results: floats that an execute gives; the loop adds the first of each up.
+        readers: names of variables that the loop reads beside the executes, by their Enter.
+        second_handles: names of variables that the loop reads by another handle of the same variable.
+        metadata: in place of what the other fields say.
+    """
+
+    variables: Sequence[LoopVariable]
+    name: str = "loop"
+    n_replicas: int = 2
+    n_executes: int | None = None
+    n_cores_per_replica: int = 1
+    n_iterations: int = 3
+    program: str = "step"
+    n_results: int = 1
+    readers: Sequence[str] = ()
+    second_handles: Sequence[str] = ()
+    metadata: bytes | None = None
+    waits: Sequence[str] = ()
+    devices: Sequence[str] | None = None
+    nodes: list[Node] = field(default_factory=list)
+
+    def handles(self) -> dict[str, Node]:
+        """Handles of all replicas' variables, by name; made once for all loops that use them."""
+        found = {}
+        for v in self.variables:
+            for replica in range(1 if v.shared else self.n_replicas):
+                name = v.name if v.shared else f"{v.name}_{replica}"
+                found[name] = handle(name, v.shape, self.device(replica))
+        return found
+
+    def device(self, replica: int) -> str:
+        """Where a replica is."""
+        return f"/device:CPU:{replica}" if self.devices is None else self.devices[replica]
+
+    def build(self) -> list[Node]:
+        """The nodes of the loop, without its handles; `{name}/count` and `{name}/total` leave it."""
+        self.nodes.clear()
+        name = self.name
+        waits = tuple(f"^{each}" for each in self.waits)
+        self._add(f"{name}/zero", "Const", waits, dtype=INT32, value=number("int32", 0))
+        self._add(f"{name}/limit", "Const", waits, dtype=INT32, value=number("int32", self.n_iterations))
+        self._add(f"{name}/nothing", "Const", waits, dtype=FLOAT, value=number("float", 0.0))
+        self._enter(f"{name}/limit", INT32, constant=True)
+        self._enter(f"{name}/zero", INT32)
+        self._enter(f"{name}/nothing", FLOAT)
+        self._merge("count", f"{name}/zero", INT32)
+        self._merge("total", f"{name}/nothing", FLOAT)
+        self._add(f"{name}/less", "Less", (f"{name}/count/merge", f"{name}/limit/enter"), T=INT32)
+        self._add(f"{name}/cond", "LoopCond", (f"{name}/less",))
+        self._switch("count", INT32)
+        self._switch("total", FLOAT)
+        pivot = f"^{name}/count/body"
+        self._add(f"{name}/one", "Const", (pivot,), dtype=INT32, value=number("int32", 1))
+        self._add(f"{name}/next", "AddV2", (f"{name}/count/body", f"{name}/one"), T=INT32)
+        taken = [self._taken(v) for v in self.variables]
+        self._add(
+            f"{name}/compile",
+            "TPUCompile",
+            (pivot,),
+            NumDynamicShapes=0,
+            Tguaranteed_constants=(),
+            function=FunctionRef(self.program),
+            metadata=self._metadata(),
+            num_computations=1,
+        )
+        executes = self._executes(taken, pivot)
+        self._reads(pivot)
+        total = f"{name}/total/body"
+        for execute in executes if self.n_results else ():
+            self._add(f"{execute}/sum", "AddV2", (total, execute), T=FLOAT)
+            total = f"{execute}/sum"
+        self._next("count", f"{name}/next", INT32, executes)
+        self._next("total", total, FLOAT)
+        for v in self.variables:
+            if v.way == "iterated":
+                for each in self._names(v):
+                    self._next(each, f"{name}/{each}/body", RESOURCE)
+        self._add(f"{name}/count", "Exit", (f"{name}/count/switch",), T=INT32)
+        self._add(f"{name}/total", "Exit", (f"{name}/total/switch",), T=FLOAT)
+        return list(self.nodes)
+
+    def _names(self, v: LoopVariable) -> list[str]:
+        return [v.name] if v.shared else [f"{v.name}_{replica}" for replica in range(self.n_replicas)]
+
+    def _taken(self, v: LoopVariable) -> list[str]:
+        refs = []
+        for each in self._names(v):
+            self._enter(each, RESOURCE, constant=v.way == "constant")
+            ref = f"{self.name}/{each}/enter"
+            if v.way == "iterated":
+                self._merge(each, each, RESOURCE)
+                self._switch(each, RESOURCE)
+                ref = f"{self.name}/{each}/body"
+            for k in range(v.n_identities):
+                self._add(f"{self.name}/{each}/identity_{k}", "Identity", (ref,), T=RESOURCE)
+                ref = f"{self.name}/{each}/identity_{k}"
+            refs.append(ref)
+        return refs * self.n_replicas if v.shared else refs
+
+    def _executes(self, taken: list[list[str]], pivot: str) -> list[str]:
+        n_executes = self.n_replicas if self.n_executes is None else self.n_executes
+        executes = [f"{self.name}/execute_{replica}" for replica in range(n_executes)]
+        for replica, execute in enumerate(executes):
+            arguments = [refs[replica % self.n_replicas] for refs in taken]
+            self._add(
+                execute,
+                "TPUExecuteAndUpdateVariables",
+                (*arguments, f"{self.name}/compile:1", pivot),
+                device=self.device(replica % self.n_replicas),
+                Targs=(RESOURCE,) * len(taken),
+                Tresults=(FLOAT,) * self.n_results,
+                device_var_reads_indices=tuple(range(len(taken))),
+                device_var_updates_indices=tuple(range(len(taken))),
+            )
+        return executes
+
+    def _reads(self, pivot: str) -> None:
+        for each in self.readers:
+            self._add(
+                f"{self.name}/{each}/read",
+                "ReadVariableOp",
+                (f"{self.name}/{each}/enter", pivot),
+                dtype=FLOAT,
+            )
+        for each in self.second_handles:
+            self._enter(f"{each}_again", RESOURCE, constant=True)
+            self._add(
+                f"{self.name}/{each}_again/read",
+                "ReadVariableOp",
+                (f"{self.name}/{each}_again/enter", pivot),
+                dtype=FLOAT,
+            )
+
+    def _metadata(self) -> bytes:
+        if self.metadata is not None:
+            return self.metadata
+        return metadata(self.n_replicas, [v.sharding for v in self.variables], self.n_cores_per_replica)
+
+    def _enter(self, source: str, dtype: DType, *, constant: bool = False) -> None:
+        own = source if source.startswith(f"{self.name}/") else f"{self.name}/{source}"
+        self._add(
+            f"{own}/enter",
+            "Enter",
+            (source,),
+            T=dtype,
+            frame_name=self.name.encode(),
+            is_constant=constant,
+            parallel_iterations=10,
+        )
+
+    def _merge(self, own: str, source: str, dtype: DType) -> None:
+        entered = source if source.startswith(f"{self.name}/") else f"{self.name}/{source}"
+        inputs = (f"{entered}/enter", f"{self.name}/{own}/next")
+        self._add(f"{self.name}/{own}/merge", "Merge", inputs, N=2, T=dtype)
+
+    def _switch(self, own: str, dtype: DType) -> None:
+        prefix = f"{self.name}/{own}"
+        self._add(f"{prefix}/switch", "Switch", (f"{prefix}/merge", f"{self.name}/cond"), T=dtype)
+        self._add(f"{prefix}/body", "Identity", (f"{prefix}/switch:1",), T=dtype)
+
+    def _next(self, own: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> None:
+        inputs = (ref, *(f"^{each}" for each in waits))
+        self._add(f"{self.name}/{own}/next", "NextIteration", inputs, T=dtype)
+
+    def _add(self, name: str, op: str, inputs: Sequence[str], *, device: str = "", **attrs: object) -> None:
+        self.nodes.append(Node(name=name, op=op, inputs=tuple(inputs), attrs=attrs, device=device))  # type: ignore[arg-type]
+
+
+def number(dtype: str, value: float) -> TensorValue:
+    """A scalar constant."""
+    return TensorValue(tensor_proto(dtype, (), (value,)))
+
+
+def handle(name: str, shape: tuple[int, ...], device: str, *, shared_name: str | None = None) -> Node:
+    """A handle of a variable."""
+    attrs = {
+        "allowed_devices": (),
+        "container": b"",
+        "debug_name": b"",
+        "dtype": FLOAT,
+        "shape": Shape(shape),
+        "shared_name": (name if shared_name is None else shared_name).encode(),
+    }
+    return Node(name=name, op="VarHandleOp", attrs=attrs, device=device)
+
+
+def metadata(n_replicas: int, shardings: Sequence[Sharding], n_cores_per_replica: int = 1) -> bytes:
+    """What a compile node says of a computation that takes variables."""
+    arguments = [Argument(kind=ArgumentKind.VARIABLE, sharding=each) for each in shardings]
+    made = CompileMetadata.of(n_replicas, arguments).proto
+    if n_cores_per_replica == 1:
+        return made
+    # Field 4, a number: what comes later in a message counts.
+    return made + bytes((4 << 3, n_cores_per_replica))
+
+
+def program(n_arguments: int, n_results: int = 1, name: str = "step") -> Function:
+    """A computation that does nothing."""
+    return Function(
+        name=name,
+        inputs=tuple(Arg(name=f"v{i}", dtype=RESOURCE) for i in range(n_arguments)),
+        outputs=tuple(Arg(name=f"r{i}", dtype=FLOAT) for i in range(n_results)),
+        nodes=(Node(name="nothing", op="Const", attrs={"dtype": FLOAT, "value": number("float", 0.0)}),),
+        results={f"r{i}": "nothing:output:0" for i in range(n_results)},
+    )
+
+
+def graph_of(
+    *loops: HostLoopGraph, more: Sequence[Node] = (), functions: Mapping[str, Function] | None = None
+) -> Graph:
+    """A graph with these loops, and one handle of each variable that any of them takes."""
+    handles: dict[str, Node] = {}
+    for loop in loops:
+        handles |= loop.handles()
+    nodes = [*handles.values(), *more]
+    for loop in loops:
+        nodes += loop.build()
+    programs = {loop.program: program(len(loop.variables), loop.n_results, loop.program) for loop in loops}
+    return Graph(nodes=tuple(nodes), functions={**programs, **(functions or {})})
