@@ -31,7 +31,7 @@ from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.status_line import StatusLine
 from harness.run_outcome import outcome_of
-from harness.study.answers import Verified
+from harness.study.answers import Planned, Verified
 from harness.study.last_batch import require_last_batch
 from harness.study.target import TargetStudy, study
 from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
@@ -40,7 +40,7 @@ from harness.tuning.tuned import Tuned, require_writable
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from harness.worker.jobs.verify import verify as verify_plan
-from strategies.plan.schema import Plan
+from strategies.slices.slice_cost import slice_cost
 
 
 def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
@@ -144,7 +144,7 @@ def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> 
     return opened.call(verify_plan, (*folders, opened.plan, *asked))
 
 
-def plan(request: PlanRequest) -> Plan:
+def plan(request: PlanRequest) -> Planned:
     """Where a strategy puts each variable, and what it will send; see `stratbench plan`.
 
     Raises:
@@ -153,7 +153,10 @@ def plan(request: PlanRequest) -> Plan:
     with study(
         request.target, timeouts=request.timeouts, n_batches=1, status=StatusLine(live=request.live)
     ) as opened:
-        return opened.plan
+        if request.slice is None:
+            return Planned(plan=opened.plan)
+        cost = slice_cost(request.slice, opened.plan, opened.capture.summary)
+        return Planned(plan=opened.plan, slice_cost=cost)
 
 
 def transform(request: TransformRequest) -> Transformation:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.experiment.cases import Case
     from harness.experiment.spec import ExperimentSpec
     from reports.pages.terminal import TerminalTable
+    from strategies.slices.tpu_slice import TpuSlice
 
 Dtype = Literal["model", "float64"]
 
@@ -154,10 +155,12 @@ class PlanRequest:
     """Show where a strategy puts each variable and what it will send.
 
     Args:
+        slice: TPU slice with a device for each replica, for what the plan's collectives cost there; or None.
         live: show on a terminal what is going on.
     """
 
     target: Target
+    slice: TpuSlice | None = None
     live: bool = False
     timeouts: Timeouts = USUAL
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harness.equivalence.separability import Separability
     from harness.equivalence.verdict import Limits
-    from harness.study.answers import Verified
+    from harness.study.answers import Planned, Verified
     from harness.worker.jobs.transform import Transformation
-    from strategies.plan.schema import Plan
+    from strategies.slices.slice_cost import SliceCost
 
 
 def verify_document(answer: Verified) -> dict[str, object]:
@@ -59,10 +59,15 @@ def verify_document(answer: Verified) -> dict[str, object]:
     return document
 
 
-def plan_document(plan: Plan) -> dict[str, object]:
+def plan_document(planned: Planned) -> dict[str, object]:
     """The JSON of `plan`, which `--plan` reads."""
-    document = plan.model_dump(mode="json")
-    return {**document, "class": document.pop("strategy_class")}
+    document = planned.plan.model_dump(mode="json")
+    cost = planned.slice_cost
+    return {
+        **document,
+        "class": document.pop("strategy_class"),
+        **({} if cost is None else {"slice": _slice_cost(cost)}),
+    }
 
 
 def transform_document(transformation: Transformation) -> dict[str, object]:
@@ -81,6 +86,29 @@ def _limits(limits: Limits | None) -> dict[str, float | None]:
     return {
         "noise_floor": None if limits is None else limits.floor,
         "tolerance": None if limits is None else limits.tolerance,
+    }
+
+
+def _slice_cost(cost: SliceCost) -> dict[str, object]:
+    """What a plan costs on a TPU slice; null for a kind of collective that it has none of."""
+    generation, torus = cost.slice.generation, cost.slice.torus
+    return {
+        "accelerator": cost.slice.accelerator,
+        "topology": cost.slice.topology,
+        "n_chips": torus.n_chips,
+        "n_devices": cost.slice.n_devices,
+        "wrapped": list(torus.wrapped),
+        "links_per_chip": generation.links_per_chip,
+        "links_in_use": torus.links_in_use,
+        "link_bytes_per_s": torus.link_bytes_per_s,
+        "link_source": generation.source,
+        "all_reduce_bytes": cost.collectives.all_reduce_bytes,
+        "reduce_scatter_bytes": cost.collectives.reduce_scatter_bytes,
+        "all_gather_bytes": cost.collectives.all_gather_bytes,
+        "all_reduce_s": cost.all_reduce_s,
+        "reduce_scatter_s": cost.reduce_scatter_s,
+        "all_gather_s": cost.all_gather_s,
+        "left_out": list(cost.collectives.left_out),
     }
 
 

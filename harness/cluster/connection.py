@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from strategies.slices.generations import Accelerator
+
 Placement = Literal["spread", "pack"]
-Accelerator = Literal["v2", "v3", "v4", "v5p", "v5litepod", "v6e", "v7x"]
-"""Generations of TPUs, as Ray names them."""
 
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})")
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from harness.cluster.connection import Accelerator, Placement
+from harness.cluster.connection import Placement
 from harness.errors import UsageError
 from harness.experiment.field_types import (
     Address,
@@ -40,6 +40,7 @@ from harness.experiment.field_types import (
 from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S
 from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.errors import suggestion
+from strategies.slices.generations import Accelerator
 
 # Each filter is held against every case.
 _MAX_FILTERS = 1_000

@@ -1,4 +1,4 @@
-"""Answer of `verify`: the verification, and what was verified how."""
+"""Answers of `verify` and `plan`: a plan, and what was found or computed of it."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ from harness.equivalence.verification import Verification
 from harness.requests import Dtype
 from harness.run.checkpoints import Restored
 from strategies.plan.schema import Plan
+from strategies.slices.slice_cost import SliceCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +24,15 @@ class Verified:
     restored: Restored | None
     last_batch: int | None
     verification: Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan.
+
+    Attributes:
+        slice_cost: of its collectives, None where no TPU slice was asked about.
+    """
+
+    plan: Plan
+    slice_cost: SliceCost | None = None

@@ -115,7 +115,7 @@ def _add_parameter_server(
                 push += rows * (row_bytes(node) + ID_BYTES) * _row_crossings(variable)
             else:
                 pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
-        push += _encoded_bytes(node) * _dense_crossings(node, variable)
+        push += encoded_bytes(node) * dense_crossings(node, variable)
         sent[node.destination][task] += pull
         pulled[node.destination][task] += pull
         sent[task][node.destination] += push + ids
@@ -132,9 +132,9 @@ def _add_collective(
     if node.synchronizer == "average":
         _add_crossing(sent, _summed_bytes(node, n) / n_steps)
         return
-    crossings = _dense_crossings(node, variable)
-    if node.transport == "tcp" and not _is_summed(node):
-        around(sent, [k * _encoded_bytes(node) * crossings for k in node.n_encoders(topology)], stays=1)
+    crossings = dense_crossings(node, variable)
+    if node.transport == "tcp" and not is_summed(node):
+        around(sent, [k * encoded_bytes(node) * crossings for k in node.n_encoders(topology)], stays=1)
         return
     _add_crossing(sent, _summed_bytes(node, n) * crossings)
     if not node.sparse:
@@ -154,18 +154,20 @@ def _row_crossings(variable: VariableSummary) -> int:
     return variable.crossings - variable.dense_crossings
 
 
-def _dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
+def dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
+    """Times in a step that a dense gradient of a variable, or its new state, crosses replicas."""
     return variable.dense_crossings if node.sparse else variable.crossings
 
 
 def _summed_bytes(node: PlanNode, n: int) -> float:
     """What goes from each of n members to the next of a sum, or of an exchange of what cannot be added up."""
-    if _is_summed(node):
-        return 2 * (n - 1) / n * _encoded_bytes(node)
-    return (n - 1) * _encoded_bytes(node)
+    if is_summed(node):
+        return 2 * (n - 1) / n * encoded_bytes(node)
+    return (n - 1) * encoded_bytes(node)
 
 
-def _is_summed(node: PlanNode) -> bool:
+def is_summed(node: PlanNode) -> bool:
+    """Whether gradients are added up on their way; others are gathered from all and added after."""
     return node.compressor is None or is_added_up(node.compressor)
 
 
@@ -181,7 +183,7 @@ def _add_crossing(sent: Matrix, crossing: float) -> None:
         sent[task][(task + 1) % n_tasks] += crossing
 
 
-def _encoded_bytes(node: PlanNode) -> int:
+def encoded_bytes(node: PlanNode) -> int:
     """Bytes of a gradient as it travels."""
     return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
 

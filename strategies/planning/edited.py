@@ -1,8 +1,8 @@
 """A plan that a person has edited: read from its JSON, and made one of a captured step again.
 
 What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class
-and notes in the file are passed over: they are made anew from what the nodes say. So is how it was tuned,
-which says nothing of nodes that were changed since.
+and notes in the file are passed over: they are made anew from what the nodes say. So are how it was tuned
+and what it costs on a TPU slice, which say nothing of nodes that were changed since.
 """
 
 import json
@@ -32,7 +32,7 @@ class _Document(Frozen):
     nodes: tuple[PlanNode, ...]
 
 
-_DERIVED = {"class", "tuning", *Plan.model_fields} - {*_Document.model_fields}
+_DERIVED = {"class", "slice", "tuning", *Plan.model_fields} - {*_Document.model_fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.documents import plan_document
+from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest
 
 if TYPE_CHECKING:
-    from strategies.plan.schema import Partition, Plan
+    from harness.study.answers import Planned
+    from strategies.plan.schema import Partition
+    from strategies.slices.slice_cost import SliceCost
+    from strategies.slices.torus import Torus
+    from strategies.slices.tpu_slice import TpuSlice
+
+SliceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--slice",
+        metavar="ACCELERATOR:TOPOLOGY",
+        help="Say what the plan's collectives cost at best on a TPU slice, such as v4:2x2x2.",
+        show_default=False,
+    ),
+]
 
 EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
@@ -25,6 +42,7 @@ def plan(
     edited: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
+    on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001 - read by main
@@ -32,6 +50,7 @@ def plan(
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
     request = PlanRequest(
         target=options.target(workload, strategy, edited, workers, replicas),
+        slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),
         live=options.is_watched(json=json),
         timeouts=timeouts(timeout_factor),
     )
@@ -41,10 +60,29 @@ def plan(
     return Answer(document=plan_document(planned), show=partial(_show, planned))
 
 
+def _slice(name: str, *, n_replicas: int) -> TpuSlice:
+    """Read a slice's name, before a workload is captured for nothing.
+
+    Raises:
+        UsageError: there is no such slice, or it has no device for each replica.
+    """
+    # Not needed for --help.
+    from strategies.errors import StrategyError
+    from strategies.slices.tpu_slice import parse_slice
+
+    try:
+        tpu_slice = parse_slice(name)
+        tpu_slice.require_replicas(n_replicas)
+    except StrategyError as error:
+        raise UsageError(str(error), field="slice") from None
+    return tpu_slice
+
+
 _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 
-def _show(planned: Plan) -> None:
+def _show(answer: Planned) -> None:
+    planned = answer.plan
     for warning in planned.warnings:
         output.say(f"warning: {warning}")
     output.table(
@@ -71,8 +109,47 @@ def _show(planned: Plan) -> None:
     served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
     output.say(f"server bytes: {', '.join(served) or 'none'}")
     output.say(f"worker bytes: {output.n_bytes(planned.worker_bytes)}")
+    if answer.slice_cost is not None:
+        _show_slice(answer.slice_cost)
     for note in planned.notes:
         output.say(f"note: {note}")
+
+
+def _show_slice(cost: SliceCost) -> None:
+    from reports.quantities import seconds
+
+    generation, torus, collectives = cost.slice.generation, cost.slice.torus, cost.collectives
+    output.say(
+        f"on {cost.slice.accelerator}:{cost.slice.topology}: {torus.n_chips} chips as {_wrapping(torus)}, "
+        f"with {torus.links_in_use} of {generation.links_per_chip} links in use, each of "
+        f"{output.n_bytes(torus.link_bytes_per_s)}/s one way"
+    )
+    kinds = (
+        ("all-reduce", cost.all_reduce_s, collectives.all_reduce_bytes),
+        ("reduce-scatter", cost.reduce_scatter_s, collectives.reduce_scatter_bytes),
+        ("all-gather", cost.all_gather_s, collectives.all_gather_bytes),
+    )
+    costs = [
+        f"{kind} {seconds(each_s)} ({output.n_bytes(n_bytes)})"
+        for kind, each_s, n_bytes in kinds
+        if each_s is not None
+    ]
+    sentence = (
+        f"over these at best {seconds(cost.total_s)} per step, without latency: {', '.join(costs)}"
+        if costs
+        else "over these the plan has no collectives"
+    )
+    left_out = collectives.left_out
+    beside = f"; not counted, on servers or with gradients of rows: {len(left_out)}" if left_out else ""
+    output.say(sentence + beside)
+
+
+def _wrapping(torus: Torus) -> str:
+    """Along which axes the ends are linked."""
+    lengths = [str(length) for length, wraps in zip(torus.dims, torus.wrapped, strict=True) if wraps]
+    if not lengths:
+        return "a mesh"
+    return "a torus" if len(lengths) == len(torus.dims) else f"a torus along its axis of {lengths[0]}"
 
 
 def _text(value: object) -> str:

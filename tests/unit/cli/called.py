@@ -26,12 +26,14 @@ from harness.requests import (
     VerifyRequest,
     Written,
 )
-from harness.study.answers import Verified
+from harness.study.answers import Planned, Verified
 from harness.tuning.tuned import Outcome, Tried, Tuned
 from harness.worker.jobs.transform import Transformation
 from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
+from strategies.plan.collective_bytes import CollectiveBytes
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
+from strategies.slices.slice_cost import SliceCost
 
 WRITTEN = Written(
     path=Path("runs/x/report.html"),
@@ -131,6 +133,7 @@ class Pipeline(ModuleType):
         self.asked: list[Any] = []
         self.raises: BaseException | None = None
         self.verified = verified()
+        self.collectives = CollectiveBytes(all_reduce_bytes=3e9, reduce_scatter_bytes=0, all_gather_bytes=0)
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
     def _note(self, *asked: Any) -> None:
@@ -151,9 +154,11 @@ class Pipeline(ModuleType):
         self._note(request)
         return TUNED
 
-    def plan(self, request: PlanRequest) -> Plan:
+    def plan(self, request: PlanRequest) -> Planned:
         self._note(request)
-        return PLAN
+        if request.slice is None:
+            return Planned(plan=PLAN)
+        return Planned(plan=PLAN, slice_cost=SliceCost(slice=request.slice, collectives=self.collectives))
 
     def transform(self, request: TransformRequest) -> Transformation:
         self._note(request)

@@ -110,6 +110,15 @@ from strategies.errors import StrategyError
             ["verify", "wide-mlp", "--strategy", "ps", "--dtype", "half"],
             "stratbench: Invalid value for '--dtype'",
         ),
+        *(
+            (["plan", "wide-mlp", "-s", "ps", "--slice", name], f"stratbench: slice: {told}")
+            for name, told in (
+                ("v4", "must be ACCELERATOR:TOPOLOGY, a generation and its chips along each axis, got 'v4'"),
+                ("v44:2x2x2", "generation 'v44' is not known; did you mean 'v4'?"),
+                ("v4:3x3x3", "must have a shape that v4 comes in, got 3x3x3; use 2x2x1, "),
+                ("v4:2x2x2", "must have a device for each replica, got 8 of v4:2x2x2 for 2; give --workers"),
+            )
+        ),
         (
             ["transform", "wide-mlp", "--strategy", "ps", "--rank", "2"],
             "stratbench: rank: must be below the number",

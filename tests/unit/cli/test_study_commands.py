@@ -8,6 +8,7 @@ from called import Pipeline, call, document, verified
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
 from harness.study.answers import Verified
+from strategies.plan.collective_bytes import CollectiveBytes
 
 NAMES = [f"v{index}" for index in range(9)]
 
@@ -98,6 +99,83 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "worker bytes: 614 kB" in captured.out
     assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
+
+
+_EIGHT = ("plan", "wide-mlp", "-s", "ps", "--workers", "2", "--replicas", "4", "--slice")
+
+
+def test_plan_says_what_its_collectives_cost_on_a_slice(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    status, captured = call(capsys, *_EIGHT, "v4:2x2x2")
+    assert status == 0
+    assert (
+        "on v4:2x2x2: 8 chips as a mesh, with 3 of 6 links in use, each of 50 GB/s one way\n"
+        "over these at best 35.0 ms per step, without latency: all-reduce 35.0 ms (3 GB)\n"
+    ) in captured.out
+    told = document(call(capsys, *_EIGHT, "v4:2x2x2", "--json")[1])["slice"]
+    assert told == {
+        "accelerator": "v4",
+        "topology": "2x2x2",
+        "n_chips": 8,
+        "n_devices": 8,
+        "wrapped": [False, False, False],
+        "links_per_chip": 6,
+        "links_in_use": 3,
+        "link_bytes_per_s": 50e9,
+        "link_source": told["link_source"],
+        "all_reduce_bytes": 3e9,
+        "reduce_scatter_bytes": 0,
+        "all_gather_bytes": 0,
+        "all_reduce_s": pytest.approx(0.035),
+        "reduce_scatter_s": None,
+        "all_gather_s": None,
+        "left_out": [],
+    }
+    assert "arXiv:2304.01433" in told["link_source"]
+
+
+def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    pipeline.collectives = CollectiveBytes(
+        all_reduce_bytes=0, reduce_scatter_bytes=8e9, all_gather_bytes=4e9, left_out=("table", "other")
+    )
+    status, captured = call(capsys, *_EIGHT, "v5e:2x4")
+    assert status == 0
+    assert "on v5litepod:2x4: 8 chips as a mesh, with 2 of 4 links in use" in captured.out
+    assert (
+        "over these at best 105 ms per step, without latency: reduce-scatter 70.0 ms (8 GB), all-gather "
+        "35.0 ms (4 GB); not counted, on servers or with gradients of rows: 2\n"
+    ) in captured.out
+    pipeline.collectives = CollectiveBytes(
+        all_reduce_bytes=0, reduce_scatter_bytes=0, all_gather_bytes=0, left_out=("table",)
+    )
+    captured = call(capsys, *_EIGHT, "v5e:2x4")[1]
+    assert "over these the plan has no collectives; not counted, on servers or" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "shape"),
+    [
+        ("v4:4x4x4", 16, "a torus"),
+        ("v5e:8x16", 32, "a torus along its axis of 16"),
+        ("v6e:8x8", 16, "a mesh"),
+    ],
+)
+def test_plan_says_where_a_slice_wraps_around(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, name: str, workers: int, shape: str
+) -> None:
+    command = ("plan", "wide-mlp", "-s", "ps", "--workers", str(workers), "--replicas", "4", "--slice", name)
+    assert f" chips as {shape}, with " in call(capsys, *command)[1].out
+
+
+def test_plan_without_a_slice_says_nothing_of_one(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    status, captured = call(capsys, "plan", "wide-mlp", "-s", "ps", "--json")
+    assert (status, "slice" in document(captured)) == (0, False)
+    assert pipeline.asked[0].slice is None
 
 
 def test_transform_shows_passes_or_text(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:

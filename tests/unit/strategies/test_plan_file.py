@@ -117,6 +117,7 @@ def test_a_plan_of_before_rows_went_by_the_ring_is_read_as_it_was():
 def test_what_the_command_prints_is_read_too():
     document = json.loads(make_plan("ps", {}, STEP, TWO).model_dump_json())
     document["class"] = document.pop("strategy_class")
+    document["slice"] = {"accelerator": "v4", "topology": "2x1x1"}
     made = read_plan(json.dumps(document), name="plan-mine", where="plan mine.json").plan(STEP, TWO)
     assert (made.strategy, made.strategy_class) == ("plan-mine", "exact")
 

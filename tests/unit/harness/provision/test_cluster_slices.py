@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster.connection import Accelerator, Connection, Slice
+from harness.cluster.connection import Connection, Slice
 from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.resolve import resolve
@@ -17,6 +17,8 @@ from harness.provision.cluster.capacity import actor_options
 from harness.provision.cluster.tpu_placement import whole_slices
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
+from strategies.slices.generations import GENERATIONS, Accelerator
+from strategies.slices.tpu_slice import parse_slice
 
 
 def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:
@@ -154,3 +156,12 @@ def test_what_is_lacking_is_told_in_one_line(there: list[dict[str, Any]], told: 
         whole_slices(there, shape(2))
     assert raised.value.exit_status == 3
     assert "\n" not in str(raised.value)
+
+
+def test_plans_know_every_slice_that_workers_can_be_on() -> None:
+    from ray._private.accelerators.tpu import VALID_TPU_TOPOLOGY
+
+    assert set(VALID_TPU_TOPOLOGY) == set(GENERATIONS)
+    for accelerator, topologies in VALID_TPU_TOPOLOGY.items():
+        for topology in topologies:
+            assert parse_slice(f"{accelerator}:{topology}").accelerator == accelerator

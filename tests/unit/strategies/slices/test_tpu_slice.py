@@ -1,0 +1,122 @@
+"""TPU slices by name: shapes, links and devices as published, and refusals."""
+
+import pytest
+
+from strategies.errors import StrategyError
+from strategies.slices.generations import GENERATIONS
+from strategies.slices.tpu_slice import parse_slice
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        # Slices smaller than a cube have no links around (docs.cloud.google.com/tpu/docs/v5p).
+        *(
+            (f"{g}:{shape}", (False,) * 3)
+            for g in ("v4", "v5p", "v7x")
+            for shape in ("2x2x1", "2x2x4", "2x4x4")
+        ),
+        *(
+            (f"{g}:{shape}", (True,) * 3)
+            for g in ("v4", "v5p", "v7x")
+            for shape in ("4x4x4", "4x4x8", "8x8x12")
+        ),
+        *((f"{g}:{shape}", (False, False)) for g in ("v5e", "v6e") for shape in ("2x4", "4x4", "8x8")),
+        *((f"{g}:8x16", (False, True)) for g in ("v2", "v5e", "v6e")),
+        *((f"{g}:16x16", (True, True)) for g in ("v2", "v5e", "v6e")),
+        ("v3:16x16", (False, False)),
+        ("v3:16x32", (False, True)),
+        ("v3:32x32", (True, True)),
+    ],
+)
+def test_which_axes_wrap_around(name, wrapped):
+    assert parse_slice(name).torus.wrapped == wrapped
+
+
+@pytest.mark.parametrize(
+    ("name", "n_chips", "n_devices", "links_per_chip"),
+    [
+        ("v2:2x2", 4, 8, 4),
+        ("v3:4x8", 32, 64, 4),
+        ("v4:2x2x2", 8, 8, 6),
+        ("v5p:4x4x4", 64, 64, 6),
+        ("v5e:1x1", 1, 1, 4),
+        ("v5litepod:2x4", 8, 8, 4),
+        ("v6e:16x16", 256, 256, 4),
+        ("v7x:2x2x1", 4, 8, 6),
+    ],
+)
+def test_chips_devices_and_links(name, n_chips, n_devices, links_per_chip):
+    found = parse_slice(name)
+    assert (found.torus.n_chips, found.n_devices) == (n_chips, n_devices)
+    assert found.generation.links_per_chip == links_per_chip
+
+
+@pytest.mark.parametrize(
+    ("name", "published_bytes_per_s"),
+    [("v3:32x32", 340e12), ("v5e:16x16", 51.2e12), ("v6e:16x16", 102.4e12)],
+)
+def test_links_add_up_to_the_published_bandwidth_of_a_pod(name, published_bytes_per_s):
+    """All-reduce bandwidth per pod, as Google's page of the generation has it: all links, one way."""
+    pod = parse_slice(name).torus
+    assert pod.n_chips * pod.links_in_use * pod.link_bytes_per_s == pytest.approx(
+        published_bytes_per_s, rel=0.02
+    )
+
+
+def test_google_s_names_are_known_too():
+    assert parse_slice("v5e:4x4") == parse_slice("v5litepod:4x4")
+    assert parse_slice("tpu7x:4x4x4") == parse_slice("v7x:4x4x4")
+
+
+def test_axes_may_be_named_in_any_order():
+    assert parse_slice("v4:8x4x4").torus.all_reduce_s(1e9) == parse_slice("v4:4x4x8").torus.all_reduce_s(1e9)
+    assert parse_slice("v6e:16x8").torus.wrapped == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:8", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:2x2x0", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:2x2x2x2", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:2×2×2", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:2x2x2\n", "must be ACCELERATOR:TOPOLOGY"),
+        ("v4:99999x4x4", "must be ACCELERATOR:TOPOLOGY"),
+        ("v44:2x2x2", "generation 'v44' is not known; did you mean 'v4'?"),
+        ("gpu:2x2", "generation 'gpu' is not known; "),
+        (
+            "v4:3x3x3",
+            "must have a shape that v4 comes in, got 3x3x3; use 2x2x1, 2x2x2, 2x2x4, 2x4x4, or multi",
+        ),
+        ("v4:4x4", "must have a shape that v4 comes in, got 4x4; use"),
+        ("v4:16x16x20", "must have a shape that v4 comes in, got 16x16x20; use"),
+        (
+            "v5e:3x3",
+            "must have a shape that v5e comes in, got 3x3; use 1x1, 2x2, 2x4, 2x8, 4x4, 4x8, 8x8, 8x16 or",
+        ),
+        ("v5e:4x4x4", "must have a shape that v5e comes in, got 4x4x4; use"),
+        ("v2:16x32", "must have a shape that v2 comes in, got 16x32; use 2x2, 4x4, 4x8, 8x8, 8x16 or 16x16"),
+    ],
+)
+def test_what_is_no_slice_is_refused(name, message):
+    with pytest.raises(StrategyError) as refused:
+        parse_slice(name)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_each_device_needs_a_replica():
+    parse_slice("v3:2x2").require_replicas(8)
+    with pytest.raises(
+        StrategyError, match="got 8 of v3:2x2 for 4; give --workers and --replicas whose product is 8"
+    ):
+        parse_slice("v3:2x2").require_replicas(4)
+
+
+def test_every_figure_names_its_source():
+    for generation in GENERATIONS.values():
+        assert "doi:" in generation.source or "arXiv:" in generation.source or "https://" in generation.source
