@@ -59,6 +59,10 @@ class Program:
             Python by the tokens of each.
         n_waiting: see `strategies.plan.waits`.
         results: what each local shard's step returns beside its loss.
+        steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
+            a first axis; None where a run is a step.
+        reshard_counts: tensors of what each local replica counts of its resharding, see
+            `strategies.numerics.resharding.COUNTS`.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -83,6 +87,8 @@ class Program:
     transfers: tuple[Transfer, ...] = ()
     n_waiting: int = 0
     results: tuple[Result, ...] = ()
+    steps_per_run: int | None = None
+    reshard_counts: tuple[str, ...] = ()
 
 
 def ref(name: str) -> str:

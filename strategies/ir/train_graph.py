@@ -145,6 +145,10 @@ class TrainGraph:
         own_statistics: layer → why its statistics can be those of a shard only.
         synchronized: layers whose author asks for statistics of the global batch.
         results: what steps return beside their losses; who wants them fetches them, timed steps do not.
+        steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
+            a first axis; None where a run is a step.
+        reshard_counts: tensors of what each replica counts of its resharding, see
+            `strategies.numerics.resharding.COUNTS`.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
 
@@ -171,6 +175,8 @@ class TrainGraph:
     synchronized: tuple[str, ...] = ()
     readiness: Mapping[str, int] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
+    steps_per_run: int | None = None
+    reshard_counts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def gradients(self) -> tuple[Boundary, ...]:
@@ -215,7 +221,8 @@ class TrainGraph:
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in v.access)
-        counts = (producer(ref) for ref in (self.taken, self.progress) if ref is not None)
+        counted = (self.taken, self.progress, *self.reshard_counts)
+        counts = (producer(ref) for ref in counted if ref is not None)
         fed = (b.node for b in self.batch)
         run = (*self.targets(), *self.tables, *self.setup, *self.background)
         return tuple(dict.fromkeys((*run, *boundary, *access, *self.returned(), *counts, *fed, *self.savers)))

@@ -15,7 +15,7 @@ MOST_IN_ALL_TO_ALL = 11
 """TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
 _DEFAULT = ""
 COUNTS = ("reshards", "shards", "unshards", "bytes")
-"""What a replica counts: how often it was asked for the format of a program, how often that took variables apart
+"""What a replica counts: how often it was asked for a program's format, how often that took variables apart
 and a later call put them together, and the bytes that it sent for that."""
 
 
@@ -36,17 +36,32 @@ def part_of(value: tf.Tensor, *, n_parts: int, place: int) -> tf.Tensor:
     return own if stop - start == length else tf.pad(own, [[0, length - (stop - start)]])
 
 
-def whole_of(part: tf.Tensor, *, shape: tuple[int, ...], group: Group, key: int) -> tf.Tensor:
+def whole_of(
+    part: tf.Tensor, *, shape: tuple[int, ...], group: Group, order: tuple[int, ...], key: int
+) -> tf.Tensor:
     """A variable put together from what all replicas have of it.
 
     Args:
         part: [part length] of this replica.
         shape: of the variable.
+        order: the replica at each place of the group, as collectives take them.
     """
     joined = tf.raw_ops.CollectiveGatherV2(
         input=part, group_size=group[0], group_key=group[1], instance_key=key, ordering_token=[]
     )
+    if order != tuple(range(group[0])):
+        parts = tf.split(joined, group[0])
+        joined = tf.concat([parts[order.index(replica)] for replica in range(group[0])], axis=0)
     return tf.reshape(joined[: math.prod(shape)], shape)
+
+
+def only_first(value: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    """A tensor on the first replica, and zeros on all others, whose sum is what the first has.
+
+    Args:
+        place: rank of this replica, int32.
+    """
+    return tf.where(tf.equal(place, 0), value, tf.zeros_like(value))
 
 
 def summed(value: tf.Tensor, *, group: Group, key: int) -> tf.Tensor:
@@ -94,6 +109,7 @@ def resharded(
     host: str,
     place: int,
     group: Group,
+    order: tuple[int, ...],
     keys: tuple[int, ...],
 ) -> tf.Operation:
     """Bring variables into the format that a key asks for, unless they are in it.
@@ -148,7 +164,8 @@ def resharded(
                     whole, parts, variables, keys, strict=False
                 ):
                     own = _read(part, (part_length(shape, group[0]),), dtype)
-                    assigned.append(_assign(one, whole_of(own, shape=shape, group=group, key=instance_key)))
+                    whole_value = whole_of(own, shape=shape, group=group, order=order, key=instance_key)
+                    assigned.append(_assign(one, whole_value))
             with tf.control_dependencies(assigned):
                 return _given_up(parts, device, (0, 0, 1, sent_bytes))
 

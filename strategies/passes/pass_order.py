@@ -27,6 +27,10 @@ from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.emulate import EmulateCores
+from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
+from strategies.passes.tpu.loop_on_host import LoopOnHost
+from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.plan.schema import Plan
 
@@ -67,6 +71,16 @@ PASSES: tuple[type[Pass], ...] = (
 Each says by itself whether a plan needs it.
 """
 
+CORE_PASSES: tuple[type[Pass], ...] = (
+    FuseUpdates,
+    HoistReads,
+    ReplicateComputation,
+    LoopOnHost,
+    HostLoopReshard,
+    EmulateCores,
+)
+"""Those for replicas that are cores, which run one computation together."""
+
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; of a single replica's step nothing changes but its updates."""
@@ -74,5 +88,5 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     if sum(plan.replicas_per_task) == 1:
         fused = FuseUpdates.of(task_plan)
         return () if fused is None else (fused,)
-    needed = (each.of(task_plan) for each in PASSES)
+    needed = (each.of(task_plan) for each in (CORE_PASSES if task_plan.on_cores else PASSES))
     return tuple(each for each in needed if each is not None)

@@ -57,6 +57,16 @@ class TaskPlan:
         """Whether replicas exchange anything of variables."""
         return self.synchronizers != {"none"}
 
+    @property
+    def on_cores(self) -> bool:
+        """Whether replicas are cores that run one computation together."""
+        return "cross-replica-sum" in self.synchronizers
+
+    @cached_property
+    def in_parts(self) -> frozenset[str]:
+        """Variables that may lie in parts while a host loop runs."""
+        return frozenset(n.variable for n in self.nodes if n.in_parts)
+
     @cached_property
     def destinations(self) -> Mapping[str, int]:
         """Variable → task that serves it, of those that replicas share."""

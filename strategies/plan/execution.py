@@ -13,6 +13,7 @@ PARAMETERS = {
     "backup": "backup",
     "period": "period",
     "fused_update": "fused_update",
+    "steps_per_loop": "steps_per_loop",
 }
 """A parameter's name in the registry → the field that it sets."""
 
@@ -30,6 +31,7 @@ class Execution:
         staleness: steps that a worker may be ahead of the slowest.
         backup: workers that an update does not wait for.
         period: steps from one averaging of variables to the next.
+        steps_per_loop: most steps that a host loop makes in one run.
         fused_update: optimizers' small operations become TensorFlow's kernels where there is one.
     """
 
@@ -39,6 +41,7 @@ class Execution:
     staleness: int = 0
     backup: int = 0
     period: int = 1
+    steps_per_loop: int = 1
     fused_update: bool = False
 
     @classmethod

@@ -12,7 +12,7 @@ from strategies.topology import Device, Topology
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
 """Classes whose variables must be the reference's; others differ from it by what they are."""
-Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average"]
+Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average", "cross-replica-sum"]
 Transport = Literal["auto", "ring", "nccl", "tcp"]
 
 
@@ -145,6 +145,7 @@ class PlanNode(Frozen):
         whole_gradient: every replica gets the sum of its gradient, not its owner alone.
         gathered: its owner alone keeps it; in each step the others get its value before they read it, as a
             tensor, and no new value after the update.
+        in_parts: while a loop of the host runs, each replica keeps an equal part of it.
     """
 
     variable: str
@@ -162,6 +163,7 @@ class PlanNode(Frozen):
     owner: int | None = None
     whole_gradient: bool = False
     gathered: bool = False
+    in_parts: bool = False
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""

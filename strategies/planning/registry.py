@@ -13,6 +13,7 @@ from strategies.builders import (
     partition_choices,
     partitioned,
     sharded,
+    tpu,
 )
 from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
@@ -153,6 +154,14 @@ _DESCRIBED = (
         params=sharded.PARAMS,
         notes=sharded.notes,
         refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="tpu-replicate",
+        summary="one program on all TPU cores, in a loop of the host; emulated on other devices",
+        strategy_class="exact",
+        layout=tpu.replicated,
+        params=tpu.PARAMS,
+        refuses=tpu.refuse,
     ),
     Strategy(
         name="tf-one-device",

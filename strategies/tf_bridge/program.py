@@ -9,7 +9,7 @@ from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.topology import UPDATER, Topology, task_device
 
-_COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2")
+_COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2", "CollectiveAllToAllV2")
 
 
 def build_program(
@@ -33,7 +33,8 @@ def build_program(
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))
-    collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
+    bodies = (function.nodes for function in graph.functions.values())
+    collective = any(node.op in _COLLECTIVE_OPS for nodes in (graph.nodes, *bodies) for node in nodes)
     named = _named_tasks(graph, topology)
     return Program(
         graph_def=serialize_graph(graph),
@@ -57,6 +58,8 @@ def build_program(
         transfers=step.transfers,
         n_waiting=n_waiting,
         results=step.results,
+        steps_per_run=step.steps_per_run,
+        reshard_counts=step.reshard_counts,
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array, Copy
@@ -20,6 +21,7 @@ from harness.worker.session.variable_parts import Held, of_part
 from harness.worker.tracing.profiled_steps import StepTracer, TracedRuns
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
+from strategies.numerics.resharding import COUNTS
 from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.devices import on_own_devices
 
@@ -137,11 +139,26 @@ class WorkerSession:
         Returns:
             the loss of each local shard, scalars.
         """
+        if self.program.steps_per_run is not None:
+            return tuple(self.steps([feeds])[0])
         if self._beside is not None:
             return self._beside.during(lambda: self._step(*feeds))
         if self.updates is None and self.pace is None:
             return self._step(*feeds)
         return self._step_beside_updates(feeds)
+
+    def steps(self, batches: Sequence[Sequence[Array]]) -> Array:
+        """Run a step on each of some batches, in one run, as a program in a loop does.
+
+        Returns:
+            [n_steps, n_losses].
+        """
+        return np.stack(self._step(*map(np.stack, zip(*batches, strict=True))), axis=1)
+
+    def reshard_counts(self) -> tuple[Mapping[str, int], ...]:
+        """What each local replica has counted of its resharding; none where nothing is resharded."""
+        values = self._session.run(self.program.reshard_counts, {}) if self.program.reshard_counts else []
+        return tuple(dict(zip(COUNTS, value.tolist(), strict=True)) for value in values)
 
     def _prepared(self, *, with_results: bool) -> Prepared:
         program = self.program

@@ -241,6 +241,7 @@ class _ScopeLowering:
             host=member.host,
             place=place,
             group=member.group,
+            order=member.order,
             keys=tuple(self.keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
         )
         name = f"{_plain(found.name)}__reshard_{place}"

@@ -13,14 +13,18 @@ Source:
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, Computation, computation
 from strategies.passes.tpu.function_loops import FunctionLoop, function_loop
 from strategies.passes.tpu.host_loops import HostLoop, host_loops
 from strategies.passes.tpu.reshard_nodes import ReplicaFormat, entered, identity, no_op
 from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,3 +287,23 @@ def _edited_function(scope: Scope, edits: _Edits) -> Function:
             name: edits.after_loops(scope, f"^{node}")[1:] for name, node in function.control_results.items()
         },
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostLoopReshard:
+    """Keep variables in parts while the step's host loop runs."""
+
+    name: ClassVar[str] = "host-loop-reshard"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "HostLoopReshard | None":
+        """Where the plan has variables that may lie in parts."""
+        return cls() if plan.on_cores and plan.in_parts else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step with resharding around its loop, and a note on each computation that is left as it was."""
+        resharded = reshard_host_loops(graph.graph)
+        notes = tuple(f"resharding: computation {name!r}: {why}" for name, why in resharded.left.items())
+        if resharded.graph is graph.graph and not notes:
+            return graph
+        return replace(graph, graph=resharded.graph, notes=(*graph.notes, *notes))

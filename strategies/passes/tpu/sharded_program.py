@@ -1,8 +1,8 @@
 """The program of a replica whose variables lie in parts: it updates its own, and gathers what it reads whole.
 
-What is assigned to a variable in parts is needed in parts. That is carried back through elementwise operations
-to values that are in parts already, and to sums over replicas, which become reduce-scatters. Whatever else it
-does with such a variable, it does with the whole one, which lasts as long as the call.
+What is assigned to a variable in parts is needed in parts. That is carried back through elementwise
+operations to values that are in parts already, and to sums over replicas, which become reduce-scatters.
+Whatever else a program does with such a variable it does with the whole one, which lasts as long as the call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -227,6 +227,7 @@ class ShardedProgram:
             (TensorSpec(dtype=variable.spec.dtype, shape=Shape((length,))),),
             shape=variable.dims,
             group=self.member.group,
+            order=self.member.order,
             key=self.keys[key],
         )
         nodes, (whole,) = gather.splice(prefix, [part])

@@ -1,0 +1,48 @@
+"""One computation on all cores: what replicas sum, and what lies in parts while a host loop runs."""
+
+from strategies.errors import UnsupportedError
+from strategies.ir.sizes import n_elements
+from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
+from strategies.plan.strategy import Param, Params, node_of
+from strategies.topology import Topology
+
+PARAMS = (
+    Param(name="reshard", type=bool, default=False, tunable=(False, True)),
+    Param(name="steps_per_loop", type=int, default=10, minimum=1, tunable=(1, 10, 100)),
+)
+# What the gathers that emulate a core's take.
+_GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
+
+
+def replicated(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """Every replica has all variables, or with `reshard` its part of those that can be cut.
+
+    Raises:
+        UnsupportedError: for gradients of rows, as many as ids differ, where a compiler must know shapes.
+    """
+    sparse = next((v.name for v in step.variables if v.sparse), None)
+    if sparse is not None:
+        raise UnsupportedError(
+            f"strategy 'tpu-replicate': variable {sparse!r} must have dense gradients, since cores run "
+            "programs of known shapes, got rows, as many as ids differ; use all-reduce or a parameter server"
+        )
+    in_parts = {v.name for v in step.variables if params["reshard"] and _has_parts(v, topology.n_replicas)}
+    return [
+        node_of(v, synchronizer="cross-replica-sum" if v.synced else "none", in_parts=v.name in in_parts)
+        for v in step.variables
+    ]
+
+
+def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
+    """Why replicas cannot run one program, if so."""
+    if topology.batch_size % topology.n_replicas:
+        return (
+            "every replica runs the same program, so that each needs as many examples, got "
+            f"{topology.batch_size} for {topology.n_replicas} replicas; make batch_size a multiple"
+        )
+    return None
+
+
+def _has_parts(v: VariableSummary, n_replicas: int) -> bool:
+    """Whether all replicas have equal copies of a variable, and it has a value for each of them."""
+    return v.rule != "per-replica" and v.dtype in _GATHERED and n_elements(v.shape) >= max(n_replicas, 2)

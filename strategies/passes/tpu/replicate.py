@@ -1,0 +1,211 @@
+"""The step as one computation that all cores run, in the form that TensorFlow's TPU rewrites take.
+
+Every replica has its own copy of each variable, and the computation takes them as one replicated input.
+Gradients and new forward state go through a sum over replicas, scaled by a replica's share of the batch.
+
+Source:
+    Ops and attributes are those that `tf.compat.v1.tpu.replicate` of TensorFlow 2.21 writes; a test builds
+    both and compares them.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.boundary import Boundary
+from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.ir.traversal import Renames, ancestors
+from strategies.numerics.combine import weighted_sum
+from strategies.numerics.resharding import only_first
+from strategies.passes.replicate.split_batch import split_batch
+from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.compilable import check_compilable
+from strategies.passes.tpu.replicated_nodes import (
+    DONE,
+    METADATA,
+    OF_CLUSTER,
+    PREFIX,
+    around,
+    cross_replica_sum,
+    fed_on,
+    given,
+    group_assignment,
+    input_of,
+    replicated_input,
+    replicated_output,
+    taken,
+)
+from strategies.passes.tpu.replicated_variables import ReplicatedVariables
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.op_types import output_type
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+_INT32 = DType("int32")
+_RANK = "rank"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicateComputation:
+    """Make the step a computation that is replicated over the cores of all tasks.
+
+    What goes out has the copies of all replicas' variables, as one program for a whole slice needs them, and
+    says of those of this task how they are loaded and read.
+    """
+
+    name: ClassVar[str] = "tpu-replicate"
+    task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "ReplicateComputation | None":
+        """Where the plan's replicas are cores."""
+        return cls(task=plan.task) if plan.on_cores else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The replicated computation.
+
+        Raises:
+            UnsupportedError: for a step that cores cannot run.
+        """
+        body = _body(graph)
+        check_compilable(graph, body)
+        variables = ReplicatedVariables.of(graph, topology)
+        inputs, fed = self._inputs(graph, topology)
+        renames = Renames({})
+        renames.update(fed)
+        sums = {b.values: f"{PREFIX}sum/{b.values}" for b in graph.boundaries}
+        returned = [graph.losses[0].tensor, *(result.tensor for result in graph.results)]
+        dtypes = [output_type(graph.graph, ref) for ref in returned]
+        nodes = (
+            *(graph.graph.by_name[b.node] for b in graph.batch),
+            *around(topology.n_replicas),
+            *variables.nodes,
+            *inputs,
+            group_assignment(topology.n_replicas),
+            *(_in_body(n, renames, sums, body) for n in graph.graph.nodes if n.name in body),
+            *(node for b in graph.boundaries for node in _sum(graph, b, sums[b.values], topology)),
+            Node(
+                name=DONE, op="NoOp", inputs=tuple(f"^{name}" for name in graph.targets()), attrs=OF_CLUSTER
+            ),
+            *(
+                node
+                for place, (ref, dtype) in enumerate(zip(returned, dtypes, strict=True))
+                if dtype is not None
+                for node in _output(place, renames[ref], dtype, topology.n_replicas)
+            ),
+        )
+        replicated = Graph(nodes=nodes, functions=graph.graph.functions, extra=graph.graph.extra)
+        return self._described(replace(graph, graph=replicated), variables, topology)
+
+    def _described(self, graph: TrainGraph, variables: ReplicatedVariables, topology: Topology) -> TrainGraph:
+        local = topology.local_replicas(self.task)
+        loss = graph.losses[0]
+        shares = {replica.rank: replica.examples / topology.batch_size for replica in local}
+        return replace(
+            graph,
+            variables=tuple(variables.of_replica(v, rank) for v in graph.variables for rank in shares),
+            boundaries=(),
+            regions=(),
+            shared_update=(),
+            state_targets=(),
+            step_targets=tuple(_output_of(0, rank) for rank in shares),
+            losses=tuple(
+                replace(loss, tensor=_output_of(0, rank), weight=share if loss.reduction == "mean" else 1.0)
+                for rank, share in shares.items()
+            ),
+            results=tuple(
+                replace(result, tensor=_output_of(1 + place, rank), rank=rank, weight=share)
+                for place, result in enumerate(graph.results)
+                for rank, share in shares.items()
+            ),
+            statistics=(),
+            savers=(),
+        )
+
+    def _inputs(self, graph: TrainGraph, topology: Topology) -> tuple[list[Node], dict[str, str]]:
+        """Replicated inputs of what is fed, and what the body reads in its place."""
+        nodes: list[Node] = []
+        refs: dict[str, list[str]] = {b.node: [] for b in graph.batch}
+        for task in range(topology.n_tasks):
+            shards = topology.local_shards(task)
+            batch = graph.batch if task == self.task else [_of_task(b, task) for b in graph.batch]
+            if task != self.task:
+                nodes += (
+                    replace(graph.graph.by_name[b.node], name=other.node)
+                    for b, other in zip(graph.batch, batch, strict=True)
+                )
+            split, own = split_batch(batch, shards, topology.host_device(task))
+            nodes += split
+            for b, other in zip(graph.batch, batch, strict=True):
+                refs[b.node] += [own[shard.rank][other.node] for shard in shards]
+        dtypes = {b.node: b.dtype for b in graph.batch}
+        if any(b.rule == "first-replica" for b in graph.boundaries):
+            ranks = [
+                constant(f"{replica_prefix(r.rank)}{_RANK}", r.rank, _INT32, topology.host_device(r.task))
+                for r in topology.replicas()
+            ]
+            nodes += ranks
+            refs[_RANK], dtypes[_RANK] = [node.name for node in ranks], _INT32
+        for name, own_refs in refs.items():
+            nodes.append(replicated_input(input_of(name), own_refs, dtypes[name], mirrored=False))
+            nodes.append(taken(_taken(name), input_of(name), dtypes[name]))
+        return nodes, {name: _taken(name) for name in refs}
+
+
+def _body(graph: TrainGraph) -> set[str]:
+    """The nodes of a captured step that cores run."""
+    outside = {v.handle for v in graph.variables} | {b.node for b in graph.batch}
+    return ancestors(graph.graph, (*graph.targets(), *graph.returned()), stop=outside)
+
+
+def _in_body(node: Node, renames: Renames, sums: dict[str, str], body: Iterable[str]) -> Node:
+    inputs = tuple(renames[ref] for ref in node.inputs)
+    if node.name in sums:
+        inputs = (sums[node.name], *inputs[1:])
+    # Nodes that take nothing from others of the computation belong to it by this wait.
+    if not any(producer(ref) in body for ref in node.inputs if ref[0] == "^") and not node.data_inputs:
+        inputs = (*inputs, f"^{METADATA}")
+    return node.changed(inputs=inputs, attrs={**node.attrs, **OF_CLUSTER}, device="")
+
+
+def _sum(graph: TrainGraph, b: Boundary, name: str, topology: Topology) -> Iterator[Node]:
+    """What flows into a boundary: the sum of what replicas contribute, each by its weight."""
+    contribution = graph.graph.by_name[b.values].inputs[0]
+    spec = TensorSpec(dtype=b.dtype, shape=b.shape)
+    nodes: tuple[Node, ...] = ()
+    if b.rule == "first-replica":
+        snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
+        nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(_RANK)])
+    elif b.rule == "mean":
+        snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
+        nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
+    for node in nodes:
+        waits = () if node.data_inputs else (f"^{METADATA}",)
+        yield node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
+    yield cross_replica_sum(name, contribution, b.dtype)
+
+
+def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:
+    name = f"{PREFIX}output_{place}"
+    yield given(f"{name}/given", ref, dtype)
+    yield replicated_output(name, f"{name}/given", dtype, n_replicas)
+    for rank in range(n_replicas):
+        source = name if rank == 0 else f"{name}:{rank}"
+        yield Node(
+            name=_output_of(place, rank), op="Identity", inputs=(source, f"^{DONE}"), attrs={"T": dtype}
+        )
+
+
+def _output_of(place: int, rank: int) -> str:
+    return f"{PREFIX}output_{place}/shard_{rank}"
+
+
+def _taken(name: str) -> str:
+    return f"{input_of(name)}/taken"
+
+
+def _of_task(b: BatchInput, task: int) -> BatchInput:
+    """What another task is fed with."""
+    return replace(b, node=fed_on(task, b.node))
