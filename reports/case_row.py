@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.records.facts.resharding import Resharding
 from harness.records.record import Record
 from reports.aggregate import (
     between_hosts_bytes,
@@ -16,7 +17,7 @@ from reports.aggregate import (
 )
 from reports.figures.shapes import ComparedShape, shape_text
 from reports.marks import mark_of
-from reports.rows import Problem, Row, RowStatus
+from reports.rows import LoopResharding, Problem, Row, RowStatus
 from reports.statistics import Ratio
 
 
@@ -79,6 +80,7 @@ def case_row(
         peak_rss_bytes=max(
             (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
         ),
+        resharding=_resharding([r.resharding for r in usable if r.resharding]),
         cpu_s=mean_of([sum(r.cpu_s_per_step) for r in usable if r.cpu_s_per_step]),
         package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
         gpu_j=mean_of([gpus.joules_per_step for gpus in gpu_uses]),
@@ -98,6 +100,23 @@ def case_row(
         steps=(),
         problems=_problems(name, records, shape),
         notes=tuple(dict.fromkeys(note for r in records for note in (*r.warnings, *r.notes))),
+    )
+
+
+def _resharding(found: Sequence[Resharding]) -> LoopResharding | None:
+    reshards, shards, unshards, sent_bytes = (
+        mean_of([getattr(each, name) for each in found])
+        for name in ("reshards", "shards", "unshards", "sent_bytes")
+    )
+    if reshards is None or shards is None or unshards is None or sent_bytes is None:
+        return None
+    return LoopResharding(
+        reshards=reshards,
+        shards=shards,
+        unshards=unshards,
+        sent_bytes=sent_bytes,
+        whole_bytes=max(each.whole_bytes for each in found),
+        kept_bytes=max(each.kept_bytes for each in found),
     )
 
 

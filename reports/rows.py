@@ -119,6 +119,23 @@ class TimeSplit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopResharding:
+    """Resharding of variables in a run of the host loop on average.
+
+    `reshards`, `shards` and `unshards` are those of a replica, `sent_bytes` those of all together;
+    `whole_bytes` and `kept_bytes` are what variables that lie in parts take of a replica's memory outside of
+    loops and within them.
+    """
+
+    reshards: Mean
+    shards: Mean
+    unshards: Mean
+    sent_bytes: Mean
+    whole_bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
 
@@ -163,6 +180,7 @@ class Row:
     codec_s: Mean | None
     transform_s: Mean | None
     peak_rss_bytes: float | None
+    resharding: LoopResharding | None
     cpu_s: Mean | None
     package_j: Mean | None
     gpu_j: Mean | None

@@ -62,7 +62,8 @@ class Program:
         steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
             a first axis; None where a run is a step.
         reshard_counts: tensors of what each local replica counts of its resharding, see
-            `strategies.numerics.resharding.COUNTS`.
+            `COUNTS` and `GAUGES` of
+            `strategies.numerics.resharding`.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Device: TypeAlias = Literal["cpu", "gpu", "tpu"]
+Device: TypeAlias = Literal["cpu", "gpu", "tpu", "tpu-emulated"]
+"""What a case's replicas run on, as records say it."""
+Hardware: TypeAlias = Literal["cpu", "gpu", "tpu"]
+"""What that takes of a host: emulated cores are devices of its processor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,16 +27,16 @@ class ProviderTraits:
 PROVIDERS: Mapping[str, ProviderTraits] = {
     "local": ProviderTraits(
         summary="Worker processes on this machine under their own Ray instance; memory is not limited",
-        devices=("cpu", "gpu", "tpu"),
+        devices=("cpu", "gpu", "tpu", "tpu-emulated"),
     ),
     "docker": ProviderTraits(
         summary="A container for each worker on this host, with cores, memory and a network of its own",
-        devices=("cpu", "gpu"),
+        devices=("cpu", "gpu", "tpu-emulated"),
         shapes_links=True,
     ),
     "cluster": ProviderTraits(
         summary="Nodes of a Ray cluster that is there already, at cluster.address",
-        devices=("cpu", "gpu", "tpu"),
+        devices=("cpu", "gpu", "tpu", "tpu-emulated"),
     ),
 }
 

@@ -11,7 +11,7 @@ from harness.cluster.connection import NO_CLUSTER, Connection
 from harness.cluster.link_limits import Limits, WorkerLinks, limits_of
 
 if TYPE_CHECKING:
-    from harness.cluster.providers import Device
+    from harness.cluster.providers import Device, Hardware
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +45,11 @@ class ClusterShape:
         return self.workers * self.replicas_per_worker
 
     @property
+    def hardware(self) -> Hardware:
+        """What its replicas take of a host."""
+        return "cpu" if self.device == "tpu-emulated" else self.device
+
+    @property
     def size(self) -> str:
         """Workers and the replicas of each, such as 2x4."""
         return f"{self.workers}x{self.replicas_per_worker}"
@@ -61,7 +66,7 @@ class ClusterShape:
         Workers keep their devices from case to case, so that the largest shape in workers and the largest in
         replicas would take together more than any case needs; replicas on CPUs share them.
         """
-        replicas = 1 if self.device == "cpu" else self.replicas_per_worker
+        replicas = 1 if self.hardware == "cpu" else self.replicas_per_worker
         return self._unlimited(workers=1, replicas=replicas)
 
     def of_one_replica(self) -> ClusterShape:

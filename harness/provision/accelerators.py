@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from harness.cluster.providers import Device
+from harness.cluster.providers import Hardware
 from harness.cluster.shape import ClusterShape
 from harness.provision.failures import ProvisionError
 
@@ -100,7 +100,7 @@ def host_devices(
     return HostDevices(has_driver=True, gpus=shown, n_hidden=len(gpus) - len(shown), tpus=tpus)
 
 
-def lack(found: HostDevices, device: Device) -> ProvisionError | None:
+def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
     """What a host must have for a kind of device at all and has not, if anything."""
     match device:
         case "gpu":
@@ -114,7 +114,7 @@ def lack(found: HostDevices, device: Device) -> ProvisionError | None:
     return None
 
 
-def lack_of_tensorflow(device: Device) -> ProvisionError | None:
+def lack_of_tensorflow(device: Hardware) -> ProvisionError | None:
     """What the TensorFlow that is installed here lacks for a kind of device, if anything."""
     wanted, way_out = {
         "cpu": (None, ""),
@@ -134,7 +134,7 @@ def lack_of_tensorflow(device: Device) -> ProvisionError | None:
 
 def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
     """Which of this host's devices each worker gets; it is not looked at for CPUs. See `shared_out`."""
-    return ((),) * shape.workers if shape.device == "cpu" else shared_out(host_devices(), shape)
+    return ((),) * shape.workers if shape.hardware == "cpu" else shared_out(host_devices(), shape)
 
 
 def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
@@ -145,16 +145,16 @@ def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...]
     Raises:
         ProvisionError: the host lacks them, or has too few.
     """
-    lacking = lack(found, shape.device)
+    lacking = lack(found, shape.hardware)
     if lacking is not None:
         raise lacking
-    held = [gpu.uuid for gpu in found.gpus] if shape.device == "gpu" else _indices(found.tpus)
+    held = [gpu.uuid for gpu in found.gpus] if shape.hardware == "gpu" else _indices(found.tpus)
     each = shape.replicas_per_worker
     if shape.workers * each > len(held):
         hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
         raise ProvisionError(
             f"{shape.workers} workers of {each} replicas need {shape.workers * each} "
-            f"{shape.device.upper()}s, got {len(held)} on this host{hidden}",
+            f"{shape.hardware.upper()}s, got {len(held)} on this host{hidden}",
             way_out="lower it, or cluster.replicas_per_worker",
             field="cluster.workers",
         )

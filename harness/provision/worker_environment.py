@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.cluster.providers import Device
+from harness.cluster.providers import Hardware
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
@@ -26,7 +26,7 @@ def temporary_folder(folder: Path) -> Path:
 
 
 def process_variables(
-    folder: Path, device: Device, temporary: Path, own: Sequence[str] = ()
+    folder: Path, device: Hardware, temporary: Path, own: Sequence[str] = ()
 ) -> Mapping[str, str]:
     """Variables to set besides the inherited ones.
 

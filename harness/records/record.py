@@ -10,6 +10,7 @@ from harness.records.facts.circumstances import Machine, Method, Provenance
 from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, TracedTimes
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
+from harness.records.facts.resharding import Resharding
 from harness.records.facts.rounds import Rounds
 from harness.records.facts.stability import Stability
 
@@ -30,6 +31,7 @@ class Record:
     `is_twin`: the baseline, timed once more under a name of its own, which is never a candidate.
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
+    `resharding`: of variables around host loops; None where none lies in parts meanwhile.
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
     `gpus`: what those of all workers did; None where the case uses none.
@@ -101,6 +103,7 @@ class Record:
     nodes_after: int | None = None
     peak_rss_bytes: tuple[int | None, ...] | None = None
     variable_bytes: tuple[int, ...] | None = None
+    resharding: Resharding | None = None
     loss: tuple[float | None, ...] | None = None
     equivalence: Equivalence | None = None
     link: Link | None = None

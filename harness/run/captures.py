@@ -243,7 +243,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
     shape = Topology(
         replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
-        device="gpu" if case.shape.device == "gpu" else "cpu",
+        device="gpu" if case.shape.hardware == "gpu" else "cpu",
     )
     return asked_of(shape, case.chosen.params)
 

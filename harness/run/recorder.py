@@ -62,7 +62,7 @@ class RunRecorder:
         # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
         in_turn = case.chosen.strategy.runner != "coordinator"
         doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
-        if doubt is None and p50_s is not None and case.shape.device == "cpu":
+        if doubt is None and p50_s is not None and case.shape.hardware == "cpu":
             doubt = implausible_speed(
                 p50_s=p50_s,
                 batch_size=plan.batch_size,
@@ -110,6 +110,7 @@ class RunRecorder:
             nodes_after=_largest(o.nodes_after for o in run.opened),
             peak_rss_bytes=measured.peak_rss_bytes,
             variable_bytes=run.variable_bytes,
+            resharding=run.resharding,
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),

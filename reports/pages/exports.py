@@ -15,6 +15,7 @@ from reports.statistics import Estimate, Ratio
 from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
+from reports.tables.resharding import reshard_table
 from reports.tables.speed import speed_table, step_table, trace_table
 from reports.tables.table import Table
 
@@ -50,7 +51,15 @@ def to_markdown(report: Report) -> str:
         lines += [f"## {markdown_text(comparison.workload)}", "", markdown_text(comparison.shape), ""]
         lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
         lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
-        for table in (speed_table, step_table, trace_table, byte_table, check_table, cost_table):
+        for table in (
+            speed_table,
+            step_table,
+            trace_table,
+            byte_table,
+            reshard_table,
+            check_table,
+            cost_table,
+        ):
             content = table(comparison)
             lines += [] if content is None else ["", *_markdown_table(content)]
         lines.append("")

@@ -16,6 +16,7 @@ from reports.quantities import byte_count
 from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
+from reports.tables.resharding import reshard_table
 from reports.tables.speed import speed_table, step_table, trace_table
 
 
@@ -56,6 +57,7 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "bytes": byte_table(comparison),
         "checks": check_table(comparison),
         "costs": cost_table(comparison),
+        "resharding": reshard_table(comparison),
         "ranking_chart": both(charts.ranking, comparison),
         "byte_chart": both(charts.bytes_sent, comparison),
         "step_chart": both(charts.step_times, comparison),

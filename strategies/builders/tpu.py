@@ -26,7 +26,7 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
             f"strategy 'tpu-replicate': variable {sparse!r} must have dense gradients, since cores run "
             "programs of known shapes, got rows, as many as ids differ; use all-reduce or a parameter server"
         )
-    in_parts = {v.name for v in step.variables if params["reshard"] and _has_parts(v, topology.n_replicas)}
+    in_parts = {v.name for v in step.variables if params["reshard"] and has_parts(v, topology.n_replicas)}
     return [
         node_of(v, synchronizer="cross-replica-sum" if v.synced else "none", in_parts=v.name in in_parts)
         for v in step.variables
@@ -43,6 +43,6 @@ def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - 
     return None
 
 
-def _has_parts(v: VariableSummary, n_replicas: int) -> bool:
+def has_parts(v: VariableSummary, n_replicas: int) -> bool:
     """Whether all replicas have equal copies of a variable, and it has a value for each of them."""
     return v.rule != "per-replica" and v.dtype in _GATHERED and n_elements(v.shape) >= max(n_replicas, 2)

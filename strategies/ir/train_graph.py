@@ -148,7 +148,8 @@ class TrainGraph:
         steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
             a first axis; None where a run is a step.
         reshard_counts: tensors of what each replica counts of its resharding, see
-            `strategies.numerics.resharding.COUNTS`.
+            `COUNTS` and `GAUGES` of
+            `strategies.numerics.resharding`.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
 

@@ -14,9 +14,11 @@ Group = tuple[int, int]
 MOST_IN_ALL_TO_ALL = 11
 """TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
 _DEFAULT = ""
-COUNTS = ("reshards", "shards", "unshards", "bytes")
+COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
 """What a replica counts: how often it was asked for a program's format, how often that took variables apart
 and a later call put them together, and the bytes that it sent for that."""
+GAUGES = ("whole_bytes", "kept_bytes")
+"""What a replica found when it last took variables apart: what they took whole, and what they take since."""
 
 
 def part_length(shape: Sequence[int], n_parts: int) -> int:
@@ -121,7 +123,7 @@ def resharded(
         handles: of the variables where they lie whole; then the key, strings [3], and the handle of the
             variable with the present format, which has no value while that is the default.
         variables: shape and type of each.
-        names: shared names of their parts; then of the counts, int64 [4], see `COUNTS`.
+        names: shared names of their parts; then of what is counted, int64, see `COUNTS` and `GAUGES`.
         device, host: where variables lie, and where the format does.
         keys: an instance key for each variable, and one more.
     """
@@ -132,7 +134,7 @@ def resharded(
             for name, (shape, dtype) in zip(names, variables, strict=False)
         ]
     with tf.device(host):
-        counts = _handle(names[-1], (len(COUNTS),), tf.int64)
+        counts = _handle(names[-1], (len(COUNTS) + len(GAUGES),), tf.int64)
         initialised = tf.raw_ops.VarIsInitializedOp(resource=state)
         present = tf.cond(
             initialised,
@@ -145,6 +147,15 @@ def resharded(
             for shape, dtype in variables
         )
 
+        def gauges() -> tf.Tensor:
+            whole_bytes = sum(math.prod(shape) * tf.as_dtype(dtype).size for shape, dtype in variables)
+            kept = [
+                _bytes_of(each, dtype)
+                for handles in (whole, parts)
+                for each, (_, dtype) in zip(handles, variables, strict=True)
+            ]
+            return tf.stack([tf.constant(whole_bytes, tf.int64), tf.add_n(kept)])
+
         def take_apart() -> tf.Tensor:
             with tf.device(device):
                 assigned = [
@@ -155,7 +166,9 @@ def resharded(
                 # Replicas may share a variable, which none gives up before all have their parts of it.
                 all_have_theirs = summed(tf.ones([1]), group=group, key=keys[-1])
             with tf.control_dependencies([all_have_theirs]):
-                return _given_up(whole, device, (0, 1, 0, 0))
+                gone = _given_up(whole, device)
+            with tf.control_dependencies(gone):
+                return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), gauges()], axis=0)
 
         def put_together() -> tf.Tensor:
             with tf.device(device):
@@ -167,31 +180,45 @@ def resharded(
                     whole_value = whole_of(own, shape=shape, group=group, order=order, key=instance_key)
                     assigned.append(_assign(one, whole_value))
             with tf.control_dependencies(assigned):
-                return _given_up(parts, device, (0, 0, 1, sent_bytes))
+                gone = _given_up(parts, device)
+            with tf.control_dependencies(gone):
+                return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
 
-        nothing = tf.zeros([len(COUNTS)], tf.int64)
-        done = tf.cond(
-            tf.equal(is_whole, be_whole),
-            lambda: tf.identity(nothing),
-            lambda: tf.cond(be_whole, put_together, take_apart),
-        )
-        asked = tf.cast(tf.logical_not(be_whole), tf.int64)
-        counted = done + tf.stack([asked, *[tf.zeros([], tf.int64)] * (len(COUNTS) - 1)])
+        nothing = tf.zeros([len(COUNTS) + len(GAUGES)], tf.int64)
         before = tf.cond(
             tf.raw_ops.VarIsInitializedOp(resource=counts),
             lambda: tf.raw_ops.ReadVariableOp(resource=counts, dtype=tf.int64),
             lambda: tf.identity(nothing),
         )
+        done = tf.cond(
+            tf.equal(is_whole, be_whole),
+            lambda: tf.identity(nothing),
+            lambda: tf.cond(be_whole, put_together, take_apart),
+        )
+        n = len(COUNTS)
+        asked = tf.concat([tf.cast([tf.logical_not(be_whole)], tf.int64), nothing[1:n]], axis=0)
+        latest = tf.where(done[1] > 0, done[n:], before[n:])
+        after = tf.concat([before[:n] + done[:n] + asked, latest], axis=0)
         with tf.control_dependencies([done]):
-            return tf.group(_assign(state, key), _assign(counts, before + counted))
+            return tf.group(_assign(state, key), _assign(counts, after))
 
 
-def _given_up(handles: Sequence[tf.Tensor], device: str, counts: tuple[int, ...]) -> tf.Tensor:
-    """What to count, once these variables take no memory any more."""
+def _given_up(handles: Sequence[tf.Tensor], device: str) -> list[tf.Operation]:
+    """Operations after which these variables take no memory any more."""
     with tf.device(device):
-        gone = [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
-    with tf.control_dependencies(gone):
-        return tf.constant(counts, tf.int64)
+        return [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
+
+
+def _bytes_of(handle: tf.Tensor, dtype: int) -> tf.Tensor:
+    """Memory that a variable takes; 0 of one without a value."""
+    return tf.cond(
+        tf.raw_ops.VarIsInitializedOp(resource=handle),
+        lambda: (
+            tf.reduce_prod(tf.raw_ops.VariableShape(input=handle, out_type=tf.int64))
+            * tf.as_dtype(dtype).size
+        ),
+        lambda: tf.constant(0, tf.int64),
+    )
 
 
 def _handle(name: str, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:

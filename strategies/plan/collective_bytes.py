@@ -7,6 +7,7 @@ How many of them cross a link is another matter: see `strategies.plan.payload` f
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from strategies.plan.core_payload import CorePayload
 from strategies.plan.partitions import parts_of
 from strategies.plan.payload import dense_crossings, encoded_bytes, is_summed
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary
@@ -37,19 +38,26 @@ def collective_bytes_of(
     *,
     statistics: Sequence[StatisticSummary] = (),
     period: int = 1,
+    steps_per_loop: int = 1,
 ) -> CollectiveBytes:
     """What a plan's replicas sum, scatter and gather.
 
     Args:
-        statistics, period: as for `payload_of`.
+        statistics, period, steps_per_loop: as for `payload_of`.
     """
     by_name = {v.name: v for v in step.variables}
-    summed, gathered = float(sum(each.bytes for each in statistics)), 0.0
+    summed, gathered, scattered = float(sum(each.bytes for each in statistics)), 0.0, 0.0
     shards = Shards()
     left_out: dict[str, None] = {}
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps" or (part.sparse and part.synchronizer not in ("none", "average")):
             left_out[variable.name] = None
+        if part.synchronizer == "cross-replica-sum" or part.in_parts:
+            cores = CorePayload.of(part, variable, topology.n_replicas, steps_per_loop=steps_per_loop)
+            summed += cores.summed
+            scattered += cores.scattered
+            gathered += cores.gathered
+            continue
         if part.synchronizer in ("none", "ps"):
             continue
         shards.add(part, variable)
@@ -61,7 +69,7 @@ def collective_bytes_of(
             gathered += 0 if is_summed(part) else n_bytes * sum(part.n_encoders(topology))
     return CollectiveBytes(
         all_reduce_bytes=summed,
-        reduce_scatter_bytes=float(sum(sum(shares.values()) for shares in shards.gradients.values())),
+        reduce_scatter_bytes=scattered + sum(sum(shares.values()) for shares in shards.gradients.values()),
         all_gather_bytes=gathered + sum(sum(shares.values()) for shares in shards.values.values()),
         left_out=tuple(left_out),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.plan.compressed_payload import is_added_up, payload_bytes
+from strategies.plan.core_payload import CorePayload
 from strategies.plan.partitions import parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
 from strategies.plan.shard_payload import Shards, around
@@ -42,6 +43,7 @@ def payload_of(
     *,
     statistics: Sequence[StatisticSummary] = (),
     period: int = 1,
+    steps_per_loop: int = 1,
 ) -> Payload:
     """What tasks send each other.
 
@@ -50,6 +52,7 @@ def payload_of(
     Args:
         statistics: of batches, of the layers that take them of all replicas' examples.
         period: steps from one averaging of variables to the next; its bytes are spread over all of them.
+        steps_per_loop: steps of a host loop, likewise.
     """
     sent, pulled = _nothing(topology), _nothing(topology)
     by_name = {v.name: v for v in step.variables}
@@ -57,6 +60,9 @@ def payload_of(
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
             _add_parameter_server(sent, pulled, part, variable, topology)
+        elif part.synchronizer == "cross-replica-sum" or part.in_parts:
+            cores = CorePayload.of(part, variable, topology.n_replicas, steps_per_loop=steps_per_loop)
+            cores.add_to(sent, topology)
         elif part.synchronizer != "none":
             shards.add(part, variable)
             if not shards.scatters(part):

@@ -56,7 +56,7 @@ class NodeInPlan:
     @property
     def reduced(self) -> bool:
         """Whether it takes part in collectives."""
-        return self.v.synced and self.node.synchronizer not in ("ps", "none")
+        return self.v.synced and self.node.synchronizer not in ("ps", "none", "cross-replica-sum")
 
     @property
     def in_bucket(self) -> bool:

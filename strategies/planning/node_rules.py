@@ -6,6 +6,7 @@ the way out.
 
 from collections.abc import Sequence
 
+from strategies.builders import tpu
 from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
 from strategies.plan.ownership import is_owned, ownership_mistake
@@ -67,6 +68,7 @@ def _check(checked: NodeInPlan) -> None:
     check_placement(checked)
     _proxy(checked)
     _transport(checked)
+    _on_cores(checked)
     wrong = ownership_mistake(checked.v, checked.node, checked.owner, checked.topology.n_replicas)
     if wrong is not None:
         checked.fail(*wrong)
@@ -136,9 +138,30 @@ def _transport(checked: NodeInPlan) -> None:
         )
 
 
+def _on_cores(checked: NodeInPlan) -> None:
+    """Rules of cores, which run one program: what it takes is the same for all variables and replicas."""
+    v, node = checked.v, checked.node
+    on_cores = "cross-replica-sum" in checked.synchronizers
+    if node.in_parts:
+        if not on_cores:
+            checked.fail("only what cores keep lies in parts", "in_parts true", "set it to false")
+        if not tpu.has_parts(v, checked.topology.n_replicas):
+            checked.fail(
+                "in parts lies what all replicas have alike, dense and with a value for each",
+                f"{v.dtype}{list(v.shape)}",
+                "set in_parts to false",
+            )
+    if not on_cores:
+        return
+    if v.sparse:
+        checked.fail("cores run programs of known shapes", "rows of a sparse gradient", "use all-reduce")
+    if node.partition is not None:
+        checked.fail("on cores parts are equal and come by in_parts", "a partition", "set it to null")
+
+
 def _compressor(checked: NodeInPlan, compression: Compression) -> None:
     v, way_out = checked.v, "set compressor to null"
-    stays = checked.node.synchronizer in ("none", "average")
+    stays = checked.node.synchronizer in ("none", "average", "cross-replica-sum")
     if v.kind != "trainable" or stays:
         what = f"synchronizer {checked.node.synchronizer}" if stays else v.rule or v.kind
         checked.fail("a compressor is for a gradient that crosses replicas", what, way_out)

@@ -106,8 +106,14 @@ def assembled(
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
     statistics = joint_statistics(strategy, step, topology)
+    execution = Execution.of(values)
     payload = payload_of(
-        step, nodes, topology, statistics=statistics.layers, period=Execution.of(values).period
+        step,
+        nodes,
+        topology,
+        statistics=statistics.layers,
+        period=execution.period,
+        steps_per_loop=execution.steps_per_loop,
     )
     return Plan(
         workload=step.workload,

@@ -61,6 +61,11 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
     topology = topology_of(plan)
     tpu_slice.require_replicas(topology.n_replicas)
     collectives = collective_bytes_of(
-        step, plan.nodes, topology, statistics=plan.statistics, period=plan.execution.period
+        step,
+        plan.nodes,
+        topology,
+        statistics=plan.statistics,
+        period=plan.execution.period,
+        steps_per_loop=plan.execution.steps_per_loop,
     )
     return SliceCost(slice=tpu_slice, collectives=collectives)

@@ -17,8 +17,8 @@ def resources_of(shape: ClusterShape) -> dict[str, float]:
     if shape.connection.slice is not None:
         # All chips of a host: no two processes can share them.
         wanted["TPU"] = facts_of(shape.connection.slice).chips_per_host
-    elif shape.device != "cpu":
-        wanted[shape.device.upper()] = shape.replicas_per_worker
+    elif shape.hardware != "cpu":
+        wanted[shape.hardware.upper()] = shape.replicas_per_worker
     return wanted
 
 

@@ -118,7 +118,7 @@ def _seats(
     from harness.provision.cluster.file_sync import tree_name
     from harness.provision.ray.actors import Seat
 
-    environment = process_variables(folder, shape.device, folder / "tmp")
+    environment = process_variables(folder, shape.hardware, folder / "tmp")
     return [
         Seat(
             resources=actor_options(shape),

@@ -14,7 +14,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 from docker.utils import kwargs_from_env
 
-from harness.cluster.providers import Device
+from harness.cluster.providers import Hardware
 from harness.cluster.shape import ClusterShape
 from harness.host_facts import n_usable_cores
 from harness.provision.failures import ProvisionError
@@ -55,7 +55,7 @@ def engine() -> Iterator[docker.DockerClient]:
         client.close()
 
 
-def worker_image(client: docker.DockerClient, name: str | None, device: Device = "cpu") -> Image:
+def worker_image(client: docker.DockerClient, name: str | None, device: Hardware = "cpu") -> Image:
     """Find an image of workers, made of the code that this driver runs.
 
     Args:

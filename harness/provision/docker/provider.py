@@ -86,7 +86,7 @@ class DockerProvider:
                     resources={"num_cpus": 0},
                     cores=None,  # the container has no others
                     environment=process_variables(
-                        folder, shape.device, _IN_CONTAINER, limits[worker].devices
+                        folder, shape.hardware, _IN_CONTAINER, limits[worker].devices
                     ),
                     log=log_dir / f"zygote-{worker}.log",
                     host_log=log_of_host(log_dir, f"worker-{worker}"),
@@ -123,7 +123,7 @@ def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, lis
     lacking = lack_of_toolkit(toolkit, [uuid for own in devices for uuid in own])
     if lacking is not None:
         raise lacking
-    image = worker_image(client, shape.image, shape.device)
+    image = worker_image(client, shape.image, shape.hardware)
     require_room(facts, shape)
     cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
     return image, [

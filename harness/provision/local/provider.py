@@ -130,7 +130,7 @@ class LocalProvider:
                     resources={"num_cpus": 1},
                     cores=cores[worker],
                     environment=process_variables(
-                        folder, shape.device, temporary_folder(folder), own_devices[worker]
+                        folder, shape.hardware, temporary_folder(folder), own_devices[worker]
                     ),
                     log=log_dir / f"zygote-{worker}.log",
                 )
@@ -175,7 +175,7 @@ def _refuse_too_many(n_workers: int) -> None:
 
 def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
     devices = devices_of_workers(shape)
-    lacking = lack_of_tensorflow(shape.device)
+    lacking = lack_of_tensorflow(shape.hardware)
     if lacking is not None:
         raise lacking
     return devices

@@ -9,6 +9,7 @@ from harness.measure.traced_repeat import Traced
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence
+from harness.records.facts.resharding import Resharding
 from harness.records.facts.rounds import Rounds
 from harness.run.case.ready import PreparedCase
 from harness.worker.jobs.training import Opened
@@ -28,6 +29,7 @@ class CaseRun:
         traced: a step after all of that; None where none was asked for.
         links: what the workers' links carried before all of it; None where none is limited.
         rounds: what its windows came to beside those of others.
+        resharding: of variables around host loops; None where nothing lies in parts.
     """
 
     measurement: Measurement
@@ -41,6 +43,7 @@ class CaseRun:
     traced: Traced | None = None
     links: tuple[MeasuredLink, ...] | None = None
     rounds: Rounds | None = None
+    resharding: Resharding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from harness.errors import UNSUPPORTED, CaseError
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
+from harness.records.facts.resharding import Resharding
 from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs import training
 from harness.worker.jobs.codec_time import codec_seconds
@@ -37,6 +38,15 @@ def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple
         training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
     )
     return tuple(note for of_worker in notes for note in of_worker)
+
+
+def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
+    """What resharding around host loops came to; None where nothing lies in parts."""
+    if not any(node.in_parts for node in plan.nodes):
+        return None
+    args = [()] * len(processes.pids)
+    counted = processes.call(training.resharding, args, timeout_s=timeouts.setup_s, stage="collect")
+    return Resharding.of([replica for of_worker in counted for replica in of_worker])
 
 
 def least_memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> int | None:

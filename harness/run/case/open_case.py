@@ -19,6 +19,7 @@ from harness.run.case.check import checked
 from harness.run.case.collected import (
     compiled_notes,
     least_memory_left_bytes,
+    resharding,
     slowest_codec_s,
     update_notes,
     variable_bytes,
@@ -135,6 +136,7 @@ class OpenCase:
         held = variable_bytes(processes, limits)
         notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
+        reshardings = resharding(processes, prepared.plan, limits)
         codec_s = slowest_codec_s(processes, prepared.plan, limits)
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
         observer = self._observer(measurement) if self._measure.observer else None
@@ -150,6 +152,7 @@ class OpenCase:
             observer=observer,
             traced=last,
             links=self._links,
+            resharding=reshardings,
         )
 
     def discard_windows(self, n_windows: int | None = None) -> None:

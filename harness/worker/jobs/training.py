@@ -18,11 +18,19 @@ from harness.errors import CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.session.timed_loop import StepTimes, in_turn, run_steps_on_pipeline, seconds_unobserved
+from harness.worker.session.timed_loop import (
+    StepTimes,
+    in_turn,
+    run_loops,
+    run_steps_on_pipeline,
+    runs_of,
+    seconds_unobserved,
+)
 from harness.worker.session.timed_loop import run_steps as timed_steps
 from harness.worker.session.variable_parts import Held
 
 if TYPE_CHECKING:
+    from harness.records.facts.resharding import ReplicaResharding
     from harness.worker.session.variable_memory import Holdings
 
 Batch = Sequence[npt.NDArray[np.generic]]
@@ -62,6 +70,20 @@ class StepSession(Protocol):
         """Give up what the session holds."""
 
 
+class LoopedSession(Protocol):
+    """What the jobs need of a session whose program makes several steps in a run."""
+
+    @property
+    def steps_per_run(self) -> int:
+        """Most steps of a run."""
+
+    def steps(self, batches: Sequence[Batch]) -> npt.NDArray[np.generic]:
+        """Run a step on each of some batches and return losses, [n_steps, n_losses]."""
+
+    def resharding(self) -> "tuple[ReplicaResharding, ...]":
+        """What each local replica has counted of its resharding."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Training:
     """A session and what it is fed with.
@@ -73,6 +95,7 @@ class Training:
         pipeline: batches that steps take in place of staged ones, prepared as they are taken; None where they
             take staged ones.
         loop: makes steps in a way of its own; None where the session makes one after the other.
+        looped: the session if its program makes several steps in a run.
     """
 
     session: StepSession
@@ -81,6 +104,7 @@ class Training:
     feeds: list[Batch] = field(default_factory=list)
     pipeline: Iterator[Batch] | None = None
     loop: Loop | None = None
+    looped: LoopedSession | None = None
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -160,7 +184,8 @@ def open_program(
     session = WorkerSession(program, target, initial, transport)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
-    state.put(Training(session=session, task=task, weights=weights))
+    looped = None if program.steps_per_run is None else session
+    state.put(Training(session=session, task=task, weights=weights, looped=looped))
     return Opened(
         transform_s=compiled.seconds,
         import_s=import_s,
@@ -217,6 +242,14 @@ def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
     step, n_losses = training.session.step, len(training.weights)
     if training.loop is not None:
         return training.loop(training.feeds, n_steps, first)
+    if training.looped is not None:
+        return run_loops(
+            training.looped.steps,
+            _batches(training, first),
+            n_steps=n_steps,
+            n_losses=n_losses,
+            steps_per_run=training.looped.steps_per_run,
+        )
     if training.pipeline is not None:
         return run_steps_on_pipeline(step, training.pipeline, n_steps=n_steps, n_losses=n_losses)
     return timed_steps(step, training.feeds, n_steps=n_steps, first=first, n_losses=n_losses)
@@ -236,10 +269,20 @@ def _wait_for_prefetch(training: Training, step_s: float) -> None:
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
     """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
     training = state.get(Training)
-    batches = in_turn(training.feeds, first) if training.pipeline is None else training.pipeline
-    step_s = seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+    batches = _batches(training, first)
+    if training.looped is None:
+        step_s = seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+    else:
+        each = training.looped.steps_per_run
+        n_runs, n_lead_runs = -(-n_steps // each), -(-n_lead // each)
+        runs = runs_of(batches, each)
+        step_s = seconds_unobserved(training.looped.steps, runs, n_steps=n_runs, n_lead=n_lead_runs) / each
     _wait_for_prefetch(training, step_s)
     return step_s
+
+
+def _batches(training: Training, first: int) -> Iterator[Batch]:
+    return in_turn(training.feeds, first) if training.pipeline is None else training.pipeline
 
 
 def settle(state: JobState, n_workers: int) -> None:
@@ -260,6 +303,12 @@ def held_bytes(state: JobState) -> "Holdings":
 def update_notes(state: JobState) -> tuple[str, ...]:
     """What this worker's updates took and dropped so far, one sentence each, for the record."""
     return state.get(Training).session.update_notes()
+
+
+def resharding(state: JobState) -> "tuple[ReplicaResharding, ...]":
+    """What each replica of this worker has counted of its resharding; none where nothing is resharded."""
+    looped = state.get(Training).looped
+    return () if looped is None else looped.resharding()
 
 
 def _resident_bytes() -> int | None:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array, Copy
+from harness.records.facts.resharding import ReplicaResharding
 from harness.worker.session.background_step import BesideStep
 from harness.worker.session.byte_groups import RUN_BYTES, byte_groups
 from harness.worker.session.capture_store import InitialValues
@@ -21,7 +22,7 @@ from harness.worker.session.variable_parts import Held, of_part
 from harness.worker.tracing.profiled_steps import StepTracer, TracedRuns
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
-from strategies.numerics.resharding import COUNTS
+from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.devices import on_own_devices
 
@@ -81,6 +82,7 @@ class WorkerSession:
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
+        self._n_loops = 0
         self._beside: BesideStep | None = None
         if program.background:
             number = [] if program.taken is None else [program.taken]
@@ -147,18 +149,25 @@ class WorkerSession:
             return self._step(*feeds)
         return self._step_beside_updates(feeds)
 
+    @property
+    def steps_per_run(self) -> int:
+        """Most steps of a run."""
+        return self.program.steps_per_run or 1
+
     def steps(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Run a step on each of some batches, in one run, as a program in a loop does.
 
         Returns:
             [n_steps, n_losses].
         """
+        self._n_loops += 1
         return np.stack(self._step(*map(np.stack, zip(*batches, strict=True))), axis=1)
 
-    def reshard_counts(self) -> tuple[Mapping[str, int], ...]:
+    def resharding(self) -> tuple[ReplicaResharding, ...]:
         """What each local replica has counted of its resharding; none where nothing is resharded."""
         values = self._session.run(self.program.reshard_counts, {}) if self.program.reshard_counts else []
-        return tuple(dict(zip(COUNTS, value.tolist(), strict=True)) for value in values)
+        counted = (dict(zip((*COUNTS, *GAUGES), value.tolist(), strict=True)) for value in values)
+        return tuple(ReplicaResharding(n_loops=self._n_loops, **each) for each in counted)
 
     def _prepared(self, *, with_results: bool) -> Prepared:
         program = self.program

@@ -6,12 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Batch: TypeAlias = Sequence[npt.NDArray[np.generic]]
+Fed = TypeVar("Fed")
 Losses: TypeAlias = Sequence[npt.NDArray[np.generic] | float]
 
 
@@ -54,8 +55,41 @@ def in_turn(feeds: Sequence[Batch], first: int) -> Iterator[Batch]:
     return itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
 
 
+def run_loops(
+    steps: Callable[[Sequence[Batch]], npt.NDArray[np.generic]],
+    batches: Iterator[Batch],
+    *,
+    n_steps: int,
+    n_losses: int,
+    steps_per_run: int,
+) -> StepTimes:
+    """Run steps several at a time, without collecting garbage; steps of a run get equal shares of its time.
+
+    Args:
+        steps: runs a step on each of some batches; returns losses, [n_steps, n_losses].
+        batches: without end.
+        steps_per_run: most steps of a run.
+    """
+    stamps = np.empty(n_steps + 1, np.float64)
+    losses = np.empty((n_steps, n_losses), np.float64)
+    clock = time.monotonic
+    with no_garbage_collection():
+        stamps[0] = clock()
+        for first in range(0, n_steps, steps_per_run):
+            stop = min(first + steps_per_run, n_steps)
+            losses[first:stop] = steps(list(itertools.islice(batches, stop - first)))
+            stamps[first + 1 : stop + 1] = np.linspace(stamps[first], clock(), stop - first + 1)[1:]
+    return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)
+
+
+def runs_of(batches: Iterator[Batch], steps_per_run: int) -> Iterator[list[Batch]]:
+    """Batches without end, those of a run together."""
+    while True:
+        yield list(itertools.islice(batches, steps_per_run))
+
+
 def seconds_unobserved(
-    step: Callable[[Batch], object], batches: Iterator[Batch], *, n_steps: int, n_lead: int
+    step: Callable[[Fed], object], batches: Iterator[Fed], *, n_steps: int, n_lead: int
 ) -> float:
     """Run steps, look at the clock twice, and keep no losses.
 

@@ -110,7 +110,7 @@ def check(
         with InProcessCluster(programs, initial, with_results=True) as cluster:
             for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
                 cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
-            losses = tuple(cluster.step(batch) for batch in batches)
+            losses = cluster.steps(batches)
             results = cluster.results()
             actual = cluster.read()
         expected = compared.result()

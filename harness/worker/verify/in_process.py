@@ -2,9 +2,11 @@
 
 import itertools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
+
+import numpy as np
 
 from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.yardstick import Array, Copy
@@ -95,6 +97,34 @@ class InProcessCluster:
 
         self._stepped = self._of_size[len(batch[0])]
         return sum(self.each(one, self._stepped))
+
+    def steps(self, batches: Sequence[Sequence[Array]]) -> tuple[float, ...]:
+        """Run a step on each of some global batches, as many of one size in a run as programs make.
+
+        Returns:
+            the example-weighted mean loss of each.
+        """
+        return tuple(loss for run in self._runs(batches) for loss in self._looped(run))
+
+    def _runs(self, batches: Sequence[Sequence[Array]]) -> Iterator[list[Sequence[Array]]]:
+        for size, alike in itertools.groupby(batches, key=lambda batch: len(batch[0])):
+            limit = self._of_size[size][0].steps_per_run
+            while run := list(itertools.islice(alike, limit)):
+                yield run
+
+    def _looped(self, batches: Sequence[Sequence[Array]]) -> list[float]:
+        if len(batches) == 1:
+            return [self.step(batches[0])]
+
+        def several(session: WorkerSession) -> Array:
+            program = session.program
+            own = [[part[program.start : program.stop] for part in batch] for batch in batches]
+            means: Array = session.steps(own) @ np.asarray([loss.weight for loss in program.losses])
+            return means
+
+        self._stepped = self._of_size[len(batches[0][0])]
+        losses: list[float] = np.sum(self.each(several, self._stepped), axis=0).tolist()
+        return losses
 
     def results(self) -> tuple[Returned, ...]:
         """What the last step returned beside its loss, of all workers' shards."""

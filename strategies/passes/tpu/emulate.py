@@ -7,7 +7,7 @@ from typing import ClassVar
 from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue
 from strategies.ir.text.tensors import tensor_proto
 from strategies.ir.train_graph import TrainGraph
-from strategies.numerics.resharding import COUNTS
+from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.passes.collectives.keys import GROUP_KEY
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES
@@ -15,6 +15,8 @@ from strategies.passes.tpu.emulated_program import RESHARD
 from strategies.passes.tpu.emulation import counts_name, lowered
 from strategies.passes.tpu.program import Member
 from strategies.topology import Topology
+
+_N_COUNTED = len(COUNTS) + len(GAUGES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,12 +65,12 @@ def _counts(name: str, host: str) -> Iterator[Node]:
         "container": b"",
         "debug_name": b"",
         "dtype": DType("int64"),
-        "shape": Shape((len(COUNTS),)),
+        "shape": Shape((_N_COUNTED,)),
         "shared_name": name.encode(),
     }
     yield Node(name=f"{name}/handle", op="VarHandleOp", attrs=attrs, device=host)
     int64: Attr = DType("int64")
-    zeros = TensorValue(tensor_proto("int64", (len(COUNTS),), (0,) * len(COUNTS)))
+    zeros = TensorValue(tensor_proto("int64", (_N_COUNTED,), (0,) * _N_COUNTED))
     yield Node(name=f"{name}/zeros", op="Const", attrs={"dtype": int64, "value": zeros}, device=host)
     yield Node(
         name=f"{name}/begun",
