@@ -13,18 +13,17 @@ def reshard_table(comparison: Comparison) -> Table | None:
     if not any(row.resharding for row in comparison.rows):
         return None
     return table_of(
-        "Resharding around host loops, of a replica in each run of the loop; bytes are those that all of them "
-        "send to put variables together. Memory is that of variables which lie in parts: mean and range over "
-        "repeats",
+        "Resharding of a replica in each run of the host loop; bytes are those that all replicas send to put "
+        "variables together, memory is that of variables in parts: mean and range over repeats",
         (
             "strategy",
             "median step",
             "reshards",
-            "of them real",
+            "real ones",
             "unshards",
             "bytes a loop",
-            "memory of a replica within loops",
-            "before and after",
+            "memory within loops",
+            "outside",
         ),
         [_cells(row, row.resharding) for row in comparison.rows],
     )

@@ -1,5 +1,6 @@
 """Execution of plans' steps, as far as parameters say: who waits for whom, in how many turns."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,11 @@ class Execution:
             if isinstance(value, int | float)
         }
         return replace(usual, **asked)
+
+    @property
+    def cycle(self) -> int:
+        """Steps after which all that is not done in every step has been done as often as ever."""
+        return math.lcm(self.period, self.steps_per_loop)
 
     @property
     def waits_for_all(self) -> bool:

@@ -45,7 +45,8 @@ class OpenCase:
         plan = repeat.prepared.plan
         self._limits = timeouts.for_model(repeat.prepared.capture.summary, max(plan.replicas_per_task))
         self._period = plan.execution.period
-        self._n_lead = lead_steps(self._period)
+        self._cycle = plan.execution.cycle
+        self._n_lead = lead_steps(self._cycle)
         self._n_steps = 0
         self._n_windows = 0
         self._stack = ExitStack()
@@ -71,7 +72,7 @@ class OpenCase:
         self._meter = Meter(
             self._processes,
             batch_size=prepared.plan.batch_size,
-            period=self._period,
+            period=self._cycle,
             isolated=self._cluster.isolated,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
@@ -197,8 +198,8 @@ class OpenCase:
         least = -(-measure.steps // measure.n_rounds)
         known_s = self._meter.median_s
         if known_s is None:
-            return window_steps(0.0, window_s=0.0, least=least, period=self._period)
-        return window_steps(known_s, window_s=measure.window_s, least=least, period=self._period)
+            return window_steps(0.0, window_s=0.0, least=least, period=self._cycle)
+        return window_steps(known_s, window_s=measure.window_s, least=least, period=self._cycle)
 
     def _save(self, measurement: Measurement) -> int | None:
         folder, capture = self.repeat.checkpoint, self.repeat.prepared.capture

@@ -94,6 +94,7 @@ class WorkerSession:
 
     def load(self) -> None:
         """Give every variable that this worker holds its initial value."""
+        self._n_loops = 0
         self._put(self._initial_values())
 
     def assign(self, values: Mapping[Copy, Array]) -> None:

@@ -1,22 +1,19 @@
 """A step for cores, run by the devices that are here."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue
-from strategies.ir.text.tensors import tensor_proto
 from strategies.ir.train_graph import TrainGraph
+from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.passes.collectives.keys import GROUP_KEY
+from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES
 from strategies.passes.tpu.emulated_program import RESHARD
-from strategies.passes.tpu.emulation import counts_name, lowered
+from strategies.passes.tpu.emulation import counts_path, lowered
 from strategies.passes.tpu.program import Member
 from strategies.topology import Topology
-
-_N_COUNTED = len(COUNTS) + len(GAUGES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,41 +45,27 @@ class EmulateCores:
         emulated = lowered(graph.graph, members)
         is_resharded = any(node.op == RESHARD for node in graph.graph.nodes)
         compiles = [node.name for node in graph.graph.nodes if node.op in COMPILES] if is_resharded else []
-        names = [counts_name(name, rank) for name in compiles for rank in members]
-        counts = [node for name in names for node in _counts(name, host)]
+        counts = [_counts(name, rank, topology.n_replicas, host) for name in compiles for rank in members]
+        nodes = (*emulated.nodes, *(node for each in counts for node in each.nodes))
         return replace(
             graph,
-            graph=emulated.with_nodes((*emulated.nodes, *counts)),
-            setup=(*graph.setup, *(f"{name}/begun" for name in names)),
-            reshard_counts=tuple(f"{name}/read" for name in names),
+            graph=emulated.with_nodes(nodes),
+            variables=(*graph.variables, *(each.variable for each in counts)),
+            reshard_counts=tuple(each.variable.read for each in counts),
         )
 
 
-def _counts(name: str, host: str) -> Iterator[Node]:
-    """What a replica counts of its resharding: from zero on, and how it is read."""
-    attrs: dict[str, Attr] = {
-        "allowed_devices": (),
-        "container": b"",
-        "debug_name": b"",
-        "dtype": DType("int64"),
-        "shape": Shape((_N_COUNTED,)),
-        "shared_name": name.encode(),
-    }
-    yield Node(name=f"{name}/handle", op="VarHandleOp", attrs=attrs, device=host)
-    int64: Attr = DType("int64")
-    zeros = TensorValue(tensor_proto("int64", (_N_COUNTED,), (0,) * _N_COUNTED))
-    yield Node(name=f"{name}/zeros", op="Const", attrs={"dtype": int64, "value": zeros}, device=host)
-    yield Node(
-        name=f"{name}/begun",
-        op="AssignVariableOp",
-        inputs=(f"{name}/handle", f"{name}/zeros"),
-        attrs={"dtype": int64, "validate_shape": False},
+def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> KeptState:
+    """What a replica counts of its resharding, from the moment its variables are loaded."""
+    n_counted = len(COUNTS) + len(GAUGES)
+    path = counts_path(compile_name)
+    return KeptState.of(
+        StateSpec(name="counts", dims=(n_counted,), dtype="int64", initial="zeros"),
+        path,
+        group="resharding",
+        path=path,
+        rank=rank,
         device=host,
-    )
-    yield Node(
-        name=f"{name}/read",
-        op="ReadVariableOp",
-        inputs=(f"{name}/handle",),
-        attrs={"dtype": int64},
-        device=host,
+        owners=tuple(range(n_replicas)),
+        lasting=False,
     )

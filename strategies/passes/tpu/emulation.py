@@ -285,6 +285,11 @@ def _plain(name: str) -> str:
     return name.replace("/", "_")
 
 
+def counts_path(compile_name: str) -> str:
+    """What the names of all that counts a computation's resharding start with."""
+    return f"reshard_counts/{compile_name}"
+
+
 def counts_name(compile_name: str, place: int) -> str:
-    """Shared name of the variable with the counts of a replica's resharding, see `resharding.COUNTS`."""
-    return f"stratbench/reshard_counts/{compile_name}/{place}"
+    """Shared name of the variable with what a replica counts, see `COUNTS` and `GAUGES` of `resharding`."""
+    return f"{counts_path(compile_name)}/replica_{place}/handle"
