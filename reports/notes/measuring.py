@@ -47,7 +47,16 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         for precision in sorted({method.precision for method in methods} - {AS_WRITTEN})
     ]
     compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
-    return [*mixed, *([compiled] if any(method.xla for method in methods) else [])]
+    emulated = (
+        "Cores of TPUs are emulated: what is computed, resharded and sent is real, but rates are those of "
+        "this machine and rank nothing for TPUs."
+    )
+    devices = {record.device for records in cases.values() for record in records}
+    return [
+        *([emulated] if "tpu-emulated" in devices else []),
+        *mixed,
+        *([compiled] if any(method.xla for method in methods) else []),
+    ]
 
 
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:

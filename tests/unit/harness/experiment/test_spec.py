@@ -317,7 +317,10 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             "measure.precision[1]: must be 'float32' or 'bfloat16'",
         ),
         ({"measure": {"xla": "yes"}}, "measure.xla: must be a valid boolean, got 'yes' (str)"),
-        ({"cluster": {"device": "npu"}}, "cluster.device: must be 'cpu' or 'gpu' or 'tpu', got 'npu'"),
+        (
+            {"cluster": {"device": "npu"}},
+            "cluster.device: must be 'cpu' or 'gpu' or 'tpu' or 'tpu-emulated', got 'npu'",
+        ),
         (
             {"cluster": {"link": {"rate_mbit": 100}}},
             "cluster.link.rate_mbit: must be null with the provider local, which cannot limit links; use",

@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import check_text, vector
 
-from strategies.passes.pass_order import PASSES, passes_of
+from strategies.passes.pass_order import CORE_PASSES, PASSES, passes_of
 from strategies.planning.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
@@ -29,11 +29,19 @@ def test_the_table_of_passes():
             first, *others = (names(strategy, shape, task) for task in range(len(replicas)))
             assert all(other == first for other in others)
             rows.append(f"{strategy}, {shape}: {', '.join(first)}\n")
+    resharding = make_plan(
+        "tpu-replicate",
+        {"reshard": True},
+        summarise(vector(), "vector", {}),
+        Topology(replicas_per_task=(2,), batch_size=4),
+    )
+    rows.append(f"tpu-replicate:reshard=true: {', '.join(each.name for each in passes_of(resharding, 0))}\n")
     check_text("".join(rows), "../order-of-passes.txt")
 
 
 @pytest.mark.parametrize("strategy", REWRITING)
-def test_they_come_in_the_order_of_the_one_list(strategy):
-    places = {each.name: place for place, each in enumerate(PASSES)}
+def test_they_come_in_the_order_of_their_list(strategy):
+    passes = CORE_PASSES if strategy == "tpu-replicate" else PASSES
+    places = {each.name: place for place, each in enumerate(passes)}
     found = names(strategy, "2 workers of 2", 0)
     assert found == sorted(found, key=places.__getitem__)
