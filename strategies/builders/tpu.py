@@ -1,13 +1,14 @@
 """One computation on all cores: what replicas sum, and what lies in parts while a host loop runs."""
 
-from strategies.errors import UnsupportedError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.sizes import n_elements
-from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 PARAMS = (
     Param(name="reshard", type=bool, default=False, tunable=(False, True)),
+    Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
     Param(name="steps_per_loop", type=int, default=10, minimum=1, tunable=(1, 10, 100)),
 )
 # What the gathers that emulate a core's take.
@@ -31,6 +32,20 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
         node_of(v, synchronizer="cross-replica-sum" if v.synced else "none", in_parts=v.name in in_parts)
         for v in step.variables
     ]
+
+
+def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:
+    """The class that it has.
+
+    Raises:
+        StrategyError: variables are to be resharded between iterations that the host does not see.
+    """
+    if params["reshard"] and params["device_loop"]:
+        raise StrategyError(
+            "strategy 'tpu-replicate': reshard=true needs a loop of the host, got device_loop=true; drop one "
+            "of them"
+        )
+    return strategy_class
 
 
 def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal

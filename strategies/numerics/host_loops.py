@@ -22,6 +22,24 @@ def step_batch(batches: tf.Tensor, step: tf.Tensor, *, sizes: tuple[int, ...]) -
     return [batch] if len(sizes) == 1 else tf.split(batch, sizes)
 
 
+def one_batch(batches: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """What one replica is fed with in a step.
+
+    Args:
+        batches: [n_steps, n_examples, …].
+    """
+    return tf.gather(batches, step)
+
+
+def replica_batches(batches: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:
+    """What each replica is fed with in all steps.
+
+    Args:
+        batches: [n_steps, n_examples, …]. sizes: examples of each replica, which add up to all.
+    """
+    return [batches] if len(sizes) == 1 else tf.split(batches, sizes, axis=1)
+
+
 def next_step(step: tf.Tensor) -> tf.Tensor:
     """The number of the step after one."""
     return step + 1

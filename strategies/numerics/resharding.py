@@ -66,6 +66,11 @@ def only_first(value: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.equal(place, 0), value, tf.zeros_like(value))
 
 
+def all_here(*, group: Group, key: int) -> tf.Tensor:
+    """Something that is there once all replicas have asked for it."""
+    return summed(tf.ones([1]), group=group, key=key)
+
+
 def summed(value: tf.Tensor, *, group: Group, key: int) -> tf.Tensor:
     """The sum of a tensor over all replicas."""
     return tf.raw_ops.CollectiveReduceV2(
@@ -164,7 +169,7 @@ def resharded(
                 ]
             with tf.control_dependencies(assigned), tf.device(device):
                 # Replicas may share a variable, which none gives up before all have their parts of it.
-                all_have_theirs = summed(tf.ones([1]), group=group, key=keys[-1])
+                all_have_theirs = all_here(group=group, key=keys[-1])
             with tf.control_dependencies([all_have_theirs]):
                 gone = _given_up(whole, device)
             with tf.control_dependencies(gone):

@@ -29,6 +29,7 @@ from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.emulate import EmulateCores
 from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
+from strategies.passes.tpu.loop_on_cores import LoopOnCores
 from strategies.passes.tpu.loop_on_host import LoopOnHost
 from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.passes.update.fuse import FuseUpdates
@@ -76,6 +77,7 @@ CORE_PASSES: tuple[type[Pass], ...] = (
     HoistReads,
     ReplicateComputation,
     LoopOnHost,
+    LoopOnCores,
     HostLoopReshard,
     EmulateCores,
 )

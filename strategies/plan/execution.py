@@ -15,6 +15,7 @@ PARAMETERS = {
     "period": "period",
     "fused_update": "fused_update",
     "steps_per_loop": "steps_per_loop",
+    "device_loop": "loops_on_device",
 }
 """A parameter's name in the registry → the field that it sets."""
 
@@ -32,7 +33,8 @@ class Execution:
         staleness: steps that a worker may be ahead of the slowest.
         backup: workers that an update does not wait for.
         period: steps from one averaging of variables to the next.
-        steps_per_loop: most steps that a host loop makes in one run.
+        steps_per_loop: most steps that a loop makes in one run.
+        loops_on_device: replicas make that loop by themselves, not the host.
         fused_update: optimizers' small operations become TensorFlow's kernels where there is one.
     """
 
@@ -43,6 +45,7 @@ class Execution:
     backup: int = 0
     period: int = 1
     steps_per_loop: int = 1
+    loops_on_device: bool = False
     fused_update: bool = False
 
     @classmethod

@@ -162,6 +162,7 @@ _DESCRIBED = (
         layout=tpu.replicated,
         params=tpu.PARAMS,
         refuses=tpu.refuse,
+        settle=tpu.settle,
     ),
     Strategy(
         name="tf-one-device",

@@ -33,8 +33,7 @@ def build_program(
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))
-    bodies = (function.nodes for function in graph.functions.values())
-    collective = any(node.op in _COLLECTIVE_OPS for nodes in (graph.nodes, *bodies) for node in nodes)
+    collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
     named = _named_tasks(graph, topology)
     return Program(
         graph_def=serialize_graph(graph),

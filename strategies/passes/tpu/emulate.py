@@ -1,18 +1,22 @@
 """A step for cores, run by the devices that are here."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from strategies.ir.graph import Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressors.codec import StateSpec
-from strategies.numerics.resharding import COUNTS, GAUGES
-from strategies.passes.collectives.keys import GROUP_KEY
+from strategies.numerics.resharding import COUNTS, GAUGES, all_here
+from strategies.passes.collectives.keys import GROUP_KEY, MEETING_KEY
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES
 from strategies.passes.tpu.emulated_program import RESHARD
 from strategies.passes.tpu.emulation import counts_path, lowered
 from strategies.passes.tpu.program import Member
+from strategies.passes.tpu.replicated_nodes import PREFIX
+from strategies.tf_bridge.snippet import trace
 from strategies.topology import Topology
 
 
@@ -46,13 +50,30 @@ class EmulateCores:
         is_resharded = any(node.op == RESHARD for node in graph.graph.nodes)
         compiles = [node.name for node in graph.graph.nodes if node.op in COMPILES] if is_resharded else []
         counts = [_counts(name, rank, topology.n_replicas, host) for name in compiles for rank in members]
-        nodes = (*emulated.nodes, *(node for each in counts for node in each.nodes))
+        meeting = [node for member in members.values() for node in _meeting(member)]
+        nodes = (*emulated.nodes, *meeting, *(node for each in counts for node in each.nodes))
         return replace(
             graph,
             graph=emulated.with_nodes(nodes),
             variables=(*graph.variables, *(each.variable for each in counts)),
+            step_targets=(*graph.step_targets, *(_met(rank) for rank in members)),
             reshard_counts=tuple(each.variable.read for each in counts),
         )
+
+
+def _meeting(member: Member) -> Iterator[Node]:
+    """A collective of the graph itself in each run.
+
+    TensorFlow looks for collectives there, not in functions, to know whether workers' runs belong together.
+    """
+    snippet = trace(all_here, (), group=(member.group[0], MEETING_KEY), key=1)
+    nodes, (met,) = snippet.splice(f"{_met(member.place)}/", [], device=member.device)
+    yield from nodes
+    yield Node(name=_met(member.place), op="NoOp", inputs=(f"^{met}",), device=member.device)
+
+
+def _met(rank: int) -> str:
+    return f"{PREFIX}replica_{rank}/all_here"
 
 
 def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> KeptState:

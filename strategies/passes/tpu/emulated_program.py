@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape
+from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import reseed
 from strategies.numerics.resharding import summed
 from strategies.passes.tpu.computations import Computation, computation
@@ -210,7 +210,9 @@ def _summing(
             yield node
             continue
         snippet = trace(summed, (specs[node.name],), group=member.group, key=keys[node.name])
-        nodes, (total,) = snippet.splice(f"{node.name}/summed/", node.data_inputs[:1])
+        # In a loop what the sum takes from nowhere must be in the loop too.
+        ref = node.data_inputs[0]
+        nodes, (total,) = snippet.splice(f"{node.name}/summed/", [ref], control=[producer(ref)])
         yield from nodes
         waits = tuple(f"^{name}" for name in node.control_inputs)
         yield Node(name=node.name, op="Identity", inputs=(total, *waits), attrs={"T": specs[node.name].dtype})
