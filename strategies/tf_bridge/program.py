@@ -9,7 +9,7 @@ from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.topology import UPDATER, Topology, task_device
 
-_COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2", "CollectiveAllToAllV2")
+COLLECTIVE_OPS = ("CollectiveReduceV2", "CollectiveGatherV2", "CollectiveAllToAllV2")
 
 
 def build_program(
@@ -33,7 +33,7 @@ def build_program(
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))
-    collective = any(node.op in _COLLECTIVE_OPS for node in graph.nodes)
+    collective = any(node.op in COLLECTIVE_OPS for node in graph.nodes)
     named = _named_tasks(graph, topology)
     return Program(
         graph_def=serialize_graph(graph),

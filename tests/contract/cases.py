@@ -73,7 +73,7 @@ class Case:
 
     def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:
         """The verdict on a cluster that steps from this case's initial values."""
-        losses = [cluster.step(batch) for batch in self.batches]
+        losses = cluster.steps(self.batches)
         asked = topology_of(plan)
         reference = self.reference(
             plan.replicas_per_task,

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from harness.worker.session.tensorflow_settings import start_server
 from strategies.program import Program
+from strategies.tf_bridge.program import COLLECTIVE_OPS
 
 HOST = "127.0.0.1"
 # A worker that waits for a sum holds one; more workers than threads would wait for ever.
@@ -61,11 +62,13 @@ def in_own_group(programs: Sequence[Program]) -> list[Program]:
 
 def _with_groups(graph_def: bytes, first: int) -> bytes:
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
-    keys = {n.input[_GROUP_INPUT] for n in graph.node if n.op in ("CollectiveReduceV2", "CollectiveGatherV2")}
-    for node in graph.node:
-        if node.name in keys:
-            group_key = int(tf.make_ndarray(node.attr["value"].tensor))
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(first + group_key, tf.int32))
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        # In a function's body a reference names the output too.
+        keys = {n.input[_GROUP_INPUT].partition(":")[0] for n in nodes if n.op in COLLECTIVE_OPS}
+        for node in nodes:
+            if node.name in keys:
+                group_key = int(tf.make_ndarray(node.attr["value"].tensor))
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(first + group_key, tf.int32))
     return bytes(graph.SerializeToString())
 
 

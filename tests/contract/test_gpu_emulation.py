@@ -1,0 +1,64 @@
+"""Cores emulated by parts of one GPU: the computation, its resharding and its collectives run there."""
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.tensorflow]
+pytest.importorskip("tensorflow")
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.variable_parts import values_of
+from harness.worker.verify.in_process import programs_of
+from strategies.planning.registry import make_plan
+
+PART_MIB = 2048
+STEPS_PER_LOOP = 2
+
+
+def server_on_parts(n_parts: int) -> tf.distribute.Server:
+    """A server whose GPU is as many devices as there are replicas."""
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": 1})
+    part = config.gpu_options.experimental.virtual_devices.add()
+    part.memory_limit_mb.extend([PART_MIB] * n_parts)
+    config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+    cluster = tf.train.ClusterSpec({"worker": ["127.0.0.1:0"]})
+    return tf.distribute.Server(cluster, job_name="worker", task_index=0, config=config)
+
+
+@pytest.fixture(scope="module")
+def server():
+    # TensorFlow lays out the devices of a process once.
+    return server_on_parts(4)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("reshard", [False, True])
+@pytest.mark.parametrize("n_replicas", [2, 4])
+def test_it_computes_what_one_device_computes(cases, server, n_replicas, reshard, optimizer):
+    case = cases.of("digits-mlp", optimizer)
+    topology = replace(case.topology((n_replicas,)), device="gpu")
+    params = {"reshard": reshard, "steps_per_loop": STEPS_PER_LOOP}
+    plan = make_plan("tpu-replicate", params, case.summary, topology)
+    (program,) = programs_of(case.step, plan)
+    session = WorkerSession(program, server.target, case.initial)
+    session.load()
+    session.setup()
+    weights = [loss.weight for loss in program.losses]
+    losses = []
+    n_steps = len(case.batches)
+    for first in range(0, n_steps, STEPS_PER_LOOP):
+        made = session.steps(case.batches[first : first + STEPS_PER_LOOP])
+        losses += [float(each @ weights) for each in made]
+    n_runs = -(-n_steps // STEPS_PER_LOOP)
+    held = values_of([session.read()])
+    counted = session.resharding()
+    session.close()
+    assert case.reference((n_replicas,)).yardstick.judge(held, losses).equivalent
+    if reshard:
+        assert [(each.n_loops, each.reshards, each.shards, each.unshards) for each in counted] == [
+            (n_runs, n_steps, n_runs, n_runs)
+        ] * n_replicas
+        assert all(n_replicas * each.kept_bytes <= 1.2 * each.whole_bytes for each in counted)
