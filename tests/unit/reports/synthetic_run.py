@@ -14,6 +14,7 @@ from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, Pro
 from harness.records.facts.costs import Energy, TracedTimes
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
+from harness.records.facts.resharding import Resharding
 from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
@@ -57,6 +58,8 @@ class Case:
     link_mbit: tuple[float, ...] = ()
     precision: str = AS_WRITTEN
     xla: bool = False
+    resharding: Resharding | None = None
+    device: str = "cpu"
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -210,7 +213,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         is_twin=case.is_twin,
         price_per_hour=case.price_per_hour,
         provider="local",
-        device="cpu",
+        device=case.device,
         workers=case.workers,
         replicas=1,
         batch_size=case.batch_size,
@@ -238,6 +241,7 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             files=dict.fromkeys(case.files, "0" * 64),
         ),
         link=_link(case),
+        resharding=case.resharding,
         notes=case.notes,
         warnings=case.warnings,
     )

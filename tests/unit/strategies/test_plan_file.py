@@ -1,6 +1,7 @@
 """Plans that people edit: every plan of ours is taken as it is, and every mistake is one line that helps."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,10 @@ def test_every_plan_that_a_strategy_makes_passes_and_is_the_same_again(
     params |= {"min_bytes": 1} if "min_bytes" in knobs else {}
     params |= {"bucket_bytes": bucket_bytes} if "bucket_bytes" in knobs and bucket_bytes else {}
     topology = Topology(replicas_per_task=tuple(counts), batch_size=24)
+    if strategy.name == "tpu-replicate":
+        topology = replace(topology, batch_size=topology.n_replicas)
+        step = step.model_copy(update={"variables": tuple(v for v in step.variables if not v.sparse)})
+        params["reshard"] = compressor is None
     plan = make_plan(strategy.name, params, step, topology)
     check_nodes(plan.nodes, step, topology, where="plan")
     again = edited(plan).plan(step, topology)
@@ -585,3 +590,46 @@ def test_an_owner_of_nothing_is_refused() -> None:
     says = r"'empty': an owner is for a variable that has elements, got \[0, 2\]; let all replicas update it"
     with pytest.raises(StrategyError, match=says):
         read_plan(text, name="plan-mine", where="plan mine.json").plan(step, TWO)
+
+
+def on_cores(change: Any, step: Any) -> None:
+    """Read an edited plan for cores."""
+    topology = Topology(replicas_per_task=(2,), batch_size=8)
+    plan = make_plan("tpu-replicate", {"reshard": True}, step, topology)
+    edited(plan, change).plan(step, topology)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"synchronizer": "all-reduce", "group": 0, "transport": "auto"},
+            "only what cores keep lies in parts, got in_parts true; set it to false",
+        ),
+        (
+            {"partition": {"axis": 0, "sizes": [6, 6]}},
+            "on cores parts are equal and come by in_parts, got a partition; set it to null",
+        ),
+        ({"transport": "auto"}, "transport is for gradients of collectives, got auto; set it to null"),
+        ({"owner": 0}, "an owner is for a trainable under all-reduce, got trainable, cross-replica-sum"),
+        ({"compressor": {"name": "bf16"}}, "a compressor is for a gradient that crosses replicas"),
+        ({"group": 0}, "only what collectives sum or transport tcp moves has a bucket"),
+    ],
+)
+def test_a_plan_for_cores_is_refused_what_cores_cannot_do(change, line):
+    def edit(document):
+        document["nodes"][0] |= change
+
+    with pytest.raises(StrategyError) as refused:
+        on_cores(edit, step_of(trainable("w", 12, 5)))
+    assert f"variable 'w': {line}" in str(refused.value)
+
+
+def test_what_replicas_do_not_have_alike_lies_in_no_parts():
+    step = step_of(trainable("w", 12, 5), state("seed", 2, rule="per-replica"))
+
+    def edit(document):
+        document["nodes"][1]["in_parts"] = True
+
+    with pytest.raises(StrategyError, match="'seed': in parts lies what all replicas have alike"):
+        on_cores(edit, step)

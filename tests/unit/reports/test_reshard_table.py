@@ -1,0 +1,56 @@
+"""What a report says of variables that lie in parts while a loop runs, and of cores that are emulated."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from synthetic_run import SINGLE, Case, write_run
+
+from harness.records.facts.resharding import Resharding
+from reports.compare import build
+from reports.load import load
+from reports.pages.exports import to_markdown
+from reports.rows import Comparison
+from reports.tables.resharding import reshard_table
+
+ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
+CORES = Case(
+    workload="w",
+    strategy="tpu-replicate",
+    params={"reshard": True},
+    p50_s=0.010,
+    resharding=Resharding(
+        n_loops=8,
+        reshards=10,
+        shards=1,
+        unshards=1,
+        sent_bytes=2_000_000,
+        whole_bytes=680_000,
+        kept_bytes=170_000,
+    ),
+)
+
+
+def compared(tmp_path: Path, *cases: Case) -> Comparison:
+    return build([load(write_run(tmp_path / "run", list(cases)))]).comparisons[0]
+
+
+def test_it_tells_counts_bytes_and_memory_of_each_loop(tmp_path: Path) -> None:
+    table = reshard_table(compared(tmp_path, ALONE, CORES))
+    assert table is not None
+    rows = {row[0].text: [cell.text for cell in row[2:]] for row in table.rows}
+    assert rows["tpu-replicate:reshard=true"] == ["10.0", "1.00", "1.00", "2.00 MB", "170 kB", "680 kB"]
+    assert set(rows["single"]) == {"–"}
+    assert len(table.columns) == len(table.rows[0])
+
+
+def test_there_is_none_where_nothing_lies_in_parts(tmp_path: Path) -> None:
+    report = build([load(write_run(tmp_path / "run", [ALONE, replace(CORES, resharding=None)]))])
+    assert reshard_table(report.comparisons[0]) is None
+    assert "Resharding" not in to_markdown(report)
+
+
+def test_rates_of_emulated_cores_are_said_to_rank_nothing(tmp_path: Path) -> None:
+    emulated = [replace(case, device="tpu-emulated") for case in (ALONE, CORES)]
+    notes = compared(tmp_path, *emulated).notes
+    assert [note for note in notes if note.startswith("Cores of TPUs are emulated")]
+    assert not [n for n in compared(tmp_path / "other", ALONE, CORES).notes if "emulated" in n]
