@@ -621,7 +621,7 @@ def test_a_plan_for_cores_is_refused_what_cores_cannot_do(change, line):
         document["nodes"][0] |= change
 
     with pytest.raises(StrategyError) as refused:
-        on_cores(edit, step_of(trainable("w", 12, 5)))
+        on_cores(edit, step_of(trainable("w", 12, 5, partitionable_axes=(0,))))
     assert f"variable 'w': {line}" in str(refused.value)
 
 
