@@ -249,6 +249,7 @@ def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
             n_steps=n_steps,
             n_losses=n_losses,
             steps_per_run=training.looped.steps_per_run,
+            made_meanwhile=training.pipeline is not None,
         )
     if training.pipeline is not None:
         return run_steps_on_pipeline(step, training.pipeline, n_steps=n_steps, n_losses=n_losses)

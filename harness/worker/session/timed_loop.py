@@ -62,6 +62,7 @@ def run_loops(
     n_steps: int,
     n_losses: int,
     steps_per_run: int,
+    made_meanwhile: bool,
 ) -> StepTimes:
     """Run steps several at a time, without collecting garbage; steps of a run get equal shares of its time.
 
@@ -69,17 +70,23 @@ def run_loops(
         steps: runs a step on each of some batches; returns losses, [n_steps, n_losses].
         batches: without end.
         steps_per_run: most steps of a run.
+        made_meanwhile: batches are made while steps go on, and waited for.
     """
     stamps = np.empty(n_steps + 1, np.float64)
+    input_s = np.empty(n_steps, np.float64)
     losses = np.empty((n_steps, n_losses), np.float64)
     clock = time.monotonic
     with no_garbage_collection():
         stamps[0] = clock()
         for first in range(0, n_steps, steps_per_run):
             stop = min(first + steps_per_run, n_steps)
-            losses[first:stop] = steps(list(itertools.islice(batches, stop - first)))
+            taken = list(itertools.islice(batches, stop - first))
+            input_s[first:stop] = (clock() - stamps[first]) / (stop - first)
+            losses[first:stop] = steps(taken)
             stamps[first + 1 : stop + 1] = np.linspace(stamps[first], clock(), stop - first + 1)[1:]
-    return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)
+    return StepTimes(
+        start_s=stamps[:-1], end_s=stamps[1:], losses=losses, input_s=input_s if made_meanwhile else None
+    )
 
 
 def runs_of(batches: Iterator[Batch], steps_per_run: int) -> Iterator[list[Batch]]:
