@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.records.facts.links import Link
-from strategies.plan.schema import Plan
+from strategies.plan.schema import DENSE_SYNCHRONIZERS, Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
 FLOPS_PER_CYCLE = 64
@@ -77,4 +77,4 @@ def payload_is_bound(plan: Plan) -> bool:
     """
     if plan.execution.backup:
         return True
-    return any(node.sparse and node.synchronizer not in ("none", "average") for node in plan.nodes)
+    return any(node.sparse and node.synchronizer not in DENSE_SYNCHRONIZERS for node in plan.nodes)

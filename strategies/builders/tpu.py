@@ -1,6 +1,9 @@
 """One computation on all cores: what replicas sum, and what lies in parts while a host loop runs."""
 
-from strategies.errors import StrategyError, UnsupportedError
+from collections.abc import Sequence
+
+from strategies.builders.partition_choices import few
+from strategies.errors import StrategyError
 from strategies.ir.sizes import n_elements
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
@@ -18,20 +21,21 @@ _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
 def replicated(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Every replica has all variables, or with `reshard` its part of those that can be cut.
 
-    Raises:
-        UnsupportedError: for gradients of rows, as many as ids differ, where a compiler must know shapes.
+    Gradients of rows cross as dense ones, since cores run programs of known shapes.
     """
-    sparse = next((v.name for v in step.variables if v.sparse), None)
-    if sparse is not None:
-        raise UnsupportedError(
-            f"strategy 'tpu-replicate': variable {sparse!r} must have dense gradients, since cores run "
-            "programs of known shapes, got rows, as many as ids differ; use all-reduce or a parameter server"
-        )
     in_parts = {v.name for v in step.variables if params["reshard"] and has_parts(v, topology.n_replicas)}
     return [
         node_of(v, synchronizer="cross-replica-sum" if v.synced else "none", in_parts=v.name in in_parts)
         for v in step.variables
     ]
+
+
+def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:  # noqa: ARG001 - a Notes
+    """What a plan should say of gradients that are dense on cores."""
+    sparse = [v.name for v in step.variables if v.sparse]
+    return (
+        [f"gradients of all rows, since cores run programs of known shapes: {few(sparse)}"] if sparse else []
+    )
 
 
 def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:

@@ -64,6 +64,21 @@ def merge_rows(rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.math.unsorted_segment_sum(tf.gather(rows, order), position, tf.size(unique)), unique
 
 
+def dense_rows(rows: tf.Tensor, ids: tf.Tensor, *, n_rows: int, shape: tuple[int, ...]) -> tf.Tensor:
+    """A dense tensor of these rows, those of equal ids summed, and zeros elsewhere.
+
+    Args:
+        rows: [n, …]. ids: [n], from 0 to n_rows.
+        shape: of the result, n_rows first.
+    """
+    return tf.ensure_shape(tf.math.unsorted_segment_sum(rows, ids, n_rows), shape)
+
+
+def all_ids(*, n_rows: int, dtype: str) -> tf.Tensor:
+    """The ids of all rows: [n_rows]."""
+    return tf.range(n_rows, dtype=dtype)
+
+
 def cast_ids(ids: tf.Tensor, *, dtype: str) -> tf.Tensor:
     """Ids in another integer type."""
     return tf.cast(ids, dtype)

@@ -153,13 +153,16 @@ def resharded(
         )
 
         def gauges() -> tf.Tensor:
-            whole_bytes = sum(math.prod(shape) * tf.as_dtype(dtype).size for shape, dtype in variables)
-            kept = [
-                _bytes_of(each, dtype)
-                for handles in (whole, parts)
-                for each, (_, dtype) in zip(handles, variables, strict=True)
+            whole_bytes = [math.prod(shape) * tf.as_dtype(dtype).size for shape, dtype in variables]
+            left = [
+                tf.cast(tf.raw_ops.VarIsInitializedOp(resource=each), tf.int64) * n_bytes
+                for each, n_bytes in zip(whole, whole_bytes, strict=True)
             ]
-            return tf.stack([tf.constant(whole_bytes, tf.int64), tf.add_n(kept)])
+            kept = [
+                tf.raw_ops.VariableShape(input=part, out_type=tf.int64)[0] * tf.as_dtype(dtype).size
+                for part, (_, dtype) in zip(parts, variables, strict=True)
+            ]
+            return tf.stack([tf.constant(sum(whole_bytes), tf.int64), tf.add_n([*left, *kept])])
 
         def take_apart() -> tf.Tensor:
             with tf.device(device):
@@ -212,18 +215,6 @@ def _given_up(handles: Sequence[tf.Tensor], device: str) -> list[tf.Operation]:
     """Operations after which these variables take no memory any more."""
     with tf.device(device):
         return [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
-
-
-def _bytes_of(handle: tf.Tensor, dtype: int) -> tf.Tensor:
-    """Memory that a variable takes; 0 of one without a value."""
-    return tf.cond(
-        tf.raw_ops.VarIsInitializedOp(resource=handle),
-        lambda: (
-            tf.reduce_prod(tf.raw_ops.VariableShape(input=handle, out_type=tf.int64))
-            * tf.as_dtype(dtype).size
-        ),
-        lambda: tf.constant(0, tf.int64),
-    )
 
 
 def _handle(name: str, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:

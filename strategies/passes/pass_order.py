@@ -27,6 +27,7 @@ from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.dense_rows import DenseRows
 from strategies.passes.tpu.emulate import EmulateCores
 from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
 from strategies.passes.tpu.loop_on_cores import LoopOnCores
@@ -75,6 +76,7 @@ Each says by itself whether a plan needs it.
 CORE_PASSES: tuple[type[Pass], ...] = (
     FuseUpdates,
     HoistReads,
+    DenseRows,
     ReplicateComputation,
     LoopOnHost,
     LoopOnCores,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from strategies.plan.core_payload import CorePayload
 from strategies.plan.partitions import parts_of
 from strategies.plan.payload import dense_crossings, encoded_bytes, is_summed
-from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary
+from strategies.plan.schema import DENSE_SYNCHRONIZERS, PlanNode, StatisticSummary, StepSummary
 from strategies.plan.shard_payload import Shards
 from strategies.topology import Topology
 
@@ -50,7 +50,7 @@ def collective_bytes_of(
     shards = Shards()
     left_out: dict[str, None] = {}
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
-        if part.synchronizer == "ps" or (part.sparse and part.synchronizer not in ("none", "average")):
+        if part.synchronizer == "ps" or (part.sparse and part.synchronizer not in DENSE_SYNCHRONIZERS):
             left_out[variable.name] = None
         if part.synchronizer == "cross-replica-sum" or part.in_parts:
             cores = CorePayload.of(part, variable, topology.n_replicas, steps_per_loop=steps_per_loop)

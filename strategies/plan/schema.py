@@ -13,6 +13,8 @@ StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
 """Classes whose variables must be the reference's; others differ from it by what they are."""
 Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average", "cross-replica-sum"]
+DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
+"""Those by which nothing of a sparse gradient crosses as rows."""
 Transport = Literal["auto", "ring", "nccl", "tcp"]
 
 

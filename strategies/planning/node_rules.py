@@ -153,8 +153,6 @@ def _on_cores(checked: NodeInPlan) -> None:
             )
     if not on_cores:
         return
-    if v.sparse:
-        checked.fail("cores run programs of known shapes", "rows of a sparse gradient", "use all-reduce")
     if node.partition is not None:
         checked.fail("on cores parts are equal and come by in_parts", "a partition", "set it to null")
 

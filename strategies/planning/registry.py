@@ -163,6 +163,7 @@ _DESCRIBED = (
         params=tpu.PARAMS,
         refuses=tpu.refuse,
         settle=tpu.settle,
+        notes=tpu.notes,
     ),
     Strategy(
         name="tf-one-device",
