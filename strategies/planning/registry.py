@@ -163,6 +163,8 @@ _DESCRIBED = (
         params=tpu.PARAMS,
         refuses=tpu.refuse,
         settle=tpu.settle,
+        devices=("cpu", "gpu", "tpu"),
+        untried=("tpu",),
     ),
     Strategy(
         name="tf-one-device",
@@ -216,6 +218,16 @@ _DESCRIBED = (
         params=(baselines.SERVERS,),
         runner="coordinator",
         refuses=baselines.refuse_uneven_work,
+    ),
+    Strategy(
+        name="tf-tpu",
+        summary="TensorFlow's TPUStrategy: sums between the TPU devices of one host",
+        strategy_class="exact",
+        layout=baselines.summed_on_tpus,
+        params=(baselines.MATMUL,),
+        runner="baseline",
+        refuses=baselines.refuse_more_hosts,
+        devices=("tpu",),
     ),
 )
 # Of every strategy that rewrites graphs, so that what their updates cost is the same for all.
