@@ -61,6 +61,7 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
             cases=cases,
             n_repeats=spec.measure.repeats,
             until_ci=None if until is None else until.ratio_ci,
+            notes=_skipped(cases),
         )
     with _opened(spec, options) as folder:
         slots = schedule(
@@ -181,6 +182,16 @@ def transform(request: TransformRequest) -> Transformation:
         args = (str(opened.capture.folder), opened.plan, request.rank, wanted)
         with status.doing(f"rewriting the graph of worker {request.rank} for {request.target.strategy}"):
             return opened.call(transform_plan, args)
+
+
+def _skipped(cases: Sequence[Case]) -> tuple[str, ...]:
+    """What is known before anything is captured not to run on its device, a line for each strategy."""
+    refused = {
+        (str(case.strategy), refusal)
+        for case in cases
+        if (refusal := case.chosen.strategy.refuses_to_run(case.shape.hardware)) is not None
+    }
+    return tuple(f"will be skipped: {strategy}: {refusal}" for strategy, refusal in sorted(refused))
 
 
 def _opened(spec: ExperimentSpec, options: RunOptions) -> RunFolder:

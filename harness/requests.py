@@ -15,6 +15,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.network_namespace import NOT_ASKED
 
 if TYPE_CHECKING:
+    from harness.cluster.providers import Hardware
     from harness.experiment.cases import Case
     from harness.experiment.spec import ExperimentSpec
     from reports.pages.terminal import TerminalTable
@@ -111,6 +112,7 @@ class Target:
     strategy: StrategyRef
     workers: int = 2
     replicas: int = 1
+    device: Hardware = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from strategies.errors import StrategyError
 
-Device: TypeAlias = Literal["cpu", "gpu"]
+Device: TypeAlias = Literal["cpu", "gpu", "tpu"]
 UPDATER = 0
 """The task that updates what replicas share, and so loads and reads it."""
 

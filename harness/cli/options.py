@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +37,20 @@ PlanOption = Annotated[
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas in each worker.")]
 
+
+class Hardware(StrEnum):
+    """What replicas can be on."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+Device = Annotated[
+    Hardware,
+    typer.Option("--device", help="What replicas are on; none of it need be here.", case_sensitive=False),
+]
+
 Restore = Annotated[
     Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
 ]
@@ -47,13 +63,20 @@ TimeoutFactor = Annotated[
 ]
 
 
-def target(workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int) -> Target:
+def target(
+    workload: str,
+    strategy: str | None,
+    plan: str | None,
+    workers: int,
+    replicas: int,
+    device: Hardware = Hardware.CPU,
+) -> Target:
     """Read the workload and the strategy, or plan in its place, of one command; check that both are known.
 
     Raises:
         UsageError: when one is not, or a list is given.
     """
-    parsed = parsed_target(workload, strategy, plan, workers, replicas)
+    parsed = replace(parsed_target(workload, strategy, plan, workers, replicas), device=device.value)
     # The registries are not needed for --help.
     from harness.preflight import check_target
 

@@ -108,7 +108,7 @@ def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
         case "tpu" if not found.tpus:
             return ProvisionError(
                 "device tpu needs TPU chips, got a host with neither /dev/accel* nor a TPU in /dev/vfio",
-                way_out="set cluster.device=cpu: on a Cloud TPU VM too, no strategy computes on TPUs yet",
+                way_out="run on a Cloud TPU VM (docs/tpu.md), or set cluster.device=tpu-emulated",
                 field="cluster.device",
             )
     return None

@@ -17,6 +17,7 @@ from harness.provision.network_namespace import WAY_OUT, refusal
 from harness.worker.counters.inet_diag import inet_diag_problem
 from harness.worker.process.os_process import available_memory_bytes
 
+_TENSORFLOWS = ("tensorflow-cpu", "tensorflow", "tensorflow-tpu")
 _MIN_PYTHON = (3, 11)
 _MIN_CORES = 2
 _MIN_MEMORY_BYTES = 4 * 2**30
@@ -50,7 +51,7 @@ def checks(folder: Path = Path()) -> Sequence[Check]:
     """
     return (
         _python(),
-        _distribution("tensorflow", ("tensorflow-cpu", "tensorflow")),
+        _distribution("tensorflow", _TENSORFLOWS),
         _distribution("ray", ("ray",)),
         _cores(),
         _memory(),
@@ -203,12 +204,33 @@ def _accelerators(devices: HostDevices) -> Sequence[Check]:
     rows = [
         Check(name="gpu", ok=True, detail=detail) if gpus is None else _lacking("gpu", gpus),
         Check(name="tpu", ok=True, detail=", ".join(devices.tpus)) if tpus is None else _lacking("tpu", tpus),
+        _tpu_strategies(devices),
     ]
     if devices.gpus:
         local = lack_of_tensorflow("gpu")
         fine = Check(name="gpu-local", ok=True, detail="TensorFlow is installed with CUDA")
         rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers(devices)]
     return rows
+
+
+def _tpu_strategies(devices: HostDevices) -> Check:
+    """What of strategies for TPUs runs here: none, emulated, or on real ones, and why."""
+    name = "tpu-strategies"
+    if not _distribution("tensorflow", _TENSORFLOWS).ok:
+        way_out = "run `make setup`"
+        return Check(name=name, ok=False, detail="none: no TensorFlow", way_out=way_out, required=False)
+    lacking = lack(devices, "tpu") or lack_of_tensorflow("tpu")
+    if lacking is not None:
+        detail = (
+            "emulated: tpu-replicate by cluster.device=tpu-emulated, on cores of this host, since "
+            f"{lacking.problem}"
+        )
+        return Check(name=name, ok=True, detail=detail, required=False)
+    detail = (
+        f"real: tf-tpu by cluster.device=tpu, on {len(devices.tpus)} chips; tpu-replicate emulated alone, "
+        "since its graphs for TPUs were validated offline only"
+    )
+    return Check(name=name, ok=True, detail=detail, required=False)
 
 
 def _gpus_in_containers(devices: HostDevices) -> Check:

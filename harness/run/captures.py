@@ -227,23 +227,40 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
         raise CaseError(USER_ERROR, str(error), stage="plan") from error
 
 
+def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
+    """As `planned`, of a case that workers are to run.
+
+    Raises:
+        CaseError: as `planned`; its strategy is not run on the case's device.
+    """
+    require_device(case)
+    return planned(captures, case)
+
+
+def require_device(case: Case) -> None:
+    """Refuse a strategy that is not run on the device of a case.
+
+    Raises:
+        CaseError: it is not.
+    """
+    refusal = case.chosen.strategy.refuses_to_run(case.shape.hardware)
+    if refusal is not None:
+        raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {refusal}", stage="plan")
+
+
 def topology_of_case(case: Case, capture: Capture) -> Topology:
     """Workers, replicas and the global batch of a case.
 
     Raises:
-        CaseError: its workers have TPUs, and a graph that names CPUs would leave these idle unseen.
+        CaseError: its strategy has no form for the device, which a graph for another would leave idle unseen.
     """
-    if case.shape.device == "tpu":
-        raise CaseError(
-            UNSUPPORTED,
-            "strategies must be able to run on cluster.device, got tpu, for which workers are placed and no "
-            "strategy writes a graph yet; take cpu or gpu",
-            stage="plan",
-        )
+    lacking = case.chosen.strategy.lacks(case.shape.hardware)
+    if lacking is not None:
+        raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {lacking}", stage="plan")
     shape = Topology(
         replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
-        device="gpu" if case.shape.hardware == "gpu" else "cpu",
+        device=case.shape.hardware,
     )
     return asked_of(shape, case.chosen.params)
 

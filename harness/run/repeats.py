@@ -19,7 +19,7 @@ from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
-from harness.run.captures import Capture, Captures, planned
+from harness.run.captures import Capture, Captures, planned_to_run
 from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.open_case import OpenCase
 from harness.run.case.ready import PreparedCase
@@ -76,7 +76,7 @@ class SlotRunner:
             if time.monotonic() >= deadline_s:
                 return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
-                capture, plan = planned(self.captures, case)
+                capture, plan = planned_to_run(self.captures, case)
                 for warning in plan.warnings:
                     self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
                 self.captures.batches(case, capture)
@@ -127,7 +127,7 @@ class SlotRunner:
         case = slot.case
         with self.progress.doing(slot.title), own_mistakes():
             require_input(case, self.spec.measure)
-            capture, plan = planned(self.captures, case)
+            capture, plan = planned_to_run(self.captures, case)
             with storing(self.folder.path):
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
@@ -197,7 +197,7 @@ class SlotRunner:
         try:
             with own_mistakes():
                 require_input(baseline, self.spec.measure)
-                capture, plan = planned(self.captures, baseline)
+                capture, plan = planned_to_run(self.captures, baseline)
                 repeat = self._repeat(
                     replace(first, case=baseline), capture, plan, logs, largest.shape.workers
                 )

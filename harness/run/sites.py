@@ -17,7 +17,7 @@ from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.captures import Captures, planned
+from harness.run.captures import Captures, planned_to_run
 from harness.run.case.check import CHECK_STEPS, n_staged
 from harness.run.enough_repeats import expected_s
 from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar
@@ -179,7 +179,7 @@ class _Sites:
         """Make more repeats of cases, as long as there is reason to."""
 
         def plan_of(case: Case) -> Plan:
-            return planned(runner.captures, case)[1]
+            return planned_to_run(runner.captures, case)[1]
 
         has_begun = True
         while has_begun and (more := self.further(site, plan_of)):

@@ -83,7 +83,7 @@ def study(
         id="",
         workload=target.workload,
         strategy=target.strategy,
-        shape=ClusterShape(workers=target.workers, replicas_per_worker=target.replicas),
+        shape=ClusterShape(workers=target.workers, replicas_per_worker=target.replicas, device=target.device),
         batch_size=asked if isinstance(asked, int) else None,
     )
     reap()

@@ -1,10 +1,12 @@
 """TensorFlow's strategy object for a plan: its devices, its cluster and its own options."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import tensorflow as tf
 
+from strategies.baselines import tpu_system
 from strategies.plan.schema import Plan
 
 
@@ -34,24 +36,62 @@ class _MultiWorkerMirrored(OneReplicaSeen, tf.distribute.MultiWorkerMirroredStra
     pass
 
 
+def _nothing() -> None:
+    """Nothing to give back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """TensorFlow's strategy of one task.
+
+    Attributes:
+        weight_dtype: of shares of a batch; TPUs have no float64.
+        notes: on the devices, a sentence each.
+        close: gives devices back that others could not use meanwhile.
+    """
+
+    strategy: tf.distribute.Strategy
+    weight_dtype: tf.DType = tf.float64
+    notes: tuple[str, ...] = ()
+    close: Callable[[], None] = _nothing
+
+
 Maker: TypeAlias = Callable[[Plan, int, Sequence[str]], tf.distribute.Strategy]
 _COMMUNICATION = tf.distribute.experimental.CommunicationImplementation
 
 
-def distribution_of(
-    plan: Plan, task: int, addresses: Sequence[str], n_devices: int
-) -> tf.distribute.Strategy:
+def distribution_of(plan: Plan, task: int, addresses: Sequence[str], n_devices: int) -> Distribution:
     """TensorFlow's strategy of one task; nothing of TensorFlow may have run in this process before.
 
     Args:
         addresses: `host:port` of every task. With more than one, TensorFlow serves this task's here and waits
             for the others.
         n_devices: logical CPU devices of this task.
+    Raises:
+        StrategyError: of a plan for TPUs, this host has not what it takes.
     """
     if n_devices > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * n_devices)
-    return _MAKERS[plan.strategy](plan, task, addresses)
+    if plan.device == "tpu":
+        return on_tpus(plan, tpu_system.local_runtime())
+    return Distribution(strategy=_MAKERS[plan.strategy](plan, task, addresses))
+
+
+def on_tpus(plan: Plan, runtime: tpu_system.TpuRuntime) -> Distribution:
+    """TensorFlow's strategy of the one task on the TPU devices of its host.
+
+    Raises:
+        StrategyError: as `tpu_system.brought_up`.
+    """
+    (n_replicas,) = plan.replicas_per_task
+    system = tpu_system.brought_up(runtime, n_replicas, matmul=str(plan.strategy_params["matmul"]))
+    return Distribution(
+        strategy=system.strategy,
+        weight_dtype=tf.float32,
+        notes=(system.description,),
+        close=system.shut_down,
+    )
 
 
 def _one_device(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:  # noqa: ARG001 - a Maker

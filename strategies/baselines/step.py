@@ -26,6 +26,7 @@ class DistributedStep:
         structure: of one example, `tf.TensorSpec` without the batch axis.
         replicas: this worker's.
         batch_size: of all replicas together.
+        weight_dtype: of their shares of it.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class DistributedStep:
         structure: object,
         replicas: Sequence[Replica],
         batch_size: int,
+        weight_dtype: tf.DType = tf.float64,
     ) -> None:
         self._body, self._boundary = body, boundary
         self._distribution = distribution
@@ -43,7 +45,7 @@ class DistributedStep:
         self._replicas = {r.rank: r for r in replicas}
         self._start = min(r.start for r in replicas)
         self.weight = distribution.experimental_distribute_values_from_function(
-            lambda context: tf.constant(self._replica(context).examples / batch_size, tf.float64)
+            lambda context: tf.constant(self._replica(context).examples / batch_size, weight_dtype)
         )
         self._train = tf.function(self._on_all)
 

@@ -1,10 +1,13 @@
 """TensorFlow's own strategies: what they will send, and where they cannot run."""
 
+from strategies.builders import tpu
 from strategies.plan.schema import PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 SERVERS = Param(name="servers", type=int, default=None, minimum=1)
+MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
+"""In what TPUs multiply matrices of float32; TensorFlow's own default is bfloat16, which is not exact."""
 
 
 def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
@@ -65,6 +68,29 @@ def refuse_more_replicas(topology: Topology, params: Params) -> str | None:
     if params.get("communication") == "nccl" and topology.device != "gpu":
         return f"communication=nccl needs GPUs, got device {topology.device}; use auto or ring"
     return None
+
+
+def summed_on_tpus(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+    """Every replica owns all variables; gradients are summed between TPUs, forward state stays apart.
+
+    Raises:
+        UnsupportedError: for gradients of rows.
+    """
+    tpu.require_dense_gradients(step, "tf-tpu", "take cluster.device=cpu or gpu for this workload")
+    return [
+        node_of(v, synchronizer="cross-replica-sum" if v.kind == "trainable" and v.synced else "none")
+        for v in step.variables
+    ]
+
+
+def refuse_more_hosts(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
+    """`TPUStrategy` is given the TPU devices of its own host, on which all run one program."""
+    if topology.n_tasks > 1:
+        return (
+            f"drives the TPU devices of one host, got {topology.n_tasks} workers; use workers=1 with a "
+            "replica for each of them, on a slice of one host"
+        )
+    return tpu.uneven_shares(topology)
 
 
 def round_robin(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

@@ -54,12 +54,33 @@ def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:
 
 def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
     """Why replicas cannot run one program, if so."""
+    if topology.device == "tpu" and topology.n_replicas == 1:
+        return "replicates over TPU devices, got one; raise replicas"
+    return uneven_shares(topology)
+
+
+def uneven_shares(topology: Topology) -> str | None:
+    """Why replicas would need programs of their own, if so."""
     if topology.batch_size % topology.n_replicas:
         return (
             "every replica runs the same program, so that each needs as many examples, got "
             f"{topology.batch_size} for {topology.n_replicas} replicas; make batch_size a multiple"
         )
     return None
+
+
+def require_dense_gradients(step: StepSummary, strategy: str, way_out: str) -> None:
+    """Refuse what has no program of known shapes.
+
+    Raises:
+        UnsupportedError: a gradient is of rows.
+    """
+    sparse = next((v.name for v in step.variables if v.sparse), None)
+    if sparse is not None:
+        raise UnsupportedError(
+            f"strategy {strategy!r}: variable {sparse!r} must have dense gradients, since cores run "
+            f"programs of known shapes, got rows, as many as ids differ; {way_out}"
+        )
 
 
 def has_parts(v: VariableSummary, n_replicas: int) -> bool:

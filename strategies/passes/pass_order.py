@@ -86,11 +86,16 @@ CORE_PASSES: tuple[type[Pass], ...] = (
 """Those for replicas that are cores, which run one computation together."""
 
 
+TPU_PASSES: tuple[type[Pass], ...] = (FuseUpdates, HoistReads, ReplicateComputation)
+"""Those where there are cores: TensorFlow makes the programs of a replicated computation there, and loops."""
+
+
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; of a single replica's step nothing changes but its updates."""
     task_plan = TaskPlan.of(plan, task)
     if sum(plan.replicas_per_task) == 1:
         fused = FuseUpdates.of(task_plan)
         return () if fused is None else (fused,)
-    needed = (each.of(task_plan) for each in (CORE_PASSES if task_plan.on_cores else PASSES))
+    on_cores = TPU_PASSES if plan.device == "tpu" else CORE_PASSES
+    needed = (each.of(task_plan) for each in (on_cores if task_plan.on_cores else PASSES))
     return tuple(each for each in needed if each is not None)

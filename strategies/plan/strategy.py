@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from strategies.errors import StrategyError
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary, mistake
-from strategies.topology import Topology
+from strategies.topology import Device, Topology
 
 ParamValue: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = Mapping[str, ParamValue]
@@ -53,6 +53,8 @@ class Strategy:
         whole: the strategy that it comes to where it cuts nothing.
         notes: what a plan of it should say, a sentence each.
         refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
+        devices: that replicas can be.
+        untried: those for which it makes graphs that are checked here and that no such device has run.
     """
 
     name: str
@@ -67,6 +69,26 @@ class Strategy:
     notes: Notes | None = None
     refuses: Refusal | None = None
     settle: Settlement | None = None
+    devices: tuple[Device, ...] = ("cpu", "gpu")
+    untried: tuple[Device, ...] = ()
+
+    def lacks(self, device: Device) -> str | None:
+        """Why there is no form of it for a device, if so."""
+        if device in self.devices:
+            return None
+        others = " and ".join(self.devices)
+        way_out = "use tf-tpu there, or" if device == "tpu" else "leave it out, or"
+        return f"has a form for {others} alone, got device {device}; {way_out} take {self.devices[0]}"
+
+    def refuses_to_run(self, device: Device) -> str | None:
+        """Why workers do not run it on a device, although there may be a plan and graphs, if so."""
+        if device in self.untried:
+            return (
+                f"has graphs for {device} that were validated offline only and that no {device} has run, so "
+                "that it is not run there; `stratbench transform --device tpu` shows them, tf-tpu is what "
+                "runs there"
+            )
+        return self.lacks(device)
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:

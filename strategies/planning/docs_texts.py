@@ -144,6 +144,15 @@ STRATEGIES: Mapping[str, Text] = {
         avoid="where memory allows `sharded-update`, whose steps begin without waiting for values, or for "
         "large tables with sparse gradients; every replica keeps what a step reads after its update too",
     ),
+    "tpu-replicate": Text(
+        payload="as `all-reduce` by rings of all replicas; with `reshard` also what puts variables together "
+        "after a loop, once for `steps_per_loop` steps",
+        memory=f"{_ALL_OF_IT}; with `reshard`, 1/N of those that can be cut while a loop runs",
+        choose="for what a step comes to as one program over TPU cores, and what resharding saves and sends; "
+        "emulated on other devices, see [TPUs](tpu.md)",
+        avoid="for sparse gradients, batches that are no multiple of the replicas, or rates of real TPUs, on "
+        "which it is not run",
+    ),
     "tf-one-device": Text(
         payload="0",
         memory="one copy of everything",
@@ -175,6 +184,13 @@ STRATEGIES: Mapping[str, Text] = {
         choose="as the rival of asynchronous servers (`sync=false`), with TensorFlow's coordinator",
         avoid="where shares of a batch are unequal, or for several CPU replicas per worker: it is skipped",
     ),
+    "tf-tpu": Text(
+        payload="0 between workers: TPU devices of one host sum gradients over their own links",
+        memory=_ALL_OF_IT,
+        choose="as the rival on a TPU slice of one host; nothing of it has run on a TPU, see [TPUs](tpu.md)",
+        avoid="on other devices, slices of several hosts, or for sparse gradients: it is skipped, with the "
+        "reason",
+    ),
 }
 
 KNOBS: Mapping[str, str] = {
@@ -189,15 +205,20 @@ KNOBS: Mapping[str, str] = {
     "compressor_rank": "of `powersgd`",
     "compressor_ratio": "of `topk`",
     "cross_device_ops": "TensorFlow's way of summing over the replicas of a worker",
+    "device_loop": "of `tpu-replicate`: cores make the loop by themselves, in place of the host",
     "fused_update": "optimizers' small operations become TensorFlow's kernels of gradient descent, momentum, "
     "Adam and AMSGrad, where these compute the same",
     "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
+    "matmul": "of `tf-tpu`: in what TPUs multiply matrices of float32; `bfloat16` is TensorFlow's own "
+    "default, and differs from the reference by more than rounding",
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",
     "period": "steps from one average of variables to the next; the first step ends with one",
+    "reshard": "of `tpu-replicate`: variables lie in parts between iterations, and whole after a loop",
     "seed": "of the draws of axes",
     "servers": "workers that have a parameter server beside them, the first ones; all if left out",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
+    "steps_per_loop": "of `tpu-replicate`: most steps in one run of its loop",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
     "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
     "does on the whole batch; they and their gradients are payload; layers with "

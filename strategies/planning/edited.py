@@ -62,6 +62,9 @@ class EditedPlan:
         reason = self.refusal(step.workload, topology.replicas_per_task)
         if reason is not None:
             raise UnsupportedError(reason)
+        lacking = self.strategy.lacks(topology.device)
+        if lacking is not None:
+            raise UnsupportedError(f"{self.where}: {lacking}")
         if topology.n_replicas > 1:
             check_nodes(self.nodes, step, topology, where=self.where)
             self._check_knobs(topology)

@@ -61,7 +61,9 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
             f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
             "use workers=1 and replicas=1"
         )
-    reason = None if strategy.refuses is None else strategy.refuses(topology, values)
+    reason = strategy.lacks(topology.device)
+    if reason is None and strategy.refuses is not None:
+        reason = strategy.refuses(topology, values)
     if reason is not None:
         raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
     layout = local.independent if topology.n_replicas == 1 else strategy.layout

@@ -164,6 +164,8 @@ _DESCRIBED = (
         refuses=tpu.refuse,
         settle=tpu.settle,
         notes=tpu.notes,
+        devices=("cpu", "gpu", "tpu"),
+        untried=("tpu",),
     ),
     Strategy(
         name="tf-one-device",
@@ -217,6 +219,16 @@ _DESCRIBED = (
         params=(baselines.SERVERS,),
         runner="coordinator",
         refuses=baselines.refuse_uneven_work,
+    ),
+    Strategy(
+        name="tf-tpu",
+        summary="TensorFlow's TPUStrategy: sums between the TPU devices of one host",
+        strategy_class="exact",
+        layout=baselines.summed_on_tpus,
+        params=(baselines.MATMUL,),
+        runner="baseline",
+        refuses=baselines.refuse_more_hosts,
+        devices=("tpu",),
     ),
 )
 # Of every strategy that rewrites graphs, so that what their updates cost is the same for all.

@@ -1,6 +1,6 @@
 """Real processes of TensorFlow's own strategies, for tests: started once, for one workload or several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,19 +22,26 @@ SERVERS = "tf-parameter-server"
 
 
 @contextmanager
-def started(plan: Plan, folder: Path, break_it: Job[None] | None = None) -> Iterator[ProcessSet]:
+def started(
+    plan: Plan,
+    folder: Path,
+    break_it: Job[None] | None = None,
+    server: Job[int, Sequence[str], int, None] | None = None,
+) -> Iterator[ProcessSet]:
     """The workers of a plan.
 
     Args:
         break_it: a job that makes them compute something else.
+        server: what begins in the place of the plan's own strategy of TensorFlow.
     """
     coordinated = plan.strategy == SERVERS
     n_workers = len(plan.replicas_per_task)
+    own = partial(start_cluster if coordinated else start_distribution, plan=plan.model_dump_json())
     with serving_processes(
         SoloWorkers(folder=folder),
         [folder / f"worker-{task}.log" for task in range(n_workers)],
         n_devices=plan.replicas_per_task,
-        server=partial(start_cluster if coordinated else start_distribution, plan=plan.model_dump_json()),
+        server=server or own,
         n_ports=3 if coordinated else 1,
     ) as processes:
         if break_it is not None:

@@ -42,6 +42,7 @@ def plan(
     edited: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
+    device: options.Device = options.Hardware.CPU,
     on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
@@ -49,7 +50,7 @@ def plan(
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
     request = PlanRequest(
-        target=options.target(workload, strategy, edited, workers, replicas),
+        target=options.target(workload, strategy, edited, workers, replicas, device),
         slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),
         live=options.is_watched(json=json),
         timeouts=timeouts(timeout_factor),

@@ -29,6 +29,7 @@ def transform(
     plan: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
+    device: options.Device = options.Hardware.CPU,
     rank: Annotated[int, typer.Option("--rank", metavar="K", min=0, help="The worker, from 0.")] = 0,
     graphdef: Annotated[
         Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
@@ -62,7 +63,7 @@ def transform(
     if stages is not None and not _is_free(stages):
         raise UsageError(f"must be a new or an empty folder, got {str(stages)!r}", field="stages")
     request = TransformRequest(
-        target=options.target(workload, strategy, plan, workers, replicas),
+        target=options.target(workload, strategy, plan, workers, replicas, device),
         rank=rank,
         graphdef=graphdef,
         text=text,

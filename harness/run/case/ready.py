@@ -1,11 +1,12 @@
 """Fresh processes with a plan's step, its initial values and its batches."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import Forks, ProcessSet
@@ -45,11 +46,16 @@ class PreparedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runner:
-    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it."""
+    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it.
+
+    Attributes:
+        stops: gives back devices that outlive their process in a state that the next one must mend.
+    """
 
     server: Job[int, Sequence[str], int, None]
     opens: Job[str, str, int, Opened]
     n_ports: int = 1
+    stops: Job[None] | None = None
 
 
 def _runner_of(prepared: PreparedCase) -> _Runner:
@@ -65,6 +71,7 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
             return _Runner(
                 server=partial(synchronous.start_distribution, plan=document),
                 opens=partial(synchronous.open_baseline, case=case, seed=seed),
+                stops=synchronous.stop_distribution if plan.device == "tpu" else None,
             )
         case "coordinator":
             return _Runner(
@@ -103,3 +110,7 @@ def ready_processes(
         shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
         processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
         yield processes, tuple(opened)
+        if runner.stops is not None:
+            # They are killed next, and of what a killed process held the kernel takes everything.
+            with suppress(CaseError):
+                processes.call(runner.stops, [()] * len(opened), timeout_s=timeouts.setup_s, stage="collect")

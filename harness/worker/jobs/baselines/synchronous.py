@@ -18,7 +18,7 @@ from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
-from strategies.errors import UnsupportedError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import SeedMix, Variable
 from strategies.plan.schema import Plan
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from harness.worker.session.capture_store import InitialValues
     from harness.worker.session.variable_memory import Holdings
+    from strategies.baselines.distribution import Distribution
     from strategies.baselines.step import DistributedStep
     from strategies.topology import Replica
 
@@ -43,7 +44,7 @@ _UNMERGED_STATE = (
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class _Distributed:
-    distribution: "tf.distribute.Strategy"
+    distribution: "Distribution"
 
 
 def start_distribution(
@@ -52,13 +53,28 @@ def start_distribution(
     """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
 
     Raises:
-        CaseError: `port-in-use`, as `rendezvous.start_server`.
+        CaseError: `port-in-use`, as `rendezvous.start_server`; `no-device` where this host has not what the
+            plan takes.
     """
     from strategies.baselines.distribution import distribution_of
 
-    with on_reserved_port(state, task, addresses):
-        distribution = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+    try:
+        with on_reserved_port(state, task, addresses):
+            distribution = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+    except StrategyError as error:
+        raise CaseError("no-device", str(error), stage="provision") from error
+    use_distribution(state, distribution)
+
+
+def use_distribution(state: JobState, distribution: "Distribution") -> None:
+    """Let this process's steps run under a strategy of TensorFlow's, whose devices go back when it ends."""
+    state.stack.callback(distribution.close)
     state.put(_Distributed(distribution=distribution))
+
+
+def stop_distribution(state: JobState) -> None:
+    """Give back the devices that the strategy holds."""
+    state.get(_Distributed).distribution.close()
 
 
 def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
@@ -90,6 +106,7 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
         start=local[0].start,
         stop=local[-1].stop,
         notes=(
+            *state.get(_Distributed).distribution.notes,
             *((_UNMERGED_STATE,) if merges else ()),
             *left_out((), initial, {v.name for v in captured.variables}),
         ),
@@ -181,7 +198,7 @@ class BaselineSession:
         return ()
 
     def close(self) -> None:
-        """Nothing to give up: the strategy ends with its process."""
+        """Nothing to give up: the strategy ends with its process, or by `stop_distribution`."""
 
     def _copies(self, name: str) -> list[tuple[int | None, "tf.Variable"]]:
         """Each replica's copy with its rank, or the one that all share."""
@@ -207,10 +224,17 @@ def _session(
 ) -> BaselineSession:
     from strategies.baselines.step import DistributedStep
 
-    distribution = state.get(_Distributed).distribution
+    found = state.get(_Distributed).distribution
+    distribution = found.strategy
     workload = built(distribution, case, seed, captured)
     distributed = DistributedStep(
-        workload.body, workload.boundary, distribution, workload.structure, replicas, batch_size
+        workload.body,
+        workload.boundary,
+        distribution,
+        workload.structure,
+        replicas,
+        batch_size,
+        weight_dtype=found.weight_dtype,
     )
     distributed.trace()
     variables = workload.variables(captured.variables)

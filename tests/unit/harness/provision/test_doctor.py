@@ -91,5 +91,38 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
     assert (local.ok, local.way_out) == (True, "")
 
 
+@pytest.mark.parametrize(
+    ("installed", "chips", "ok", "begins"),
+    [
+        ((), (), False, "none: no TensorFlow"),
+        (("tensorflow-cpu",), (), True, "emulated: tpu-replicate by cluster.device=tpu-emulated"),
+        (("tensorflow-cpu",), ("/dev/accel0",), True, "emulated: "),
+        (
+            ("tensorflow-tpu",),
+            ("/dev/accel0", "/dev/accel1"),
+            True,
+            "real: tf-tpu by cluster.device=tpu, on 2 chips",
+        ),
+    ],
+)
+def test_what_of_tpus_runs_here_is_told_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], chips: tuple[str, ...], ok: bool, begins: str
+) -> None:
+    def version(name: str) -> str:
+        if name in installed:
+            return "2.0"
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor, "host_devices", lambda: HostDevices(tpus=chips))
+    (check,) = _named(doctor.checks(), "tpu-strategies")
+    assert (check.ok, check.required, bool(check.way_out)) == (ok, False, not ok)
+    assert check.detail.startswith(begins)
+    if begins.startswith("emulated"):
+        assert ("tensorflow-tpu" if chips else "/dev/accel*") in check.detail
+    if begins.startswith("real"):
+        assert "validated offline only" in check.detail
+
+
 def _named(checks: Sequence[doctor.Check], name: str) -> list[doctor.Check]:
     return [check for check in checks if check.name == name]

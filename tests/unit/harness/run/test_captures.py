@@ -14,7 +14,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.spec import Computation
 from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
-from harness.run.captures import Captures, topology_of_case
+from harness.run.captures import Captures, planned, planned_to_run, topology_of_case
 from harness.worker.jobs.capture import CapturedWorkload, capture
 from strategies.plan.schema import StepSummary
 
@@ -132,3 +132,41 @@ def test_a_capture_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
     made = captures(tmp_path, jobs, Timeouts(factor=4.0))
     made.batches(case(), made.of(case()))
     assert jobs.limits_s == [4 * CAPTURE_S] * 2
+
+
+def on_tpus(strategy: str) -> Case:
+    return replace(
+        case(strategy=strategy), shape=ClusterShape(workers=1, replicas_per_worker=4, device="tpu")
+    )
+
+
+def test_strategies_with_a_form_for_tpus_get_a_topology_of_them(tmp_path: Path) -> None:
+    made = captures(tmp_path, Jobs())
+    for strategy in ("tf-tpu", "tpu-replicate"):
+        one = on_tpus(strategy)
+        assert topology_of_case(one, made.of(one)).device == "tpu"
+
+
+@pytest.mark.parametrize("strategy", ["single", "all-reduce", "sharded-update", "tf-mirrored"])
+def test_a_strategy_without_a_form_for_tpus_is_refused_by_name(tmp_path: Path, strategy: str) -> None:
+    made, one = captures(tmp_path, Jobs()), on_tpus(strategy)
+    with pytest.raises(
+        CaseError, match=f"strategy '{strategy}': has a form for .*got device tpu; use tf-tpu"
+    ) as raised:
+        topology_of_case(one, made.of(one))
+    assert raised.value.kind == UNSUPPORTED
+
+
+def test_what_was_validated_offline_alone_is_planned_and_not_run(tmp_path: Path) -> None:
+    made, one = captures(tmp_path, Jobs()), on_tpus("tpu-replicate")
+    assert planned(made, one)[1].device == "tpu"
+    with pytest.raises(CaseError, match=r"validated offline only.*tf-tpu is what runs there") as raised:
+        planned_to_run(made, one)
+    assert (raised.value.kind, raised.value.stage) == (UNSUPPORTED, "plan")
+    assert "\n" not in raised.value.message
+
+
+def test_cores_that_are_emulated_are_those_of_processors(tmp_path: Path) -> None:
+    shape = ClusterShape(workers=1, replicas_per_worker=4, device="tpu-emulated")
+    made, one = captures(tmp_path, Jobs()), replace(case(strategy="tpu-replicate"), shape=shape)
+    assert planned_to_run(made, one)[1].device == "cpu"

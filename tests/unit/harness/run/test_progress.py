@@ -43,7 +43,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         for repeat in range(2)
         for name in plans
     ]
-    monkeypatch.setattr(repeats, "planned", lambda _, case: (None, plans[case.id]))
+    monkeypatch.setattr(repeats, "planned_to_run", lambda _, case: (None, plans[case.id]))
     monkeypatch.setattr(CaseChecks, "reference", lambda *_: None)
     monkeypatch.setattr(CaseChecks, "bounded", lambda *_, **__: None)
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)

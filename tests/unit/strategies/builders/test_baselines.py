@@ -2,7 +2,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.planning.registry import make_plan, resolve
+from strategies.planning.registry import STRATEGIES, make_plan, resolve
 from strategies.topology import Topology
 
 STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2), trainable("b", 5), trainable("c", 7))
@@ -112,3 +112,50 @@ def test_what_tensorflow_cannot_run_is_refused_with_the_way_out(name, params, to
 def test_options_have_their_words():
     with pytest.raises(StrategyError, match="communication must be one of auto, ring, nccl, got 'mpi'"):
         resolve("tf-multi-worker-mirrored", {"communication": "mpi"})
+
+
+ON_TPUS = Topology(replicas_per_task=(4,), batch_size=8, device="tpu")
+
+
+def test_on_tpus_gradients_are_summed_and_nothing_leaves_the_host():
+    plan = make_plan("tf-tpu", {}, STEP, ON_TPUS)
+    summed = {n.variable for n in plan.nodes if n.synchronizer == "cross-replica-sum"}
+    assert summed == {"a", "b", "c"}
+    assert {n.synchronizer for n in plan.nodes if n.variable not in summed} == {"none"}
+    assert (plan.payload_bytes_per_step, plan.device, plan.notes) == (0, "tpu", ())
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (REPLICAS, "has a form for tpu alone, got device cpu; leave it out, or take tpu"),
+        (
+            Topology(replicas_per_task=(4, 4), batch_size=8, device="tpu"),
+            "drives the TPU devices of one host, got 2 workers; use workers=1",
+        ),
+        (
+            Topology(replicas_per_task=(4,), batch_size=6, device="tpu"),
+            "got 6 for 4 replicas; make batch_size a multiple",
+        ),
+    ],
+)
+def test_where_tpu_strategy_cannot_run_it_says_the_way_out(topology, message):
+    with pytest.raises(UnsupportedError) as raised:
+        make_plan("tf-tpu", {}, STEP, topology)
+    assert str(raised.value).startswith("strategy 'tf-tpu': ")
+    assert message in str(raised.value)
+
+
+def test_on_tpus_rows_are_refused():
+    with pytest.raises(UnsupportedError, match="'tf-tpu': variable 'rows' must have dense gradients"):
+        make_plan("tf-tpu", {}, step_of(trainable("a", 3), trainable("rows", 8, sparse=True)), ON_TPUS)
+
+
+def test_no_other_strategy_claims_a_form_for_tpus():
+    forms = {s.name for s in STRATEGIES if s.lacks("tpu") is None}
+    assert forms == {"tpu-replicate", "tf-tpu"}
+    assert {s.name for s in STRATEGIES if s.refuses_to_run("tpu") is None} == {"tf-tpu"}
+    with pytest.raises(
+        UnsupportedError, match="'all-reduce': has a form for cpu and gpu alone, got device tpu"
+    ):
+        make_plan("all-reduce", {}, STEP, ON_TPUS)

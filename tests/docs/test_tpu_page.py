@@ -1,0 +1,34 @@
+"""What the page on TPUs shows exists: commands, options, keys, experiments and paths."""
+
+import re
+
+import pytest
+from pages import ROOT, commands, refuse_unknown_options
+
+from harness.experiment.resolve import load_experiment
+from harness.experiment.schema import ClusterSection
+
+PAGE = (ROOT / "docs" / "tpu.md").read_text()
+
+
+@pytest.mark.parametrize("command", sorted(set(commands(PAGE))))
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+def test_its_keys_and_paths_are_those_there_are() -> None:
+    assert set(re.findall(r"`cluster\.(\w+)", PAGE)) <= set(ClusterSection.model_fields)
+    for path in re.findall(r"`(harness/[\w/.-]+)`", PAGE):
+        assert (ROOT / path).exists()
+
+
+def test_the_slice_and_the_repeats_that_it_tells_of_are_those_of_the_experiment() -> None:
+    from harness.experiment.cases import expand
+
+    spec = load_experiment("tpu-pod")
+    assert spec.connection.slice is not None
+    cases = expand(spec)
+    skipped = [case for case in cases if case.chosen.strategy.refuses_to_run("tpu")]
+    n_repeats = spec.measure.repeats
+    assert f"{len(cases) * n_repeats} repeats, of which {len(skipped) * n_repeats} are skipped" in PAGE
+    assert f"{spec.connection.slice.accelerator} slice of one host, {spec.connection.slice.topology}" in PAGE

@@ -1,0 +1,103 @@
+"""Jobs that the tests of `tf-tpu` run in worker processes: all of it but the TPUs themselves."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
+
+from harness.worker.jobs.baselines.synchronous import use_distribution
+from harness.worker.jobs.rendezvous import on_reserved_port
+from harness.worker.jobs.training import Training
+from harness.worker.process.job import JobState
+from strategies.baselines import distribution, tpu_system
+from strategies.plan.schema import Plan
+
+# Four chips of a device each on one host, as of a v4 slice 2x2x1.
+CHIPS = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0)]
+SHUT_DOWN = "shut down"
+
+
+class Described:
+    """A TPU system by its description alone."""
+
+    def get_tpu_system_metadata(self) -> TPUSystemMetadata:
+        names = [f"/job:localhost/replica:0/task:0/device:TPU:{k}" for k in range(len(CHIPS))]
+        devices = [tf.config.LogicalDevice(name, "TPU") for name in names]
+        return TPUSystemMetadata(
+            num_cores=len(CHIPS),
+            num_hosts=1,
+            num_of_cores_per_host=len(CHIPS),
+            topology=None,
+            devices=devices,
+        )
+
+
+def topology_of_chips(resolver: object) -> tf.tpu.experimental.Topology:
+    return tf.tpu.experimental.Topology(
+        mesh_shape=[2, 2, 1, 1], device_coordinates=np.array([CHIPS], np.int32)
+    )
+
+
+def on_cpus(resolver: object, topology: object, n_replicas: int) -> tf.distribute.Strategy:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * n_replicas)
+    return distribution._Mirrored([f"/cpu:{k}" for k in range(n_replicas)])
+
+
+def start_without_tpus(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str, describe: bool
+) -> None:
+    """Begin as `start_distribution` does, with CPUs in the place of TPUs, or with TPUs by description."""
+    events: Counter[str] = Counter()
+    runtime = tpu_system.TpuRuntime(
+        resolve=Described,
+        initialize=topology_of_chips,
+        distribute=tpu_system.on_devices if describe else on_cpus,
+        shut_down=lambda _: events.update([SHUT_DOWN]),
+    )
+    with on_reserved_port(state, task, addresses):
+        use_distribution(state, distribution.on_tpus(Plan.model_validate_json(plan), runtime))
+    state.put(events)
+
+
+start_on_cpus = partial(start_without_tpus, describe=False)
+start_described = partial(start_without_tpus, describe=True)
+
+
+def times_shut_down(state: JobState) -> int:
+    return state.get(Counter)[SHUT_DOWN]
+
+
+def n_seen_in_step(state: JobState) -> list[int]:
+    """What a step hears of the number of replicas, in the strategy's scope and in each replica."""
+    distribution = state.get(Training).session._step._distribution  # type: ignore[attr-defined]
+    seen = []
+
+    def see() -> tf.Tensor:
+        seen.append(tf.distribute.get_strategy().num_replicas_in_sync)
+        return tf.zeros(())
+
+    def on_all() -> tf.Tensor:
+        return distribution.run(see)
+
+    with distribution.scope():
+        see()
+    tf.function(on_all).get_concrete_function()
+    return seen
+
+
+def traced(state: JobState) -> tuple[Counter[str], list[int], list[str]]:
+    """Of the traced step: how often each operation is in it, over how many replicas it goes, and what is of
+    float64.
+    """
+    step = state.get(Training).session._step  # type: ignore[attr-defined]
+    n = sum(replica.examples for replica in step._replicas.values())
+    empty = [np.zeros((n, *s.shape), s.dtype.as_numpy_dtype) for s in tf.nest.flatten(step._structure)]
+    graph = step._train.get_concrete_function(step.placed(empty), step.weight).graph
+    operations = graph.get_operations()
+    copies = [op.get_attr("num_replicas") for op in operations if op.type == "TPUReplicateMetadata"]
+    wide = [out.name for op in operations for out in op.outputs if out.dtype == tf.float64]
+    return Counter(op.type for op in operations), copies, wide
