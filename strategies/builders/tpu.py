@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from strategies.builders.partition_choices import few
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.sizes import n_elements
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
