@@ -80,6 +80,9 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         rewrites.meta_optimizer_iterations = RewriterConfig.ONE
         rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
         rewrites.layout_optimizer = RewriterConfig.OFF
+    if program.steps_per_run is not None:
+        # Whole programs are functions that a loop calls; to inline some thousand nodes there takes minutes.
+        rewrites.function_optimization = RewriterConfig.OFF
     if use is Use.PARTS_OF_STEPS:
         # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
         # optimizer of dependencies drops them, and with them the assignments that only they wait for.

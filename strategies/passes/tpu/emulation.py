@@ -22,6 +22,7 @@ from strategies.passes.tpu.program import Member
 from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.function_bodies import function_of
+from strategies.tf_bridge.function_config import as_written
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
@@ -270,7 +271,7 @@ def _call(
         "Tin": tuple(taken),
         "Tout": given,
         "config": b"",
-        "config_proto": b"",
+        "config_proto": as_written(),
         "executor_type": b"",
         "f": FunctionRef(function),
     }
