@@ -8,12 +8,13 @@ Source:
     both and compares them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames, ancestors
 from strategies.numerics.combine import weighted_sum
@@ -27,11 +28,12 @@ from strategies.passes.tpu.replicated_nodes import (
     METADATA,
     OF_CLUSTER,
     PREFIX,
+    WAITED_FOR,
     around,
     cross_replica_sum,
+    done,
     fed_on,
     given,
-    group_assignment,
     input_of,
     replicated_input,
     replicated_output,
@@ -71,6 +73,7 @@ class ReplicateComputation:
         """
         body = _body(graph)
         check_compilable(graph, body)
+        updates, looped = graph.targets(), LoopFrames.of(graph.graph).frames
         variables = ReplicatedVariables.of(graph, topology)
         inputs, fed = self._inputs(graph, topology)
         renames = Renames({})
@@ -83,12 +86,9 @@ class ReplicateComputation:
             *around(topology.n_replicas),
             *variables.nodes,
             *inputs,
-            group_assignment(topology.n_replicas),
-            *(_in_body(n, renames, sums, body) for n in graph.graph.nodes if n.name in body),
+            *(_in_body(n, renames, sums, updates, looped) for n in graph.graph.nodes if n.name in body),
             *(node for b in graph.boundaries for node in _sum(graph, b, sums[b.values], topology)),
-            Node(
-                name=DONE, op="NoOp", inputs=tuple(f"^{name}" for name in graph.targets()), attrs=OF_CLUSTER
-            ),
+            done(updates),
             *(
                 node
                 for place, (ref, dtype) in enumerate(zip(returned, dtypes, strict=True))
@@ -160,14 +160,22 @@ def _body(graph: TrainGraph) -> set[str]:
     return ancestors(graph.graph, (*graph.targets(), *graph.returned()), stop=outside)
 
 
-def _in_body(node: Node, renames: Renames, sums: dict[str, str], body: Iterable[str]) -> Node:
+def _in_body(
+    node: Node, renames: Renames, sums: Mapping[str, str], updates: Container[str], looped: Container[str]
+) -> Node:
     inputs = tuple(renames[ref] for ref in node.inputs)
     if node.name in sums:
         inputs = (sums[node.name], *inputs[1:])
-    # Nodes that take nothing from others of the computation belong to it by this wait.
-    if not any(producer(ref) in body for ref in node.inputs if ref[0] == "^") and not node.data_inputs:
-        inputs = (*inputs, f"^{METADATA}")
-    return node.changed(inputs=inputs, attrs={**node.attrs, **OF_CLUSTER}, device="")
+    attrs = {**node.attrs, **WAITED_FOR} if node.name in updates else node.attrs
+    changed = node.changed(inputs=inputs, attrs=attrs, device="")
+    # No edge of control leads into a loop.
+    return changed.changed(attrs={**attrs, **OF_CLUSTER}) if node.name in looped else _of_cluster(changed)
+
+
+def _of_cluster(node: Node) -> Node:
+    """A node of the computation; where it takes nothing, it belongs to it by its wait."""
+    waits = () if node.data_inputs else (f"^{METADATA}",)
+    return node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
 
 
 def _sum(graph: TrainGraph, b: Boundary, name: str, topology: Topology) -> Iterator[Node]:
@@ -181,10 +189,8 @@ def _sum(graph: TrainGraph, b: Boundary, name: str, topology: Topology) -> Itera
     elif b.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
-    for node in nodes:
-        waits = () if node.data_inputs else (f"^{METADATA}",)
-        yield node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
-    yield cross_replica_sum(name, contribution, b.dtype)
+    yield from map(_of_cluster, nodes)
+    yield from cross_replica_sum(name, contribution, b.dtype, topology.n_replicas)
 
 
 def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:
