@@ -12,11 +12,11 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames, ancestors
+from strategies.ir.variable import Rule
 from strategies.numerics.combine import weighted_sum
 from strategies.numerics.resharding import only_first
 from strategies.passes.replicate.split_batch import split_batch
@@ -55,15 +55,19 @@ class ReplicateComputation:
 
     What goes out has the copies of all replicas' variables, as one program for a whole slice needs them, and
     says of those of this task how they are loaded and read.
+
+    Attributes:
+        layers: those that normalise by statistics of the whole batch.
     """
 
     name: ClassVar[str] = "tpu-replicate"
     task: int
+    layers: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ReplicateComputation | None":
         """Where the plan's replicas are cores."""
-        return cls(task=plan.task) if plan.on_cores else None
+        return cls(task=plan.task, layers=plan.layers) if plan.on_cores else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The replicated computation.
@@ -78,7 +82,8 @@ class ReplicateComputation:
         inputs, fed = self._inputs(graph, topology)
         renames = Renames({})
         renames.update(fed)
-        sums = {b.values: f"{PREFIX}sum/{b.values}" for b in graph.boundaries}
+        summed = tuple(_summed(graph, self.layers))
+        sums = {each.node: f"{PREFIX}sum/{each.node}" for each in summed}
         returned = [graph.losses[0].tensor, *(result.tensor for result in graph.results)]
         dtypes = [output_type(graph.graph, ref) for ref in returned]
         nodes = (
@@ -87,7 +92,7 @@ class ReplicateComputation:
             *variables.nodes,
             *inputs,
             *(_in_body(n, renames, sums, updates, looped) for n in graph.graph.nodes if n.name in body),
-            *(node for b in graph.boundaries for node in _sum(graph, b, sums[b.values], topology)),
+            *(node for each in summed for node in _sum(graph, each, sums[each.node], topology)),
             done(updates),
             *(
                 node
@@ -178,19 +183,43 @@ def _of_cluster(node: Node) -> Node:
     return node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
 
 
-def _sum(graph: TrainGraph, b: Boundary, name: str, topology: Topology) -> Iterator[Node]:
-    """What flows into a boundary: the sum of what replicas contribute, each by its weight."""
-    contribution = graph.graph.by_name[b.values].inputs[0]
-    spec = TensorSpec(dtype=b.dtype, shape=b.shape)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summed:
+    """A value in whose place comes what all replicas have together.
+
+    Attributes:
+        node: an identity, which the rest of the step reads.
+        rule: how the replicas' values become one.
+    """
+
+    node: str
+    rule: Rule
+    dtype: DType
+    shape: Shape
+
+
+def _summed(graph: TrainGraph, layers: Container[str]) -> Iterator[_Summed]:
+    for b in graph.boundaries:
+        yield _Summed(node=b.values, rule=b.rule, dtype=b.dtype, shape=b.shape)
+    for s in graph.statistics:
+        # With equal shards the mean stands for every weight that `SyncStatistics` gives, backward too.
+        if s.layer in layers:
+            yield _Summed(node=s.node, rule="mean", dtype=s.dtype, shape=s.shape)
+
+
+def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Iterator[Node]:
+    """The sum of what replicas contribute, each by its weight."""
+    contribution = graph.graph.by_name[each.node].inputs[0]
+    spec = TensorSpec(dtype=each.dtype, shape=each.shape)
     nodes: tuple[Node, ...] = ()
-    if b.rule == "first-replica":
+    if each.rule == "first-replica":
         snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
         nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(_RANK)])
-    elif b.rule == "mean":
+    elif each.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
     yield from map(_of_cluster, nodes)
-    yield from cross_replica_sum(name, contribution, b.dtype, topology.n_replicas)
+    yield from cross_replica_sum(name, contribution, each.dtype, topology.n_replicas)
 
 
 def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:
