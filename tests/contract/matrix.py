@@ -53,4 +53,4 @@ NOT_ON_CORES = {
 
 def refusal(model: str, row: str) -> str | None:
     """Why a strategy does not train a model, if so."""
-    return NOT_ON_CORES.get(model.split("+")[0]) if row in CORE_ROWS else None
+    return NOT_ON_CORES.get(model.split("+", maxsplit=1)[0]) if row in CORE_ROWS else None
