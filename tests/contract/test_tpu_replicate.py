@@ -6,6 +6,7 @@ By default models, ways and topologies meet in pairs; with `--all-cases` all mee
 import itertools
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,10 +20,13 @@ from cases import case_of_model
 from checkpointing import restored, save
 from model import on_rows
 from state_models import descent, kernel
+from test_mutations import after, broken, noticed
 
 from harness.worker.session.checkpoint import read_checkpoint
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
+from strategies.ir.graph import Node
+from strategies.passes.tpu.replicated_nodes import DONE
 
 MODELS = {
     "tensorflow-momentum": "an optimizer of TensorFlow's own",
@@ -164,3 +168,52 @@ def test_shares_that_differ_are_refused(cases, row):
         "strategy 'tpu-replicate': every replica runs the same program, so that each needs as many examples, "
         "got 7 for 3 replicas; make batch_size a multiple"
     )
+
+
+def rewritten(change):
+    """What a change makes of every node of the replicated computation."""
+
+    def mistake(step, _):
+        return replace(step, graph=step.graph.with_nodes(change(node) for node in step.graph.nodes))
+
+    return mistake
+
+
+def without_sum(node):
+    if node.op != "CrossReplicaSum":
+        return node
+    return replace(node, op="Identity", inputs=node.inputs[:1])
+
+
+def in_each_other_s_place(node):
+    """Each replica has the other's copies, of random state too."""
+    if node.op != "TPUReplicatedInput" or node.attrs["is_mirrored_variable"]:
+        return node
+    return replace(node, inputs=tuple(reversed(node.inputs)))
+
+
+def one_update_less(node):
+    return replace(node, inputs=node.inputs[1:]) if node.name == DONE else node
+
+
+def without_scale(node):
+    if not node.name.endswith("/scaled/mul"):
+        return node
+    return Node(name=node.name, op="Identity", inputs=node.inputs[:1], attrs=node.attrs)
+
+
+@pytest.mark.parametrize("change", [without_sum, in_each_other_s_place, one_update_less, without_scale])
+def test_a_computation_that_is_broken_is_noticed(cases, change):
+    case = cases.model("digits-cnn+momentum").with_examples(6)
+    plan = case.plan("tpu-replicate", (2,))
+    assert noticed(case, plan, broken(case, plan, after("tpu-replicate", rewritten(change))))
+
+
+def test_statistics_of_a_shard_alone_are_noticed(cases):
+    case = cases.model("synchronized").with_examples(6)
+    plan = case.plan("tpu-replicate", (2,))
+
+    def of_no_layer(sound):
+        return [replace(sound, layers=frozenset())] if sound.name == "tpu-replicate" else [sound]
+
+    assert noticed(case, plan, broken(case, plan, of_no_layer))
