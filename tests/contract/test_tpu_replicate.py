@@ -141,7 +141,6 @@ def in_a_branch(x, w):
 @pytest.mark.parametrize(
     ("loss", "op"),
     [(rows_where, "Where"), (distinct, "Unique"), (in_a_branch, "Where")],
-    ids=str,
 )
 @pytest.mark.parametrize("row", CORE_ROWS)
 def test_shapes_that_depend_on_data_are_refused(shared, loss, op, row):
