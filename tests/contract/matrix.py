@@ -40,17 +40,17 @@ CORE_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "tpu-replicate-loop-on-cores": ("tpu-replicate", {"device_loop": True}),
 }
 """Those of cores, which run one program, so that their shards are equal and not every step can be theirs."""
-_ROWS_OF_IDS, _UNSUMMED = "must have dense gradients", "must be of a type that cores sum"
+_WHERE, _UNSUMMED = "must have a result of known shape, got Where", "must be of a type that cores sum"
 NOT_ON_CORES = {
-    **dict.fromkeys(("word-lm", "shared-embedding", "summed", "primes-and-ones"), _ROWS_OF_IDS),
-    **dict.fromkeys(("sampled-rows", "divided-table", "thrice"), _ROWS_OF_IDS),
+    # Keras's optimizers that keep a root mean ask which rows have moved.
+    **dict.fromkeys(("word-lm+adagrad", "word-lm+rmsprop", "shared-embedding", "sampled-rows"), _WHERE),
     **dict.fromkeys(("counted-state", "summed-integers", "counted-first"), _UNSUMMED),
     "looked-up": "must look nothing up in tables of keys",
     "looked-at-afterwards": "must show nothing",
 }
-"""Model, or all of a workload → why cores do not train it."""
+"""Model → why cores do not train it."""
 
 
 def refusal(model: str, row: str) -> str | None:
     """Why a strategy does not train a model, if so."""
-    return NOT_ON_CORES.get(model.split("+", maxsplit=1)[0]) if row in CORE_ROWS else None
+    return NOT_ON_CORES.get(model) if row in CORE_ROWS else None

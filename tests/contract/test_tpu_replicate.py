@@ -18,7 +18,7 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import case_of_model
 from checkpointing import restored, save
-from model import on_rows
+from model import on_rows, variable
 from state_models import descent, kernel
 from test_mutations import after, broken, noticed
 
@@ -154,6 +154,30 @@ def test_shapes_that_depend_on_data_are_refused(shared, loss, op, row):
     assert re.fullmatch(
         rf"a step for TPU cores: (function '\S+', )?node '\S+' must have a result of known shape, got {op}; "
         "compare it by all-reduce or sharded-update instead",
+        str(refused.value),
+    )
+
+
+@pytest.mark.parametrize("row", CORE_ROWS)
+def test_updates_of_rows_alone_are_refused(shared, row):
+    """Those of TensorFlow's own optimizers; Keras's do with the gradients of all rows."""
+    table, optimizer = variable("table", 5, 3), tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(x[:, 0]) * 9, tf.int32) % 5)
+            loss = tf.reduce_mean((x * rows) ** 2)
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+        return loss
+
+    case = case_of_model(on_rows(train), shared / f"refused-rows-{row}").with_examples(6)
+    strategy, params = CORE_ROWS[row]
+    with pytest.raises(UnsupportedError) as refused:
+        programs_of(case.step, case.plan(strategy, (1, 1), **params))
+    assert re.fullmatch(
+        "a step for TPU cores: the update of 'table' must do with dense gradients, which programs of known "
+        r"shapes have, got \w+, which leaves rows without a gradient as they are; .*",
         str(refused.value),
     )
 
