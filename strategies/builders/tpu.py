@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from strategies.builders.partition_choices import few
+from strategies.builders.waiting import SYNC_BATCH_NORM
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.sizes import n_elements
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
@@ -13,6 +14,7 @@ PARAMS = (
     Param(name="reshard", type=bool, default=False, tunable=(False, True)),
     Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
     Param(name="steps_per_loop", type=int, default=10, minimum=1, tunable=(1, 10, 100)),
+    SYNC_BATCH_NORM,
 )
 # What the gathers that emulate a core's take.
 _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})

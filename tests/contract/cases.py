@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from matrix import CORE_ROWS
 from model import Model
 from models import MODELS
 
@@ -35,6 +36,21 @@ class Case:
     batches: Sequence[Sequence[Any]]
     _references: dict[Topology, Reference] = field(default_factory=dict)
     _verdicts: dict[Hashable, Verdict] = field(default_factory=dict)
+    _shorter: dict[int, "Case"] = field(default_factory=dict)
+
+    def with_examples(self, n: int) -> "Case":
+        """The case whose batches have only so many examples."""
+        if n == len(self.batches[0][0]):
+            return self
+        if n not in self._shorter:
+            batches = [[part[:n] for part in batch] for batch in self.batches]
+            self._shorter[n] = replace(self, batches=batches, _references={}, _verdicts={}, _shorter={})
+        return self._shorter[n]
+
+    def for_row(self, row: str, replicas_per_task: tuple[int, ...]) -> "Case":
+        """The case that a strategy can train: where replicas are cores, they get equal shares."""
+        n, n_replicas = len(self.batches[0][0]), sum(replicas_per_task)
+        return self.with_examples(n - n % n_replicas) if row in CORE_ROWS else self
 
     def topology(self, replicas_per_task: tuple[int, ...]) -> Topology:
         return Topology(replicas_per_task=replicas_per_task, batch_size=len(self.batches[0][0]))

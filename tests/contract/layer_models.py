@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from model import BATCH_SIZE, N_CLASSES, N_STEPS, ROWS, Model, mean_cross_entropy, on_labelled
+from model import BATCH_SIZE, N_CLASSES, N_STEPS, ROWS, Model, mean_cross_entropy, on_labelled, variable
 
 from workloads.protocol import TrainStep
 
@@ -198,6 +198,21 @@ def tied_embeddings():
 
     step = TrainStep(loss=loss, variables=variables, optimizer=optimizer)
     return Model(step=step, spec=(tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)), batches=fed)
+
+
+def by_tensorflow(optimizer):
+    """Two layers by one of the first TensorFlow's own optimizers, whose slots begin in the step."""
+    w, head = variable("w", 3, 5), variable("head", 5, N_CLASSES)
+
+    @tf.function
+    def train(batch):
+        rows, labels = batch
+        with tf.GradientTape() as tape:
+            loss = mean_cross_entropy(labels, tf.tanh(rows @ w) @ head)
+        optimizer.apply_gradients(zip(tape.gradient(loss, [w, head]), [w, head], strict=True))
+        return loss
+
+    return on_labelled(train)
 
 
 def two_optimizers():

@@ -34,3 +34,23 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ps-with-proxies": ("ps-load-balancing", {"local_proxy_variable": True}),
 }
 """Exact strategies, and knobs that make another one of it, with parameters."""
+CORE_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tpu-replicate": ROWS["tpu-replicate"],
+    "tpu-replicate-in-parts": ("tpu-replicate", {"reshard": True}),
+    "tpu-replicate-loop-on-cores": ("tpu-replicate", {"device_loop": True}),
+}
+"""Those of cores, which run one program, so that their shards are equal and not every step can be theirs."""
+_WHERE, _UNSUMMED = "must have a result of known shape, got Where", "must be of a type that cores sum"
+NOT_ON_CORES = {
+    # Keras's optimizers that keep a root mean ask which rows have moved.
+    **dict.fromkeys(("word-lm+adagrad", "word-lm+rmsprop", "shared-embedding", "sampled-rows"), _WHERE),
+    **dict.fromkeys(("counted-state", "summed-integers", "counted-first"), _UNSUMMED),
+    "looked-up": "must look nothing up in tables of keys",
+    "looked-at-afterwards": "must show nothing",
+}
+"""Model → why cores do not train it."""
+
+
+def refusal(model: str, row: str) -> str | None:
+    """Why a strategy does not train a model, if so."""
+    return NOT_ON_CORES.get(model) if row in CORE_ROWS else None

@@ -11,6 +11,7 @@ import layer_models
 import loop_models
 import sequence_models
 import state_models
+import tensorflow as tf
 from model import BATCH_SIZE, N_STEPS, Model
 
 from workloads.data.examples import examples_of
@@ -94,6 +95,11 @@ OWN: Mapping[str, Callable[[], Model]] = {
     **ASSIGNING,
     **SEQUENCES,
 }
+FIRST = tf.compat.v1.train
+BY_TENSORFLOW: Mapping[str, Callable[[], Model]] = {
+    "tensorflow-momentum": lambda: layer_models.by_tensorflow(FIRST.MomentumOptimizer(0.1, 0.9)),
+    "tensorflow-adam": lambda: layer_models.by_tensorflow(FIRST.AdamOptimizer(0.05)),
+}
 COMPILED: Mapping[str, Callable[[], Model]] = {
     f"keras-{name}": partial(keras_models.compiled, name) for name in keras_models.COMPILED
 }
@@ -102,6 +108,7 @@ SYNCHRONIZED, PARTLY = "synchronized", "partly-synchronized"
 MODELS = {
     **SHIPPED,
     **OWN,
+    **BY_TENSORFLOW,
     **COMPILED,
     NORMALISED: layer_models.normalised,
     NORMALISED_SUM: lambda: layer_models.normalised(reduction="sum"),

@@ -59,7 +59,7 @@ def judged_by_the_whole_batch(case, plan, programs):
 
 
 def test_the_step_is_that_of_one_device_on_the_whole_batch(cases, combination):
-    case = cases.model(NORMALISED)
+    case = cases.model(NORMALISED).for_row(*combination)
     plan = synced(case, *combination)
     verdict = judged_by_the_whole_batch(case, plan, programs_of(case.step, plan))
     worst = max(verdict.variables, key=lambda v: v.update_error)
@@ -68,22 +68,24 @@ def test_the_step_is_that_of_one_device_on_the_whole_batch(cases, combination):
     assert {v.kind for v in verdict.variables} == {"trainable", "slot", "state"}
 
 
-@pytest.mark.parametrize(("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 2))])
+@pytest.mark.parametrize(
+    ("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 2)), ("tpu-replicate", (2, 1))]
+)
 def test_so_it_is_where_the_loss_is_a_sum(cases, strategy, replicas):
-    case = cases.model(NORMALISED_SUM)
+    case = cases.model(NORMALISED_SUM).for_row(strategy, replicas)
     plan = synced(case, strategy, replicas)
     assert judged_by_the_whole_batch(case, plan, programs_of(case.step, plan)).equivalent
     assert case.check(plan).equivalent
 
 
 def test_so_it_is_where_layers_ask_for_it_themselves(cases, combination):
-    case = cases.model(SYNCHRONIZED)
     strategy, replicas = combination
+    case, unasked = (cases.model(model).for_row(strategy, replicas) for model in (SYNCHRONIZED, NORMALISED))
     plan = case.plan(strategy, replicas, **STRATEGIES[strategy])
     verdict = judged_by_the_whole_batch(case, plan, programs_of(case.step, plan))
     assert verdict.equivalent
     assert verdict.tolerance < 1e-9
-    asked = cases.model(NORMALISED).plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
+    asked = unasked.plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
     assert plan.statistics == asked.statistics
     assert plan.payload_matrix == asked.payload_matrix
     # Asked for twice, it is done once.
@@ -96,9 +98,11 @@ class TestWhereOneLayerAsksForIt:
         return cases.model(PARTLY)
 
     @pytest.mark.parametrize(
-        ("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 1)), ("partitioned-ps", (2, 2))]
+        ("strategy", "replicas"),
+        [("all-reduce", (2, 1)), ("ps", (1, 1)), ("partitioned-ps", (2, 2)), ("tpu-replicate", (2,))],
     )
     def test_the_other_keeps_its_shard_s(self, case, strategy, replicas):
+        case = case.for_row(strategy, replicas)
         plan = case.plan(strategy, replicas)
         assert [s.layer for s in plan.statistics] == ["shared"]
         assert case.check(plan).equivalent

@@ -53,6 +53,8 @@ PS, ALL_REDUCE, SINGLE = Under("ps", (2, 1)), Under("all-reduce", (1, 1)), Under
 SHARDED = Under("sharded-ps", (1, 1, 1), (("min_bytes", 1),))
 SHARDED_UPDATE = Under("sharded-update", (1, 1), (("min_bytes", 1),))
 FULLY_SHARDED = Under("fully-sharded", (2, 1), (("min_bytes", 1),))
+CORES = Under("tpu-replicate", (2, 1))
+CORES_IN_PARTS = Under("tpu-replicate", (1, 1), (("reshard", True),))
 # Where examples do not meet, shards of another number of replicas change nothing.
 MOVES = [
     ("digits-mlp", "momentum", PS, ALL_REDUCE),
@@ -61,6 +63,9 @@ MOVES = [
     ("digits-mlp", "momentum", FULLY_SHARDED, Under("partitioned-ps", (1, 1))),
     ("word-lm", "adam", SHARDED_UPDATE, FULLY_SHARDED),
     ("digits-cnn", "rmsprop", Under("ps-load-balancing", (1, 1)), Under("partitioned-all-reduce", (2,))),
+    ("digits-mlp", "momentum", CORES, ALL_REDUCE),
+    ("digits-mlp", "momentum", ALL_REDUCE, CORES_IN_PARTS),
+    ("digits-mlp", "adamw-clipped", CORES_IN_PARTS, SINGLE),
 ]
 MORE_MOVES = [
     ("digits-mlp", "momentum", ALL_REDUCE, SINGLE),
@@ -108,6 +113,8 @@ def pytest_generate_tests(metafunc):
 def test_training_goes_on_under_another_strategy_as_if_nothing_had_been(cases, tmp_path, move):
     workload, optimizer, before, after = move
     case = cases.of(workload, optimizer)
+    if "tpu-replicate" in (before.strategy, after.strategy):
+        case = case.with_examples(6)
     *first, last = case.batches
     steps(case, before.plan(case), first, tmp_path / "checkpoint")
     state = steps(restored(case, tmp_path / "checkpoint"), after.plan(case), [last])
@@ -117,9 +124,10 @@ def test_training_goes_on_under_another_strategy_as_if_nothing_had_been(cases, t
     assert verdict.tolerance < 1e-9
 
 
-def test_a_checkpoint_has_original_names_and_shapes_and_each_replica_s_random_state(cases, tmp_path):
-    case = cases.of("digits-cnn", "rmsprop")
-    steps(case, Under("partitioned-all-reduce", (2, 1)).plan(case), case.batches[:2], tmp_path)
+@pytest.mark.parametrize("under", [Under("partitioned-all-reduce", (2, 1)), CORES], ids=str)
+def test_a_checkpoint_has_original_names_and_shapes_and_each_replica_s_random_state(cases, tmp_path, under):
+    case = cases.of("digits-cnn", "rmsprop").for_row(under.strategy, under.replicas)
+    steps(case, under.plan(case), case.batches[:2], tmp_path)
     stored = dict(tf.train.list_variables(str(tmp_path)))
     model = {v.name: list(case.initial.value(v.name).shape) for v in case.step.variables}
     seeds = [v.name for v in case.step.variables if v.rule == "per-replica"]

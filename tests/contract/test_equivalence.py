@@ -7,19 +7,24 @@ strategy meets every model on every topology.
 import itertools
 
 import pytest
-from matrix import EXACT, ROWS, TOPOLOGIES
+from matrix import CORE_ROWS, EXACT, ROWS, TOPOLOGIES, refusal
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from models import FEW, MODELS
 
+from harness.worker.verify.in_process import programs_of
+from strategies.errors import UnsupportedError
+
+EVERY_ROW = {**ROWS, **CORE_ROWS}
+
 
 def pytest_generate_tests(metafunc):
     if "combination" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        chosen = list(itertools.product(MODELS, TOPOLOGIES, ROWS))
+        chosen = list(itertools.product(MODELS, TOPOLOGIES, EVERY_ROW))
     else:
         # A model has one topology, for a reference takes as long as several strategies.
         pairs = zip(FEW, itertools.cycle(TOPOLOGIES), strict=False)
@@ -29,8 +34,13 @@ def pytest_generate_tests(metafunc):
 
 def test_an_exact_strategy_computes_what_one_device_computes(cases, combination):
     model, replicas, row = combination
-    strategy, params = ROWS[row]
-    case = cases.model(model)
+    strategy, params = EVERY_ROW[row]
+    case = cases.model(model).for_row(row, replicas)
+    if (reason := refusal(model, row)) is not None:
+        with pytest.raises(UnsupportedError, match=reason) as refused:
+            programs_of(case.step, case.plan(strategy, replicas, **params))
+        assert "\n" not in str(refused.value)
+        return
     plan = case.plan(strategy, replicas, **params)
     assert plan.strategy_class == "exact"
     verdict = case.check_once(plan)

@@ -5,7 +5,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from matrix import ROWS
+from matrix import CORE_ROWS, ROWS
 
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
@@ -16,24 +16,27 @@ pytestmark = pytest.mark.tensorflow
 LAST = 5
 
 
-# Model, optimizer and replicas; strategies take them in turn, for a reference takes as long as several.
-ON = (("digits-cnn", "momentum", (2, 2)), ("word-lm", "adagrad", (1, 1)))
+# Model, optimizer, replicas and examples of all batches but the last; strategies take them in turn, for a
+# reference takes as long as several.
+ON = (("digits-cnn", "momentum", (2, 2), 7), ("word-lm", "adagrad", (1, 1), 7))
+# Of full shards of two, one example each is left.
+ON_CORES = ("digits-mlp", "momentum", (1, 1), 4)
 
 
 @pytest.fixture(scope="module")
 def shortened(cases):
     """Steps of which the one before the last has a smaller batch, so that a full one must follow it too."""
 
-    def shortened_of(model, optimizer):
-        full = cases.of(model, optimizer)
-        short = [part[:LAST] for part in full.batches[1]]
+    def shortened_of(model, optimizer, n_examples, last):
+        full = cases.of(model, optimizer).with_examples(n_examples)
+        short = [part[:last] for part in full.batches[1]]
         return replace(full, batches=[full.batches[0], short, full.batches[2]], _references={})
 
     return functools.cache(shortened_of)
 
 
-def programs_of_last(case, plan):
-    return programs_of(case.step, plan.model_copy(update={"batch_size": LAST}))
+def programs_of_last(case, plan, last=LAST):
+    return programs_of(case.step, plan.model_copy(update={"batch_size": last}))
 
 
 def verdict_of(case, plan, programs, last):
@@ -45,17 +48,21 @@ def verdict_of(case, plan, programs, last):
 
 @pytest.mark.parametrize(
     ("on", "row"),
-    list(zip(itertools.cycle(ON), ROWS, strict=False)),
+    [
+        *zip(itertools.cycle(ON), (row for row in ROWS if row not in CORE_ROWS), strict=False),
+        *((ON_CORES, row) for row in CORE_ROWS if row != "tpu-replicate"),
+    ],
     ids=lambda v: v if isinstance(v, str) else v[0],
 )
 def test_a_smaller_batch_between_full_ones_is_equivalent(shortened, on, row):
-    model, optimizer, replicas = on
-    case = shortened(model, optimizer)
-    assert len(case.batches[0][0]) == 7
-    strategy, params = ROWS[row]
+    model, optimizer, replicas, n_examples = on
+    last = sum(replicas) if row in CORE_ROWS else LAST
+    case = shortened(model, optimizer, n_examples, last)
+    assert len(case.batches[0][0]) == n_examples
+    strategy, params = {**ROWS, **CORE_ROWS}[row]
     plan = case.plan(strategy, replicas, **params)
     programs = programs_of(case.step, plan)
-    losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan))
+    losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan, last))
     assert verdict.equivalent, max(verdict.variables, key=lambda v: v.update_error)
     assert losses == pytest.approx(case.reference(replicas).yardstick.losses, rel=1e-9)
 

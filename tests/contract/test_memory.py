@@ -92,6 +92,7 @@ def test_servers_hold_as_much_as_each_other(case, strategy, replicas):
 
 @pytest.mark.parametrize("strategy", EXACT)
 def test_workers_hold_what_the_plan_says(case, strategy):
+    case = case.for_row(strategy, (1, 1))
     plan = case.plan(strategy, (1, 1), **PARAMS.get(strategy, {}))
     served = plan.server_bytes
     own = plan.worker_bytes

@@ -8,14 +8,15 @@ Source:
     both and compares them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames, ancestors
+from strategies.ir.variable import Rule
 from strategies.numerics.combine import weighted_sum
 from strategies.numerics.resharding import only_first
 from strategies.passes.replicate.split_batch import split_batch
@@ -27,11 +28,12 @@ from strategies.passes.tpu.replicated_nodes import (
     METADATA,
     OF_CLUSTER,
     PREFIX,
+    WAITED_FOR,
     around,
     cross_replica_sum,
+    done,
     fed_on,
     given,
-    group_assignment,
     input_of,
     replicated_input,
     replicated_output,
@@ -53,15 +55,19 @@ class ReplicateComputation:
 
     What goes out has the copies of all replicas' variables, as one program for a whole slice needs them, and
     says of those of this task how they are loaded and read.
+
+    Attributes:
+        layers: those that normalise by statistics of the whole batch.
     """
 
     name: ClassVar[str] = "tpu-replicate"
     task: int
+    layers: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ReplicateComputation | None":
         """Where the plan's replicas are cores."""
-        return cls(task=plan.task) if plan.on_cores else None
+        return cls(task=plan.task, layers=plan.layers) if plan.on_cores else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The replicated computation.
@@ -71,11 +77,13 @@ class ReplicateComputation:
         """
         body = _body(graph)
         check_compilable(graph, body)
+        updates, looped = graph.targets(), LoopFrames.of(graph.graph).frames
         variables = ReplicatedVariables.of(graph, topology)
         inputs, fed = self._inputs(graph, topology)
         renames = Renames({})
         renames.update(fed)
-        sums = {b.values: f"{PREFIX}sum/{b.values}" for b in graph.boundaries}
+        summed = tuple(_summed(graph, self.layers))
+        sums = {each.node: f"{PREFIX}sum/{each.node}" for each in summed}
         returned = [graph.losses[0].tensor, *(result.tensor for result in graph.results)]
         dtypes = [output_type(graph.graph, ref) for ref in returned]
         nodes = (
@@ -83,12 +91,9 @@ class ReplicateComputation:
             *around(topology.n_replicas),
             *variables.nodes,
             *inputs,
-            group_assignment(topology.n_replicas),
-            *(_in_body(n, renames, sums, body) for n in graph.graph.nodes if n.name in body),
-            *(node for b in graph.boundaries for node in _sum(graph, b, sums[b.values], topology)),
-            Node(
-                name=DONE, op="NoOp", inputs=tuple(f"^{name}" for name in graph.targets()), attrs=OF_CLUSTER
-            ),
+            *(_in_body(n, renames, sums, updates, looped) for n in graph.graph.nodes if n.name in body),
+            *(node for each in summed for node in _sum(graph, each, sums[each.node], topology)),
+            done(updates),
             *(
                 node
                 for place, (ref, dtype) in enumerate(zip(returned, dtypes, strict=True))
@@ -160,31 +165,61 @@ def _body(graph: TrainGraph) -> set[str]:
     return ancestors(graph.graph, (*graph.targets(), *graph.returned()), stop=outside)
 
 
-def _in_body(node: Node, renames: Renames, sums: dict[str, str], body: Iterable[str]) -> Node:
+def _in_body(
+    node: Node, renames: Renames, sums: Mapping[str, str], updates: Container[str], looped: Container[str]
+) -> Node:
     inputs = tuple(renames[ref] for ref in node.inputs)
     if node.name in sums:
         inputs = (sums[node.name], *inputs[1:])
-    # Nodes that take nothing from others of the computation belong to it by this wait.
-    if not any(producer(ref) in body for ref in node.inputs if ref[0] == "^") and not node.data_inputs:
-        inputs = (*inputs, f"^{METADATA}")
-    return node.changed(inputs=inputs, attrs={**node.attrs, **OF_CLUSTER}, device="")
+    attrs = {**node.attrs, **WAITED_FOR} if node.name in updates else node.attrs
+    changed = node.changed(inputs=inputs, attrs=attrs, device="")
+    # No edge of control leads into a loop.
+    return changed.changed(attrs={**attrs, **OF_CLUSTER}) if node.name in looped else _of_cluster(changed)
 
 
-def _sum(graph: TrainGraph, b: Boundary, name: str, topology: Topology) -> Iterator[Node]:
-    """What flows into a boundary: the sum of what replicas contribute, each by its weight."""
-    contribution = graph.graph.by_name[b.values].inputs[0]
-    spec = TensorSpec(dtype=b.dtype, shape=b.shape)
+def _of_cluster(node: Node) -> Node:
+    """A node of the computation; where it takes nothing, it belongs to it by its wait."""
+    waits = () if node.data_inputs else (f"^{METADATA}",)
+    return node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summed:
+    """A value in whose place comes what all replicas have together.
+
+    Attributes:
+        node: an identity, which the rest of the step reads.
+        rule: how the replicas' values become one.
+    """
+
+    node: str
+    rule: Rule
+    dtype: DType
+    shape: Shape
+
+
+def _summed(graph: TrainGraph, layers: Container[str]) -> Iterator[_Summed]:
+    for b in graph.boundaries:
+        yield _Summed(node=b.values, rule=b.rule, dtype=b.dtype, shape=b.shape)
+    for s in graph.statistics:
+        # With equal shards the mean stands for every weight that `SyncStatistics` gives, backward too.
+        if s.layer in layers:
+            yield _Summed(node=s.node, rule="mean", dtype=s.dtype, shape=s.shape)
+
+
+def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Iterator[Node]:
+    """The sum of what replicas contribute, each by its weight."""
+    contribution = graph.graph.by_name[each.node].inputs[0]
+    spec = TensorSpec(dtype=each.dtype, shape=each.shape)
     nodes: tuple[Node, ...] = ()
-    if b.rule == "first-replica":
+    if each.rule == "first-replica":
         snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
         nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(_RANK)])
-    elif b.rule == "mean":
+    elif each.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
-    for node in nodes:
-        waits = () if node.data_inputs else (f"^{METADATA}",)
-        yield node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
-    yield cross_replica_sum(name, contribution, b.dtype)
+    yield from map(_of_cluster, nodes)
+    yield from cross_replica_sum(name, contribution, each.dtype, topology.n_replicas)
 
 
 def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:

@@ -11,10 +11,10 @@ BODY = "_tpu_replicate"
 """Attribute of the nodes that cores run, with the computation's name."""
 PREFIX = "tpu/"
 """Begins the names of nodes that no capture has."""
-PIVOT, METADATA, GROUP, DONE = (
-    f"{PREFIX}{name}" for name in ("pivot", "metadata", "group_assignment", "done")
-)
+PIVOT, METADATA, DONE = (f"{PREFIX}{name}" for name in ("pivot", "metadata", "done"))
 OF_CLUSTER: Mapping[str, Attr] = {BODY: CLUSTER.encode()}
+WAITED_FOR: Mapping[str, Attr] = {"_has_manual_control_dependencies": True}
+"""Of nodes for which others wait, as TensorFlow marks those of `tf.control_dependencies`."""
 ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
 
@@ -32,7 +32,7 @@ def around(n_replicas: int) -> tuple[Node, ...]:
     """What every computation has: where it begins, what describes it, and whether it compiled."""
     described: dict[str, Attr] = {
         **OF_CLUSTER,
-        "_has_manual_control_dependencies": True,
+        **WAITED_FOR,
         "allow_soft_placement": False,
         "computation_shape": (),
         "device_assignment": (),
@@ -59,16 +59,20 @@ def around(n_replicas: int) -> tuple[Node, ...]:
     )
 
 
-def group_assignment(n_replicas: int) -> Node:
-    """The groups of sums over replicas, of which there is one: [1, n_replicas]."""
+def done(updates: Sequence[str]) -> Node:
+    """What all outputs wait for: a group of the nodes that update variables."""
+    inputs = (*(f"^{name}" for name in updates), f"^{METADATA}")
+    return Node(name=DONE, op="NoOp", inputs=inputs, attrs={**OF_CLUSTER, **WAITED_FOR})
+
+
+def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tuple[Node, Node]:
+    """The sum of a tensor over all replicas, and their groups, of which there is one: [1, n_replicas]."""
     proto = tensor_proto("int32", (1, n_replicas), tuple(range(n_replicas)))
-    attrs: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
-    return Node(name=GROUP, op="Const", inputs=(f"^{METADATA}",), attrs=attrs)
-
-
-def cross_replica_sum(name: str, ref: str, dtype: DType) -> Node:
-    """The sum of a tensor over all replicas."""
-    return Node(name=name, op="CrossReplicaSum", inputs=(ref, GROUP), attrs={"T": dtype, **OF_CLUSTER})
+    groups: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
+    group = Node(name=f"{name}/group_assignment", op="Const", inputs=(f"^{METADATA}",), attrs=groups)
+    return group, Node(
+        name=name, op="CrossReplicaSum", inputs=(ref, group.name), attrs={"T": dtype, **OF_CLUSTER}
+    )
 
 
 def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: bool) -> Node:
