@@ -48,8 +48,8 @@ class HostLoopGraph:
     Attributes:
         n_executes: as many as replicas unless given.
         n_results: floats that an execute gives; the loop adds the first of each up.
-        readers: names of variables that the loop reads beside the executes, by their Enter.
-        second_handles: names of variables that the loop reads by another handle of the same variable.
+        readers: names of handles by which the loop reads variables after the executes; it adds norms too.
+        second_handles: the same, by another handle of the variable.
         metadata: in place of what the other fields say.
         waits: nodes that run before it.
         sources: handle → what the loop takes in its place, in a loop around it.
@@ -116,11 +116,11 @@ class HostLoopGraph:
             num_computations=1,
         )
         executes = self._executes(taken, pivot)
-        reads = self._reads(pivot)
+        reads = self._reads(executes or [f"{name}/count/body"])
         total = f"{name}/total/body"
-        for execute in executes if self.n_results else ():
-            self._add(f"{execute}/sum", "AddV2", (total, execute), T=FLOAT)
-            total = f"{execute}/sum"
+        for added in (*(executes if self.n_results else ()), *reads):
+            self._add(f"{added}/sum", "AddV2", (total, added), T=FLOAT)
+            total = f"{added}/sum"
         self._next("count", f"{name}/next", INT32, (*executes, *reads))
         self._next("total", total, FLOAT)
         for v in self.variables:
@@ -166,14 +166,17 @@ class HostLoopGraph:
             )
         return executes
 
-    def _reads(self, pivot: str) -> list[str]:
+    def _reads(self, after: Sequence[str]) -> list[str]:
         for each in self.second_handles:
             self._enter(f"{each}_again", RESOURCE, constant=True)
-        read = [*self.readers, *(f"{each}_again" for each in self.second_handles)]
-        for each in read:
-            inputs = (f"{self.name}/{each}/enter", pivot)
+        norms = []
+        for each in (*self.readers, *(f"{each}_again" for each in self.second_handles)):
+            inputs = (f"{self.name}/{each}/enter", *(f"^{name}" for name in after))
             self._add(f"{self.name}/{each}/read", "ReadVariableOp", inputs, dtype=FLOAT)
-        return [f"{self.name}/{each}/read" for each in read]
+            # TensorFlow runs no read of which it needs no value.
+            norms.append(f"{self.name}/{each}/norm")
+            self._add(norms[-1], "L2Loss", (f"{self.name}/{each}/read",), T=FLOAT)
+        return norms
 
     def _metadata(self) -> bytes:
         if self.metadata is not None:
