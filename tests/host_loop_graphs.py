@@ -1,10 +1,21 @@
 """Graphs with host loops around compiled computations, as the TPU rewrites of TensorFlow leave them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue
+from strategies.ir.graph import (
+    Arg,
+    DType,
+    Function,
+    FunctionRef,
+    Graph,
+    Node,
+    Shape,
+    TensorValue,
+    output_index,
+    producer,
+)
 from strategies.ir.text.tensors import tensor_proto
 from strategies.passes.tpu.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
 
@@ -27,6 +38,7 @@ class LoopVariable:
     n_identities: int = 0
     shared: bool = False
     shape: tuple[int, ...] = (3,)
+    dtype: DType = FLOAT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +48,11 @@ class HostLoopGraph:
     Attributes:
         n_executes: as many as replicas unless given.
         n_results: floats that an execute gives; the loop adds the first of each up.
-        readers: names of variables that the loop reads beside the executes, by their Enter.
-        second_handles: names of variables that the loop reads by another handle of the same variable.
+        readers: names of handles by which the loop reads variables after the executes; it adds norms too.
+        second_handles: the same, by another handle of the variable.
         metadata: in place of what the other fields say.
+        waits: nodes that run before it.
+        sources: handle → what the loop takes in its place, in a loop around it.
     """
 
     variables: Sequence[LoopVariable]
@@ -53,6 +67,7 @@ class HostLoopGraph:
     second_handles: Sequence[str] = ()
     metadata: bytes | None = None
     waits: Sequence[str] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
     devices: Sequence[str] | None = None
     nodes: list[Node] = field(default_factory=list)
 
@@ -62,7 +77,7 @@ class HostLoopGraph:
         for v in self.variables:
             for replica in range(1 if v.shared else self.n_replicas):
                 name = v.name if v.shared else f"{v.name}_{replica}"
-                found[name] = handle(name, v.shape, self.device(replica))
+                found[name] = handle(name, v.shape, self.device(replica), dtype=v.dtype)
         return found
 
     def device(self, replica: int) -> str:
@@ -101,12 +116,12 @@ class HostLoopGraph:
             num_computations=1,
         )
         executes = self._executes(taken, pivot)
-        self._reads(pivot)
+        reads = self._reads(executes or [f"{name}/count/body"])
         total = f"{name}/total/body"
-        for execute in executes if self.n_results else ():
-            self._add(f"{execute}/sum", "AddV2", (total, execute), T=FLOAT)
-            total = f"{execute}/sum"
-        self._next("count", f"{name}/next", INT32, executes)
+        for added in (*(executes if self.n_results else ()), *reads):
+            self._add(f"{added}/sum", "AddV2", (total, added), T=FLOAT)
+            total = f"{added}/sum"
+        self._next("count", f"{name}/next", INT32, (*executes, *reads))
         self._next("total", total, FLOAT)
         for v in self.variables:
             if v.way == "iterated":
@@ -151,22 +166,17 @@ class HostLoopGraph:
             )
         return executes
 
-    def _reads(self, pivot: str) -> None:
-        for each in self.readers:
-            self._add(
-                f"{self.name}/{each}/read",
-                "ReadVariableOp",
-                (f"{self.name}/{each}/enter", pivot),
-                dtype=FLOAT,
-            )
+    def _reads(self, after: Sequence[str]) -> list[str]:
         for each in self.second_handles:
             self._enter(f"{each}_again", RESOURCE, constant=True)
-            self._add(
-                f"{self.name}/{each}_again/read",
-                "ReadVariableOp",
-                (f"{self.name}/{each}_again/enter", pivot),
-                dtype=FLOAT,
-            )
+        norms = []
+        for each in (*self.readers, *(f"{each}_again" for each in self.second_handles)):
+            inputs = (f"{self.name}/{each}/enter", *(f"^{name}" for name in after))
+            self._add(f"{self.name}/{each}/read", "ReadVariableOp", inputs, dtype=FLOAT)
+            # TensorFlow runs no read of which it needs no value.
+            norms.append(f"{self.name}/{each}/norm")
+            self._add(norms[-1], "L2Loss", (f"{self.name}/{each}/read",), T=FLOAT)
+        return norms
 
     def _metadata(self) -> bytes:
         if self.metadata is not None:
@@ -178,7 +188,7 @@ class HostLoopGraph:
         self._add(
             f"{own}/enter",
             "Enter",
-            (source,),
+            (self.sources.get(source, source),),
             T=dtype,
             frame_name=self.name.encode(),
             is_constant=constant,
@@ -208,13 +218,15 @@ def number(dtype: str, value: float) -> TensorValue:
     return TensorValue(tensor_proto(dtype, (), (value,)))
 
 
-def handle(name: str, shape: tuple[int, ...], device: str, *, shared_name: str | None = None) -> Node:
-    """A handle of a variable."""
+def handle(
+    name: str, shape: tuple[int, ...], device: str, *, shared_name: str | None = None, dtype: DType = FLOAT
+) -> Node:
+    """A handle of a variable, with its name for a shared name unless another is given."""
     attrs = {
         "allowed_devices": (),
         "container": b"",
         "debug_name": b"",
-        "dtype": FLOAT,
+        "dtype": dtype,
         "shape": Shape(shape),
         "shared_name": (name if shared_name is None else shared_name).encode(),
     }
@@ -254,3 +266,163 @@ def graph_of(
         nodes += loop.build()
     programs = {loop.program: program(len(loop.variables), loop.n_results, loop.program) for loop in loops}
     return Graph(nodes=tuple(nodes), functions={**programs, **(functions or {})})
+
+
+def changed(graph: Graph, name: str, **changes: object) -> Graph:
+    """A graph with other inputs, attributes or another device of one node; attributes are added."""
+    node = graph.by_name[name]
+    if "attrs" in changes:
+        changes["attrs"] = {**node.attrs, **changes["attrs"]}  # type: ignore[dict-item]
+    new = node.changed(**changes)  # type: ignore[arg-type]
+    return graph.with_nodes(new if each is node else each for each in graph.nodes)
+
+
+def nested(inner: HostLoopGraph, *, n_iterations: int = 2) -> list[Node]:
+    """The nodes of a loop inside of another one, `outer`, which counts and takes each handle as it is."""
+    names = [*inner.handles(), *(f"{each}_again" for each in inner.second_handles)]
+    sources = {name: f"outer/{name}/enter" for name in names}
+    ends = (f"^{inner.name}/count", f"^{inner.name}/total")
+    outer = HostLoopGraph(
+        variables=[LoopVariable(name=name, shared=True) for name in sources],
+        name="outer",
+        n_executes=0,
+        n_results=0,
+        n_iterations=n_iterations,
+    )
+    nodes = {node.name: node for node in outer.build() if node.name != "outer/compile"}
+    following = nodes["outer/count/next"]
+    nodes["outer/count/next"] = following.changed(inputs=(*following.inputs, *ends))
+    inside = replace(inner, waits=("outer/count/body",), sources=sources, nodes=[])
+    return [*nodes.values(), *inside.build()]
+
+
+_OUTPUTS: Mapping[str, Sequence[str]] = {
+    "AddV2": ("z:0",),
+    "Less": ("z:0",),
+    "ReadVariableOp": ("value:0",),
+    "Switch": ("output_false:0", "output_true:0"),
+    "TPUCompile": ("compilation_status:0", "program:0", "may_modify_variables:0"),
+    "TPUExecuteAndUpdateVariables": ("results:0", "results:1"),
+    "VarHandleOp": ("resource:0",),
+}
+"""Op → how the body of a function writes its outputs, where that is not `output`."""
+
+
+def in_function(
+    nodes: Sequence[Node], arguments: Mapping[str, DType], results: Mapping[str, tuple[str, DType]], name: str
+) -> Function:
+    """A function whose body are nodes of a graph; arguments are what they take from other nodes.
+
+    Args:
+        results: name of a result → reference in the graph, and type.
+    """
+    by_name = {node.name: node for node in nodes}
+
+    def written(ref: str) -> str:
+        source = producer(ref)
+        if ref[0] == "^" or source in arguments:
+            return ref
+        outputs = _OUTPUTS.get(by_name[source].op, ("output:0",))
+        return f"{source}:{outputs[output_index(ref)]}"
+
+    return Function(
+        name=name,
+        inputs=tuple(Arg(name=each, dtype=dtype) for each, dtype in arguments.items()),
+        outputs=tuple(Arg(name=each, dtype=dtype) for each, (_, dtype) in results.items()),
+        nodes=tuple(node.changed(inputs=tuple(map(written, node.inputs))) for node in nodes),
+        results={each: written(ref) for each, (ref, _) in results.items()},
+    )
+
+
+def call(name: str, function: str, inputs: Mapping[str, DType], results: Sequence[DType]) -> Node:
+    """A call of a function."""
+    attrs = {
+        "Tin": tuple(inputs.values()),
+        "Tout": tuple(results),
+        "config": b"",
+        "config_proto": b"",
+        "executor_type": b"",
+        "f": FunctionRef(function),
+    }
+    return Node(name=name, op="StatefulPartitionedCall", inputs=tuple(inputs), attrs=attrs)
+
+
+def called_loop(loop: HostLoopGraph) -> Graph:
+    """A graph with a loop in a function, `train`, which its node `step` calls."""
+    handles = loop.handles()
+    arguments = dict.fromkeys(handles, RESOURCE)
+    results = {"count": (f"{loop.name}/count", INT32), "total": (f"{loop.name}/total", FLOAT)}
+    functions = (
+        in_function(loop.build(), arguments, results, "train"),
+        program(len(loop.variables), loop.n_results, loop.program),
+    )
+    caller = call("step", "train", arguments, (INT32, FLOAT))
+    return Graph(nodes=(*handles.values(), caller), functions={each.name: each for each in functions})
+
+
+_SCAFFOLD = (
+    *("body", "cond", "count", "enter", "less", "limit", "merge", "next", "nothing", "switch", "total"),
+    "zero",
+)
+
+
+def while_graph(
+    loop: HostLoopGraph, *, handed_on: Mapping[str, str] | None = None, awaits: bool = True
+) -> Graph:
+    """The same loop as a While node, `loop`, which gives the count, the total and all handles.
+
+    Args:
+        handed_on: handle → that which the body hands on in its place.
+        awaits: whether the next iteration waits for the executes.
+    """
+    handles = loop.handles()
+    names = [*handles, *(f"{each}_again" for each in loop.second_handles)]
+    types = {"count": INT32, "total": FLOAT, **dict.fromkeys(names, RESOURCE)}
+    prefix = f"{loop.name}/"
+    entered = {f"{prefix}{each}/{place}": each for each in types for place in ("enter", "body")}
+    inside = [
+        node.changed(
+            name=node.name.removeprefix(prefix),
+            inputs=tuple(
+                ("^" if ref[0] == "^" else "") + entered.get(ref, ref).removeprefix("^").removeprefix(prefix)
+                for ref in node.inputs
+                if ref != f"^{prefix}count/body"
+            ),
+        )
+        for node in loop.build()
+        if node.name == f"{prefix}next" or node.name.rpartition("/")[2] not in _SCAFFOLD
+    ]
+    executes = tuple(f"^{node.name}" for node in inside if "Targs" in node.attrs)
+    inside = [
+        node.changed(inputs=(*node.inputs, *executes)) if node.name == "next" and awaits else node
+        for node in inside
+    ]
+    last = next((node.name for node in reversed(inside) if node.name.endswith("/sum")), "total")
+    results = {f"{name}_next": (name, dtype) for name, dtype in types.items()}
+    results |= {f"{name}_next": (other, RESOURCE) for name, other in (handed_on or {}).items()}
+    results |= {"count_next": ("next", INT32), "total_next": (last, FLOAT)}
+    limit = Node(
+        name="limit", op="Const", attrs={"dtype": INT32, "value": number("int32", loop.n_iterations)}
+    )
+    less = Node(name="less", op="Less", inputs=("count", "limit"), attrs={"T": INT32})
+    functions = (
+        in_function(inside, types, results, "body"),
+        in_function((limit, less), types, {"goes_on": ("less", DType("bool"))}, "condition"),
+        program(len(loop.variables), loop.n_results, loop.program),
+    )
+    zero = Node(name="zero", op="Const", attrs={"dtype": INT32, "value": number("int32", 0)})
+    nothing = Node(name="nothing", op="Const", attrs={"dtype": FLOAT, "value": number("float", 0.0)})
+    attrs = {
+        "T": tuple(types.values()),
+        "_lower_using_switch_merge": True,
+        "body": FunctionRef("body"),
+        "cond": FunctionRef("condition"),
+        "output_shapes": (),
+        "parallel_iterations": 10,
+    }
+    node = Node(name="loop", op="While", inputs=("zero", "nothing", *names), attrs=attrs)
+    again = [handles[each].changed(name=f"{each}_again") for each in loop.second_handles]
+    count = Node(name="loop/count", op="Identity", inputs=("loop",), attrs={"T": INT32})
+    total = Node(name="loop/total", op="Identity", inputs=("loop:1",), attrs={"T": FLOAT})
+    nodes = (*handles.values(), *again, zero, nothing, node, count, total)
+    return Graph(nodes=nodes, functions={each.name: each for each in functions})

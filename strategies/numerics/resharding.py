@@ -1,7 +1,8 @@
 """Variables in equal parts on all replicas: taken apart, put together, and sums of which each gets its part.
 
-A part is a vector: a variable's values in row-major order, first those of the first replica, and zeros after
-the last value.
+A part is a vector: a variable's values in row-major order, first those of the first replica. What a part
+lacks in length is filled with the last value, so that an operation on it does what it does to that one: zeros
+would be divided by.
 """
 
 import math
@@ -27,15 +28,23 @@ def part_length(shape: Sequence[int], n_parts: int) -> int:
 
 
 def part_of(value: tf.Tensor, *, n_parts: int, place: int) -> tf.Tensor:
-    """The part of a tensor of static shape that a replica keeps.
+    """The part of a tensor of static shape that a replica keeps, in memory of its own.
 
     Returns:
         [part length].
     """
+    part = _part(value, n_parts, place)
+    # A slice lies in the memory of what it is taken from, all of which would be kept with it.
+    return tf.raw_ops.DeepCopy(x=part)
+
+
+def _part(value: tf.Tensor, n_parts: int, place: int) -> tf.Tensor:
+    flat = tf.reshape(value, [-1])
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
     start, stop = (min(each * length, size) for each in (place, place + 1))
-    own = tf.reshape(value, [-1])[start:stop]
-    return own if stop - start == length else tf.pad(own, [[0, length - (stop - start)]])
+    n_missing = length - (stop - start)
+    own = flat[start:stop]
+    return tf.concat([own, tf.broadcast_to(flat[size - 1 :], [n_missing])], axis=0) if n_missing else own
 
 
 def whole_of(
@@ -96,7 +105,7 @@ def summed_part(value: tf.Tensor, *, place: int, group: Group, order: tuple[int,
     n_parts = group[0]
     if n_parts > MOST_IN_ALL_TO_ALL:
         return part_of(summed(value, group=group, key=key), n_parts=n_parts, place=place)
-    parts = [part_of(value, n_parts=n_parts, place=other) for other in order]
+    parts = [_part(value, n_parts, other) for other in order]
     exchanged = tf.raw_ops.CollectiveAllToAllV2(
         input=tf.stack(parts),
         group_size=n_parts,
@@ -162,7 +171,8 @@ def resharded(
                 tf.raw_ops.VariableShape(input=part, out_type=tf.int64)[0] * tf.as_dtype(dtype).size
                 for part, (_, dtype) in zip(parts, variables, strict=True)
             ]
-            return tf.stack([tf.constant(sum(whole_bytes), tf.int64), tf.add_n([*left, *kept])])
+            kept_bytes = tf.reduce_sum(tf.stack([tf.constant(0, tf.int64), *left, *kept]))
+            return tf.stack([tf.constant(sum(whole_bytes), tf.int64), kept_bytes])
 
         def take_apart() -> tf.Tensor:
             with tf.device(device):

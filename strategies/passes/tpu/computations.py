@@ -54,7 +54,7 @@ def computation(scope: Scope, node: Node) -> Computation:
     n_dynamic = node.attrs.get("NumDynamicShapes", 0)
     if n_dynamic != 0:
         raise GraphError(f"shapes must be known when it compiles, got {n_dynamic!r} that are not")
-    executes = tuple(_executes(scope, node))
+    executes = tuple(sorted(_executes(scope, node), key=lambda execute: scope.order[execute.name]))
     if len(executes) != metadata.n_replicas:
         raise GraphError(f"needs an execute for each of {metadata.n_replicas} replicas, got {len(executes)}")
     n_arguments = len(metadata.arguments)

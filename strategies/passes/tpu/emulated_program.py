@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strategies.errors import GraphError
+from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.functions import reachable_functions
 from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import reseed
+from strategies.ir.resource_uses import READ_OPS
 from strategies.numerics.resharding import summed
 from strategies.passes.tpu.computations import Computation, computation
 from strategies.passes.tpu.handles import variable_of
@@ -16,6 +19,7 @@ from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.passes.tpu.sharded_program import SUM, PartedVariable, ShardedProgram
 from strategies.tf_bridge.constants import constant_value
 from strategies.tf_bridge.function_bodies import body_of
+from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.tf_bridge.static_shapes import static_specs
 
@@ -25,6 +29,7 @@ BARRIER = "all have their parts"
 """Name of the collective by which replicas know that none needs a whole variable any more."""
 _COLLECTIVE = (SUM, "ReadVariableOp")
 """Ops of a program that become collectives, or may."""
+_WITHOUT_EFFECT = READ_OPS | {"VarHandleOp"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +37,14 @@ class EmulatedComputation:
     """A computation, and what its emulation must know; without slots, for what is derived is kept.
 
     Attributes:
+        label: tells it from all other computations of the graph and its functions.
         program: as every replica runs it with its variables whole.
         variables: position of an argument → its variable.
         resharded: positions of the arguments that nodes bring into the format of the program.
         library: functions that the program may call.
     """
 
+    label: str
     found: Computation
     program: Program
     variables: Mapping[int, TensorSpec]
@@ -62,7 +69,10 @@ class EmulatedComputation:
         taken = _resharded(scope, found)
         if any(_size(variables[position]) < 0 for position in taken if position in variables):
             raise GraphError("shapes of variables that lie in parts must be known, got one that is not")
-        return cls(found=found, program=program, variables=variables, resharded=taken, library=library)
+        label = "/".join(filter(None, (scope.name, node.name)))
+        return cls(
+            label=label, found=found, program=program, variables=variables, resharded=taken, library=library
+        )
 
     @property
     def name(self) -> str:
@@ -89,7 +99,7 @@ class EmulatedComputation:
 
     def collective(self, what: str) -> str:
         """Name of a collective: that of a node, or of the argument whose variable is put together."""
-        return f"{self.name}/{what}"
+        return f"{self.label}/{what}"
 
     @property
     def parted(self) -> tuple[int, ...]:
@@ -104,7 +114,7 @@ class EmulatedComputation:
 
     def part(self, position: int, place: int) -> str:
         """Shared name of a replica's part of a variable."""
-        return f"stratbench/part/{self.name}/{position}/{place}"
+        return f"stratbench/part/{self.label}/{position}/{place}"
 
     def program_of(
         self, place: int, member: Member, keys: Mapping[str, int]
@@ -130,7 +140,9 @@ class EmulatedComputation:
             )
             program = sharded.rewritten()
         summing = program.with_nodes(_summing(program, member, own_keys, self.specs))
-        return summing.with_nodes(_placed(summing.nodes, member)), seeded.functions
+        placed = summing.with_nodes(_placed(summing.nodes, member))
+        called = reachable_functions(placed.nodes, seeded.functions)
+        return placed, {name: seeded.functions[name] for name in sorted(called)}
 
 
 def _program(found: Computation, library: Mapping[str, Function]) -> Program:
@@ -152,8 +164,24 @@ def _program(found: Computation, library: Mapping[str, Function]) -> Program:
         nodes=nodes,
         arguments=inputs,
         results={arg.name: read(function.results[arg.name]) for arg in function.outputs},
-        waits=tuple(function.control_results[name] for name in function.control_outputs),
+        waits=tuple(
+            dict.fromkeys(
+                (*(function.control_results[name] for name in function.control_outputs), *_effects(nodes))
+            )
+        ),
     )
+
+
+def _effects(nodes: tuple[Node, ...]) -> tuple[str, ...]:
+    """Nodes that TensorFlow runs in each call of a function, whether its results need them or not."""
+    stateful = [
+        node.name
+        for node in nodes
+        if node.op not in _WITHOUT_EFFECT
+        and (definition := op_definition(node.op)) is not None
+        and definition.is_stateful
+    ]
+    return LoopFrames.of(Graph(nodes=nodes)).outside(stateful)
 
 
 def _check_group(by_name: Mapping[str, Node], node: Node, n_replicas: int) -> None:

@@ -7,6 +7,7 @@ them in the format that it is asked for.
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from strategies.errors import GraphError
 from strategies.ir.functions import drop_unreachable_functions
@@ -19,12 +20,14 @@ from strategies.passes.tpu.computations import COMPILES
 from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
 from strategies.passes.tpu.handles import variable_of
 from strategies.passes.tpu.program import Member
+from strategies.passes.tpu.reshard_nodes import no_op
 from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.function_bodies import function_of
 from strategies.tf_bridge.function_config import as_written
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
+_ASSERT = "TPUCompileSucceededAssert"
 _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
 
 
@@ -46,6 +49,8 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
         ]
         for name, scope in scopes.by_name.items()
     }
+    for each in (each for own in found.values() for each in own):
+        _check_members(each, members)
     keys = instance_keys(name for own in found.values() for each in own for name in each.collectives())
     states = {
         state: (each, place)
@@ -67,8 +72,18 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
         if scope.function is None:
             nodes = made
         else:
-            functions[name] = replace(scope.function, nodes=made)
+            functions[name] = lowering.function(scope.function, made)
     return drop_unreachable_functions(replace(graph, nodes=nodes, functions=functions))
+
+
+def _check_members(found: EmulatedComputation, members: Mapping[int, Member]) -> None:
+    n_replicas = found.found.metadata.n_replicas
+    for place, member in members.items():
+        if member.group[0] != n_replicas:
+            raise GraphError(
+                f"computation {found.label!r}: needs a member for each of {n_replicas} replicas, "
+                f"got a group of {member.group[0]} at place {place}"
+            )
 
 
 def _states(scopes: Scopes, scope: Scope, execute: Node) -> Iterator[bytes]:
@@ -87,9 +102,9 @@ def _shared_name(scopes: Scopes, scope: Scope, ref: str) -> bytes:
     return shared_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _ScopeLowering:
-    """The lowering of one scope.
+    """The lowering of one scope; without slots, for what is derived is kept.
 
     Attributes:
         found: its computations.
@@ -106,19 +121,14 @@ class _ScopeLowering:
 
     def nodes(self) -> tuple[tuple[Node, ...], dict[str, Function]]:
         """The nodes, and the functions that they call besides those of the library."""
-        executes = {
-            execute.name: (each, place)
-            for each in self.found
-            for place, execute in enumerate(each.found.executes)
-        }
-        compiles = {each.name: each for each in self.found}
+        executes, compiles = self._executes, self._compiles
         left_out = self._left_out(executes)
         functions: dict[str, Function] = {}
         nodes: list[Node] = []
         for node in self.scope.graph.nodes:
             if node.name in left_out:
                 continue
-            kept = node.changed(inputs=tuple(self._inputs(node, compiles, left_out)))
+            kept = node.changed(inputs=tuple(self._inputs(node, left_out)))
             if node.name in compiles:
                 nodes += self._compiled(compiles[node.name], kept)
             elif node.name in executes:
@@ -127,9 +137,30 @@ class _ScopeLowering:
                 nodes.append(self._resharded(kept, functions))
             elif self._is_state(node):
                 nodes.append(kept.changed(device=self._host))
+            elif node.op == _ASSERT:
+                waits = (producer(ref) for ref in kept.inputs)
+                nodes.append(no_op(node.name, tuple(dict.fromkeys(waits)), self._host))
             else:
                 nodes.append(kept)
         return tuple(nodes), functions
+
+    def function(self, function: Function, nodes: tuple[Node, ...]) -> Function:
+        """The function of this scope, with these nodes for its body."""
+        results = {name: self._kept(ref) for name, ref in function.results.items()}
+        waits = {name: self._kept(f"^{node}")[1:] for name, node in function.control_results.items()}
+        return replace(function, nodes=nodes, results=results, control_results=waits)
+
+    @cached_property
+    def _executes(self) -> Mapping[str, tuple[EmulatedComputation, int]]:
+        return {
+            execute.name: (each, place)
+            for each in self.found
+            for place, execute in enumerate(each.found.executes)
+        }
+
+    @cached_property
+    def _compiles(self) -> Mapping[str, EmulatedComputation]:
+        return {each.name: each for each in self.found}
 
     @property
     def _host(self) -> str:
@@ -155,18 +186,21 @@ class _ScopeLowering:
             raise GraphError(f"{node.name!r}: must reshard for an execute that waits for it, got none")
         return self.states[shared_name]
 
-    def _inputs(
-        self, node: Node, compiles: Mapping[str, EmulatedComputation], left_out: Container[str]
-    ) -> Iterator[str]:
+    def _inputs(self, node: Node, left_out: Container[str]) -> Iterator[str]:
         for ref in node.inputs:
-            name = producer(ref)
-            if ref[0] == "^":
-                if name not in left_out:
-                    yield f"^{_key_name(name)}" if name in compiles else ref
-            elif name in compiles:
-                yield self.scope.ref(self._constant(compiles[name], ref))
-            else:
-                yield ref
+            if ref[0] != "^" or ref[1:] not in left_out:
+                yield self._kept(ref)
+
+    def _kept(self, ref: str) -> str:
+        """What stands for a reference."""
+        name = producer(ref)
+        if name in self._compiles:
+            key = f"^{_key_name(name)}"
+            return key if ref[0] == "^" else self.scope.ref(self._constant(self._compiles[name], ref))
+        if name in self._executes and ref[0] != "^":
+            number = self.scope.number(ref)
+            return self.scope.ref(name, "output", number, number)
+        return ref
 
     def _constant(self, found: EmulatedComputation, ref: str) -> str:
         """The constant that stands for an output of a compile node."""
@@ -180,10 +214,11 @@ class _ScopeLowering:
     def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
         """What a compile node gives: its status, the key of its program, and that it may write variables."""
         waits = tuple(f"^{name}" for name in node.control_inputs)
-        form = found.name.encode() if found.parted else b""
+        label = found.label.encode()
+        form = label if found.parted else b""
         for name, dtype, value in (
             (f"{found.name}/status", _STRING, tensor_proto("string", (), (b"",))),
-            (_key_name(found.name), _STRING, tensor_proto("string", (3,), (found.name.encode(), b"", form))),
+            (_key_name(found.name), _STRING, tensor_proto("string", (3,), (label, b"", form))),
             (f"{found.name}/may_modify_variables", _BOOL, tensor_proto("bool", (), (True,))),
         ):
             attrs: dict[str, Attr] = {"dtype": dtype, "value": TensorValue(value)}
@@ -198,7 +233,7 @@ class _ScopeLowering:
         functions |= library
         dtypes = node.attrs["Tresults"]
         assert isinstance(dtypes, tuple)
-        name = f"{_plain(found.name)}__replica_{place}"
+        name = f"{found.label}__replica_{place}"
         functions[name] = function_of(
             name,
             program.nodes,
@@ -208,7 +243,8 @@ class _ScopeLowering:
                 for (result, ref), dtype in zip(program.results.items(), dtypes, strict=True)
                 if isinstance(dtype, DType)
             },
-            waits=program.waits,
+            # Once TensorFlow puts its body in place, what waits for a call waits for control outputs alone.
+            waits=program.roots(),
             library=library,
         )
         *arguments, key = node.data_inputs
@@ -237,7 +273,7 @@ class _ScopeLowering:
                 TensorSpec(dtype=_RESOURCE, shape=Shape(())),
             ),
             variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
-            names=(*(found.part(position, place) for position, _ in taken), counts_name(found.name, place)),
+            names=(*(found.part(position, place) for position, _ in taken), counts_name(found.label, place)),
             device=member.device,
             host=member.host,
             place=place,
@@ -245,7 +281,7 @@ class _ScopeLowering:
             order=member.order,
             keys=tuple(self.keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
         )
-        name = f"{_plain(found.name)}__reshard_{place}"
+        name = f"{found.label}__reshard_{place}"
         inputs = dict(zip(snippet.inputs, (*(_RESOURCE for _ in taken), _STRING, _RESOURCE), strict=True))
         functions[name] = function_of(
             name,
@@ -282,15 +318,15 @@ def _key_name(compile_name: str) -> str:
     return f"{compile_name}/key"
 
 
-def _plain(name: str) -> str:
-    return name.replace("/", "_")
+def counts_path(label: str) -> str:
+    """What the names of all that counts a computation's resharding start with.
+
+    Args:
+        label: name of the compile node, after that of the function that it is in.
+    """
+    return f"reshard_counts/{label}"
 
 
-def counts_path(compile_name: str) -> str:
-    """What the names of all that counts a computation's resharding start with."""
-    return f"reshard_counts/{compile_name}"
-
-
-def counts_name(compile_name: str, place: int) -> str:
+def counts_name(label: str, place: int) -> str:
     """Shared name of the variable with what a replica counts, see `COUNTS` and `GAUGES` of `resharding`."""
-    return f"{counts_path(compile_name)}/replica_{place}/handle"
+    return f"{counts_path(label)}/replica_{place}/handle"

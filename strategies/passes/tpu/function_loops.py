@@ -1,20 +1,21 @@
 """Host loops of the second kind: a While node, and a function for its body."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from strategies.errors import GraphError
 from strategies.ir.graph import FunctionRef, Node, producer
-from strategies.passes.tpu.computations import COMPILES, EXECUTES
-from strategies.passes.tpu.handles import origin
+from strategies.ir.traversal import ancestors
+from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
+from strategies.passes.tpu.handles import WHILES, origin
 from strategies.passes.tpu.reshardable import LoopHandle, LoopHandles, Use, handles_made
 from strategies.passes.tpu.scopes import Scope, Scopes
 
-_WHILES = frozenset({"While", "StatelessWhile"})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FunctionLoop:
-    """A While node whose body has compile nodes.
+    """A While node whose body has compile nodes; without slots, for what is derived is kept.
 
     Attributes:
         caller: the scope of the node. body, condition: those of its functions.
@@ -47,7 +48,7 @@ class FunctionLoop:
         name = self._argument(ref)
         function = self.body.function
         assert function is not None
-        position = next((i for i, arg in enumerate(function.inputs) if arg.name == name), None)
+        position = self.body.places.get(name) if name is not None else None
         if position is None:
             return None
         handed_on = function.results[function.outputs[position].name]
@@ -55,10 +56,24 @@ class FunctionLoop:
 
     def handle(self, source: str) -> str:
         """What an argument of the body is outside of the loop."""
+        return self.node.data_inputs[self.body.places[source]]
+
+    def check(self, found: Computation) -> None:
+        """Check that each call of the body waits for the executes.
+
+        Raises:
+            GraphError: the last iteration's could go on after the loop has ended.
+        """
         function = self.body.function
         assert function is not None
-        position = next(i for i, arg in enumerate(function.inputs) if arg.name == source)
-        return self.node.data_inputs[position]
+        ends = (*map(producer, function.results.values()), *function.control_results.values())
+        awaited = ancestors(self.body.graph, ends, stop=self.body.places)
+        for execute in found.executes:
+            if execute.name not in awaited:
+                raise GraphError(
+                    f"every iteration must wait for its executes, got {execute.name!r}, which no result of "
+                    "the loop's body needs"
+                )
 
     def _argument(self, ref: str) -> str | None:
         while (node := self.body.of_data(ref)) is not None:
@@ -71,19 +86,34 @@ class FunctionLoop:
         function, tested = self.body.function, self.condition.function
         assert function is not None
         assert tested is not None
-        if any(True for _ in self.condition.readers(tested.inputs[position].name)):
-            return None
         uses: set[Use] = set()
         waiting = [function.inputs[position].name]
+        seen = set(waiting)
         for name in waiting:
+            place = self.body.places.get(name)
+            if place is not None and self.condition.readers(tested.inputs[place].name):
+                return None
+            handed_on = [function.inputs[each].name for each in self._results_of.get(name, ())]
             for reader, at in self.body.readers(name):
                 if reader.op in EXECUTES:
                     uses.add((reader.name, at))
                 elif reader.op == "Identity":
-                    waiting.append(reader.name)
+                    handed_on.append(reader.name)
                 else:
                     return None
+            waiting += [each for each in handed_on if each not in seen]
+            seen.update(handed_on)
         return frozenset(uses)
+
+    @cached_property
+    def _results_of(self) -> Mapping[str, Sequence[int]]:
+        """Argument or node of the body → places of results that it gives, by which iterations hand it on."""
+        function = self.body.function
+        assert function is not None
+        places: dict[str, list[int]] = {}
+        for place, output in enumerate(function.outputs):
+            places.setdefault(producer(function.results[output.name]), []).append(place)
+        return places
 
 
 def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
@@ -93,7 +123,7 @@ def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
         GraphError: it is that of none, or of several.
     """
     site = scopes.only_site(scope.name) if scope.function is not None else None
-    if site is None or site.node.op not in _WHILES or _called(site.node, "body") != scope.name:
+    if site is None or site.node.op not in WHILES or _called(site.node, "body") != scope.name:
         raise GraphError("must be in a loop of the host, got it in none that is entered from one place")
     return FunctionLoop(
         node=site.node,

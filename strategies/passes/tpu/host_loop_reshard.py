@@ -19,10 +19,11 @@ from strategies.errors import GraphError
 from strategies.ir.graph import Function, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.compile_metadata import Sharding
 from strategies.passes.tpu.computations import COMPILES, Computation, computation
 from strategies.passes.tpu.function_loops import FunctionLoop, function_loop
 from strategies.passes.tpu.host_loops import HostLoop, host_loops
-from strategies.passes.tpu.reshard_nodes import ReplicaFormat, entered, identity, no_op
+from strategies.passes.tpu.reshard_nodes import ReplicaFormat, identity, no_op
 from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.topology import Topology
 
@@ -127,7 +128,15 @@ class _Chosen:
 
     def handles(self, execute: Node) -> tuple[str, ...]:
         """What an execute takes there."""
-        return tuple(execute.data_inputs[position] for position in self.positions)
+        taken = execute.data_inputs
+        return tuple(taken[position] for position in self.positions)
+
+    def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
+        """What resharding for an execute waits for: all that the execute does, which may write variables."""
+        resharded = frozenset(self.positions)
+        others = (ref for i, ref in enumerate(execute.data_inputs[:-1]) if i not in resharded)
+        needed = [node.name for ref in others if (node := scope.of_data(ref)) is not None]
+        return tuple(dict.fromkeys((before.name, *needed, *execute.control_inputs)))
 
     def compile_node(self) -> Node:
         """The compile node, which now knows of it."""
@@ -144,8 +153,9 @@ def _reshard_in_frame(
         try:
             found = computation(scope, node)
             loop.check(scope, found)
+            taken = [execute.data_inputs for execute in found.executes]
             sources = {
-                position: [loop.source(scope, execute.data_inputs[position]) for execute in found.executes]
+                position: [loop.source(scope, refs[position]) for refs in taken]
                 for position in found.candidates()
             }
             chosen.append(_chosen(found, handles.reshardable(found, sources)))
@@ -156,6 +166,13 @@ def _reshard_in_frame(
 
 
 def _chosen(found: Computation, positions: tuple[int, ...]) -> _Chosen:
+    for position in found.candidates():
+        if position not in positions and found.metadata.arguments[position].sharding is Sharding.ALLOWED:
+            # The compiler may have it in parts, and with nothing resharded for it, it would come whole.
+            raise GraphError(
+                "in its loop executes alone must use each variable that may be sharded already, got another "
+                f"use of argument {position}"
+            )
     if not positions:
         raise GraphError(
             "needs a variable that may be sharded and that in its loop its executes alone use, got none"
@@ -180,15 +197,15 @@ def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[_Chosen], ed
         edits.replaced[each.found.compile.name] = each.compile_node()
         for place, execute in enumerate(each.found.executes):
             own = ReplicaFormat.of(scope, each.found.compile.name, execute, place)
-            state = own.state("state")
-            enter = entered(f"{own.prefix}enter", scope.ref(state.name, "resource"), loop.frame[-1])
+            state = own.state([loop.condition.name])
+            state_ref = scope.ref(state.name, "resource")
             default_key = own.default_key([after.name])
             key = execute.data_inputs[-1]
-            shard = own.reshard("shard", each.handles(execute), key, scope.ref(enter.name), [before.name])
+            waits = each.waits(scope, execute, before)
+            shard = own.reshard("shard", each.handles(execute), key, state_ref, waits)
             at_end = [_at_end(scope, loop, ref, last) for ref in each.handles(execute)]
-            default_ref = scope.ref(default_key.name)
-            unshard = own.reshard("unshard", at_end, default_ref, scope.ref(enter.name), [after.name])
-            edits.added += [state, enter, shard, default_key, unshard]
+            unshard = own.reshard("unshard", at_end, scope.ref(default_key.name), state_ref, [after.name])
+            edits.added += [state, shard, default_key, unshard]
             edits.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
             back.append(unshard.name)
     for node in loop.exits:
@@ -220,9 +237,10 @@ def _reshard_in_function(
     for node in nodes:
         try:
             found = computation(scope, node)
+            loop.check(found)
+            taken = [execute.data_inputs for execute in found.executes]
             sources = {
-                position: [loop.source(execute.data_inputs[position]) for execute in found.executes]
-                for position in found.candidates()
+                position: [loop.source(refs[position]) for refs in taken] for position in found.candidates()
             }
             chosen.append(_chosen(found, handles.reshardable(found, sources)))
         except GraphError as error:
@@ -244,14 +262,16 @@ def _insert_in_function(
         inside.replaced[each.found.compile.name] = each.compile_node()
         for place, execute in enumerate(each.found.executes):
             own = ReplicaFormat.of(body, each.found.compile.name, execute, place)
-            state = own.state("state")
+            state = own.state()
             key = execute.data_inputs[-1]
             handles = each.handles(execute)
-            shard = own.reshard("shard", handles, key, body.ref(state.name, "resource"), [before.name])
+            waits = each.waits(body, execute, before)
+            shard = own.reshard("shard", handles, key, body.ref(state.name, "resource"), waits)
             inside.added += [state, shard]
             inside.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
             own = replace(own, prefix=f"{name}/{own.prefix}")
-            state, default_key = own.state("state"), own.default_key([after.name])
+            # Where the While node is in a loop itself, so must they be.
+            state, default_key = own.state([after.name]), own.default_key([after.name])
             sources = [loop.source(ref) for ref in handles]
             at_end = [loop.handle(source) for source in sources if source is not None]
             default_ref, state_ref = caller.ref(default_key.name), caller.ref(state.name, "resource")

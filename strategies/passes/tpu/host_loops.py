@@ -10,10 +10,9 @@ from strategies.ir.traversal import ENTERS, ancestors, descendants
 from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
 from strategies.passes.tpu.handles import NEXT_ITERATIONS, origin
 from strategies.passes.tpu.reshardable import LoopHandle, LoopHandles, Use, handles_made
-from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.passes.tpu.scopes import EXITS, Scope, Scopes
 
 _SWITCHES = frozenset({"Switch", "RefSwitch"})
-_EXITS = frozenset({"Exit", "RefExit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,9 @@ class HostLoop:
                 return node.name if self._enters(scope, node) else None
             if node.op == "Merge":
                 return self._source_of_merge(scope, node) if is_iterated else None
-            is_iterated = is_iterated or self._is_iterated(scope, ref)
-            if node.op != "Identity" and not is_iterated:
+            if self._is_iterated(scope, ref):
+                is_iterated = True
+            elif node.op != "Identity":
                 return None
             ref = node.data_inputs[0]
         return None
@@ -79,16 +79,16 @@ class HostLoop:
             GraphError: the last iteration's could go on after the loop has ended, or begin where it ends.
         """
         frames = scope.loops.frames
-        backs = [n.name for n in self.nodes if n.op in NEXT_ITERATIONS and frames[n.name] == self.frame]
+        backs = {n.name for n in self.nodes if n.op in NEXT_ITERATIONS and frames[n.name] == self.frame}
         enters = {n.name for n in self.nodes if self._enters(scope, n)}
-        awaited = ancestors(scope.graph, backs, stop=enters)
+        awaited = ancestors(scope.graph, self.switches, stop=enters)
         begun = [
             reader.name
             for switch in self.switches
             for reader, position in scope.readers(switch)
             if self._is_iterated(scope, reader.data_inputs[position])
         ]
-        iterated = descendants(scope.graph, begun, stop=frozenset(backs))
+        iterated = descendants(scope.graph, begun, stop=backs)
         for execute in found.executes:
             if execute.name not in awaited or execute.name not in iterated:
                 raise GraphError(
@@ -129,7 +129,7 @@ class HostLoop:
                     if reader.name not in seen:
                         seen.add(reader.name)
                         waiting.append(reader.name)
-                elif reader.op not in _EXITS:
+                elif reader.op not in EXITS:
                     return None
         return frozenset(uses)
 
@@ -144,11 +144,11 @@ def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
     Args:
         left: gets the reason for compile nodes whose loop is none.
     """
-    frames = scope.loops.frames
-    by_frame: dict[Frame, list[Node]] = {}
-    for node in scope.graph.nodes:
-        if node.op in COMPILES and node.name in frames:
-            by_frame.setdefault(frames[node.name], []).append(node)
+    by_frame = {
+        frame: compiles
+        for frame, own in scope.by_frame.items()
+        if (compiles := tuple(node for node in own if node.op in COMPILES))
+    }
     for frame in sorted(by_frame, key=len, reverse=True):
         try:
             yield _loop(scope, frame, by_frame[frame])
@@ -156,10 +156,8 @@ def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
             left |= {node.name: str(error) for node in by_frame[frame]}
 
 
-def _loop(scope: Scope, frame: Frame, compiles: list[Node]) -> HostLoop:
-    frames = scope.loops.frames
-    nodes = scope.graph.nodes
-    own = [node for node in nodes if frames.get(node.name) == frame]
+def _loop(scope: Scope, frame: Frame, compiles: tuple[Node, ...]) -> HostLoop:
+    own = scope.by_frame[frame]
     conditions = [node for node in own if node.op == "LoopCond"]
     if len(conditions) != 1:
         raise GraphError(f"its loop must have one condition, got {len(conditions)}")
@@ -169,21 +167,16 @@ def _loop(scope: Scope, frame: Frame, compiles: list[Node]) -> HostLoop:
         for node in own
         if node.op in _SWITCHES and producer(node.data_inputs[1]) == condition.name
     }
-    exits = tuple(
-        node for node in nodes if node.op in _EXITS and frames.get(producer(node.data_inputs[0])) == frame
-    )
+    exits = tuple(node for node in own if node.op in EXITS)
     if not exits or not all(_is_after_last(scope, switches, node.data_inputs[0]) for node in exits):
         raise GraphError(
             "what leaves its loop must come from Switches of its condition, got other Exits, or none"
         )
-    inside = tuple(node for node in nodes if frames.get(node.name, ())[: len(frame)] == frame)
+    inside = tuple(
+        node for other, nodes in scope.by_frame.items() if other[: len(frame)] == frame for node in nodes
+    )
     return HostLoop(
-        frame=frame,
-        condition=condition,
-        switches=switches,
-        exits=exits,
-        compiles=tuple(compiles),
-        nodes=inside,
+        frame=frame, condition=condition, switches=switches, exits=exits, compiles=compiles, nodes=inside
     )
 
 

@@ -9,7 +9,7 @@ from strategies.passes.tpu.scopes import Scope
 
 FORMAT_KEY = Shape((3,))
 """Of a program's key, and so of a format: three strings; the default format's are empty."""
-_STRING, _RESOURCE = DType("string"), DType("resource")
+_STRING = DType("string")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,12 @@ class ReplicaFormat:
         place_in_library = "/".join(filter(None, (scope.name, compile_name, str(place))))
         return cls(prefix=prefix, device=execute.device, shared_name=f"stratbench/format/{place_in_library}")
 
-    def state(self, name: str) -> Node:
-        """A handle of the variable that holds the present format; it begins without a value."""
+    def state(self, waits: Sequence[str] = ()) -> Node:
+        """A handle of the variable that holds the present format; it begins without a value.
+
+        Args:
+            waits: nodes that run before; a handle that takes nothing is in a loop where it waits there.
+        """
         attrs: dict[str, Attr] = {
             "allowed_devices": (),
             "container": b"",
@@ -43,15 +47,24 @@ class ReplicaFormat:
             "shape": FORMAT_KEY,
             "shared_name": self.shared_name.encode(),
         }
-        return Node(name=self.prefix + name, op="VarHandleOp", attrs=attrs, device=self.device)
+        return Node(
+            name=f"{self.prefix}state",
+            op="VarHandleOp",
+            inputs=_after(waits),
+            attrs=attrs,
+            device=self.device,
+        )
 
     def default_key(self, waits: Sequence[str]) -> Node:
         """The key of the default format."""
         proto = tensor_proto("string", (3,), (b"", b"", b""))
         attrs: dict[str, Attr] = {"dtype": _STRING, "value": TensorValue(proto)}
-        inputs = tuple(f"^{name}" for name in waits)
         return Node(
-            name=f"{self.prefix}default_key", op="Const", inputs=inputs, attrs=attrs, device=self.device
+            name=f"{self.prefix}default_key",
+            op="Const",
+            inputs=_after(waits),
+            attrs=attrs,
+            device=self.device,
         )
 
     def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
@@ -64,7 +77,7 @@ class ReplicaFormat:
         return Node(
             name=self.prefix + name,
             op="TPUReshardVariables",
-            inputs=(*handles, key, state, *(f"^{each}" for each in waits)),
+            inputs=(*handles, key, state, *_after(waits)),
             attrs={"N": len(handles)},
             device=self.device,
         )
@@ -75,7 +88,7 @@ def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str]
     return Node(
         name=name,
         op="Identity",
-        inputs=(ref, *(f"^{each}" for each in waits)),
+        inputs=(ref, *_after(waits)),
         attrs={"T": dtype},
         device=device,
     )
@@ -83,15 +96,8 @@ def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str]
 
 def no_op(name: str, waits: Sequence[str], device: str) -> Node:
     """A node that does nothing after certain nodes have run."""
-    return Node(name=name, op="NoOp", inputs=tuple(f"^{each}" for each in waits), device=device)
+    return Node(name=name, op="NoOp", inputs=_after(waits), device=device)
 
 
-def entered(name: str, ref: str, frame: bytes) -> Node:
-    """A handle that every iteration of a loop takes."""
-    attrs: dict[str, Attr] = {
-        "T": _RESOURCE,
-        "frame_name": frame,
-        "is_constant": True,
-        "parallel_iterations": 10,
-    }
-    return Node(name=name, op="Enter", inputs=(ref,), attrs=attrs)
+def _after(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"^{name}" for name in names)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from strategies.ir.functions import reachable_functions
@@ -28,9 +29,9 @@ class LoopHandle:
     uses: frozenset[Use] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoopHandles:
-    """All by which variables can be reached in a loop.
+    """All by which variables can be reached in a loop; without slots, for what is derived is kept.
 
     Attributes:
         entering: by source.
@@ -61,13 +62,25 @@ class LoopHandles:
     def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
         """Whether the variables of these handles are used there alone, by whichever handle."""
         variables = {handle.origin for handle in handles}
-        if any(one.may_be(other) for one in variables for other in self.made):
+        if any(one.names is None or self._is_made(one) for one in variables):
             return False
         return all(
             other.uses is not None and other.uses <= uses
-            for other in self.entering.values()
-            if any(one.may_be(other.origin) for one in variables)
+            for one in variables
+            for other in (*self._by_names.get(one.names, ()), *self._by_names.get(None, ()))
+            if one.may_be(other.origin)
         )
+
+    def _is_made(self, variable: Origin) -> bool:
+        return any(variable.may_be(other) for other in self.made)
+
+    @cached_property
+    def _by_names(self) -> Mapping[tuple[str | bytes, ...] | None, Sequence[LoopHandle]]:
+        """Names of a variable → handles that can be of one with these names."""
+        handles: dict[tuple[str | bytes, ...] | None, list[LoopHandle]] = {}
+        for handle in self.entering.values():
+            handles.setdefault(handle.origin.names, []).append(handle)
+        return handles
 
 
 def _one_or_each(handles: Sequence[LoopHandle]) -> bool:

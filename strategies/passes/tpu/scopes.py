@@ -1,13 +1,14 @@
 """Scopes of nodes: a graph, or the body of one of its functions, and how each writes references."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.control_flow.loop_frames import Frame, LoopFrames
 from strategies.ir.functions import called_functions, reachable_functions
 from strategies.ir.graph import Function, FunctionRef, Graph, Node, output_index, producer, tensor
 
+EXITS = frozenset({"Exit", "RefExit"})
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "PartitionedCall": (("f",), 0),
     "StatefulPartitionedCall": (("f",), 0),
@@ -37,6 +38,27 @@ class Scope:
         """The frames of its loops."""
         return LoopFrames.of(self.graph)
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Argument of the function → its place among them."""
+        return {} if self.function is None else {arg.name: i for i, arg in enumerate(self.function.inputs)}
+
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """Node → its place in the graph."""
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def by_frame(self) -> Mapping[Frame, tuple[Node, ...]]:
+        """Nodes of each loop, without those of loops inside of it; an Exit is where its value comes from."""
+        nodes: dict[Frame, list[Node]] = {}
+        for node in self.graph.nodes:
+            frames = self.loops.frames
+            name = producer(node.data_inputs[0]) if node.op in EXITS else node.name
+            if name in frames:
+                nodes.setdefault(frames[name], []).append(node)
+        return {frame: tuple(own) for frame, own in nodes.items()}
+
     @property
     def name(self) -> str:
         """Of the function, empty for a graph."""
@@ -59,12 +81,18 @@ class Scope:
         """The node that a reference comes from; None for an argument of the function."""
         return self.graph.by_name.get(producer(ref))
 
-    def readers(self, name: str) -> Iterator[tuple[Node, int]]:
+    def readers(self, name: str) -> Sequence[tuple[Node, int]]:
         """Nodes that take outputs of a node as data, and the number of the input."""
-        for node in self.graph.consumers.get(name, ()):
+        return self._readers.get(name, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[tuple[Node, int]]]:
+        # By input, not by consumer: an execute takes so many that they must not be looked through for each.
+        readers: dict[str, list[tuple[Node, int]]] = {}
+        for node in self.graph.nodes:
             for position, ref in enumerate(node.data_inputs):
-                if producer(ref) == name:
-                    yield node, position
+                readers.setdefault(producer(ref), []).append((node, position))
+        return readers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

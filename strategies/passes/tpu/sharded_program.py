@@ -2,7 +2,7 @@
 
 What is assigned to a variable in parts is needed in parts. That is carried back through elementwise
 operations to values that are in parts already, and to sums over replicas, which become reduce-scatters.
-Whatever else a program does with such a variable it does with the whole one, which lasts as long as the call.
+Whatever else a program does with such a variable it does with a whole copy, which lasts as long as the call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +17,8 @@ from strategies.passes.tpu.program import Member, Program
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 SUM = "CrossReplicaSum"
+_RESHAPES = frozenset({"EnsureShape", "ExpandDims", "Reshape", "Squeeze"})
+"""Ops whose result has the values of the first input, in the same order."""
 _SCALAR = Shape(())
 
 
@@ -152,9 +154,22 @@ class ShardedProgram:
         """Nodes whose value can be had in parts without having it whole."""
         found: dict[str, Node] = {}
         for node in topological_order(self.program.nodes):
-            if node.name in self._reads or node.name in self._sums or self._is_elementwise(node, found):
+            if (
+                node.name in self._reads
+                or node.name in self._sums
+                or self._is_elementwise(node, found)
+                or self._is_reshaped(node, found)
+            ):
                 found[node.name] = node
         return found
+
+    def _is_reshaped(self, node: Node, in_parts: Mapping[str, Node]) -> bool:
+        return (
+            node.op in _RESHAPES
+            and node.data_inputs[0] in in_parts
+            and _is_known(self.specs[node.name].shape)
+            and _is_known(self.specs[node.data_inputs[0]].shape)
+        )
 
     def _is_elementwise(self, node: Node, in_parts: Mapping[str, Node]) -> bool:
         if node.op not in ELEMENTWISE or not node.data_inputs:
@@ -188,7 +203,8 @@ class ShardedProgram:
             elif taken and self._whole.isdisjoint(taken):
                 nodes.append(self._written(node, parts))
             else:
-                nodes.append(node.changed(inputs=(*node.data_inputs, *self.waits(node))))
+                inputs = (_whole_name(ref) if ref in self._whole else ref for ref in node.data_inputs)
+                nodes.append(node.changed(inputs=(*inputs, *self.waits(node))))
         nodes += parts.nodes()
         nodes += [self._part_handle(variable) for variable in self.parted.values()]
         ends = []
@@ -196,7 +212,7 @@ class ShardedProgram:
             users = {node.name for node in self._users[name]}
             *begin, ready = self._put_together(name)
             nodes = [_after(node, ready.name) if node.name in users else node for node in nodes]
-            *end, gone = self._taken_apart(name)
+            *end, gone = self._taken_apart(name, ready.name)
             nodes += [*begin, ready, *end, gone]
             ends.append(gone.name)
         return self.program.with_nodes(nodes, waits=ends)
@@ -234,24 +250,30 @@ class ShardedProgram:
         return nodes, whole
 
     def _put_together(self, name: str) -> list[Node]:
-        """A variable made whole before anything takes it."""
+        """A copy of a variable made whole before anything takes it.
+
+        It is the replica's own: others may share the variable, and be done with it later.
+        """
         variable = self.parted[name]
+        handle = _handle_of(
+            _whole_name(name), variable.spec, variable.spec.shape, f"{variable.shared_name}/whole"
+        )
         part = _read_of(f"{name}/restored/part", _handle_name(name), variable, ())
         nodes, whole = self._gathered(variable, part.name, name, f"{name}/restored/")
-        assigned = _assignment(f"{name}/restored/assigned", name, whole, variable, ())
-        return [part, *nodes, assigned]
+        assigned = _assignment(f"{name}/restored/assigned", handle.name, whole, variable, ())
+        return [handle, part, *nodes, assigned]
 
-    def _taken_apart(self, name: str) -> list[Node]:
-        """What a variable has become, in parts again after everything that takes it."""
+    def _taken_apart(self, name: str, ready: str) -> list[Node]:
+        """What a variable has become, in parts again after all that the program does."""
         variable = self.parted[name]
-        users = tuple(f"^{node.name}" for node in self._users[name])
-        read = _read_of(f"{name}/kept/whole", name, variable, users)
+        ends = tuple(f"^{end}" for end in dict.fromkeys((ready, *self.program.roots())))
+        read = _read_of(f"{name}/kept/whole", _whole_name(name), variable, ends)
         nodes, part = self.cut(read.name, variable.spec, f"{name}/kept/")
         assigned = _assignment(f"{name}/kept/assigned", _handle_name(name), part, variable, ())
         gone = Node(
             name=f"{name}/kept/gone",
             op="DestroyResourceOp",
-            inputs=(name, f"^{assigned.name}"),
+            inputs=(_whole_name(name), f"^{assigned.name}"),
             attrs={"ignore_lookup_error": True},
         )
         return [read, *nodes, assigned, gone]
@@ -263,15 +285,8 @@ class ShardedProgram:
         return nodes, part
 
     def _part_handle(self, variable: PartedVariable) -> Node:
-        attrs: dict[str, Attr] = {
-            "allowed_devices": (),
-            "container": b"",
-            "debug_name": b"",
-            "dtype": variable.spec.dtype,
-            "shape": Shape((part_length(variable.dims, self.member.group[0]),)),
-            "shared_name": variable.shared_name.encode(),
-        }
-        return Node(name=_handle_name(variable.argument), op="VarHandleOp", attrs=attrs)
+        shape = Shape((part_length(variable.dims, self.member.group[0]),))
+        return _handle_of(_handle_name(variable.argument), variable.spec, shape, variable.shared_name)
 
 
 class _Parts:
@@ -312,9 +327,13 @@ class _Parts:
                 key=program.keys[node.name],
             )
             nodes, (part,) = snippet.splice(f"{node.name}/scattered/", [node.data_inputs[0]])
+        elif node.op in _RESHAPES:
+            inputs = (self.of(node.data_inputs[0]), *program.waits(node))
+            yield Node(name=part_name(ref), op="Identity", inputs=inputs, attrs={"T": spec.dtype})
+            return
         else:
-            inputs = (each if program.is_scalar(each) else self.of(each) for each in node.data_inputs)
-            yield node.changed(name=part_name(ref), inputs=(*inputs, *program.waits(node)))
+            taken = (each if program.is_scalar(each) else self.of(each) for each in node.data_inputs)
+            yield node.changed(name=part_name(ref), inputs=(*taken, *program.waits(node)))
             return
         yield from nodes
         yield Node(name=self._asked[ref], op="Identity", inputs=(part,), attrs={"T": spec.dtype})
@@ -327,6 +346,22 @@ def part_name(name: str) -> str:
 
 def _handle_name(argument: str) -> str:
     return f"{argument}/part_handle"
+
+
+def _whole_name(argument: str) -> str:
+    return f"{argument}/whole_handle"
+
+
+def _handle_of(name: str, spec: TensorSpec, shape: Shape, shared_name: str) -> Node:
+    attrs: dict[str, Attr] = {
+        "allowed_devices": (),
+        "container": b"",
+        "debug_name": b"",
+        "dtype": spec.dtype,
+        "shape": shape,
+        "shared_name": shared_name.encode(),
+    }
+    return Node(name=name, op="VarHandleOp", attrs=attrs)
 
 
 def _plain(ref: str) -> str:

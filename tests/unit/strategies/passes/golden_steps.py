@@ -1,13 +1,8 @@
-"""A step that fits on a page, and how what passes make of it is compared with a stored text.
-
-To rewrite the files after a change that is meant, delete `tests/golden/passes/*.txt` and run the tests: a
-file that is missing is written, and its test fails once, so that somebody looks at it.
-"""
+"""A step that fits on a page, and how what passes make of it is compared with a stored text."""
 
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
+from golden_texts import check_text
 
 from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
@@ -20,7 +15,6 @@ from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "passes"
 FLOAT, SCALAR = DType("float"), Shape(())
 
 
@@ -141,12 +135,3 @@ def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) ->
     assert all_text(step) == before != after
     verify(made.graph)
     check_text(f"## before {name}\n{before}\n## after {name}\n{after}", file)
-
-
-def check_text(text: str, file: str) -> None:
-    """The text is that of the file, which is written where there is none."""
-    path = GOLDEN / file
-    if not path.exists():
-        path.write_text(text)
-        pytest.fail(f"{path.name} is new; look at it, then run this again")
-    assert text == path.read_text()

@@ -5,7 +5,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_text, text_of, tiny
+from golden_steps import text_of, tiny
+from golden_texts import check_text
 
 from strategies.passes.pass_order import passes_of
 from strategies.planning.plan import topology_of

@@ -7,7 +7,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_pass, check_text, text_of, tiny
+from golden_steps import check_pass, text_of, tiny
+from golden_texts import check_text
 
 from strategies.errors import StrategyError
 from strategies.ir.boundary import Boundary

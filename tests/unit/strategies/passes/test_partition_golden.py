@@ -5,7 +5,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_text, text_of, vector
+from golden_steps import text_of, vector
+from golden_texts import check_text
 
 from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
 from strategies.ir.partitioning.propagate import spread

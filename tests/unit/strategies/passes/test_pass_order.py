@@ -5,7 +5,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import check_text, vector
+from golden_steps import vector
+from golden_texts import check_text
 
 from strategies.passes.pass_order import CORE_PASSES, PASSES, passes_of
 from strategies.planning.registry import STRATEGIES, make_plan
