@@ -36,6 +36,14 @@ def evenly(case: Case) -> Case:
     return replace(case, batches=batches, _references={}, _verdicts={})
 
 
+def devices_of_a_step(session: WorkerSession, case: Case) -> set[str]:
+    """Where its operations ran; TensorFlow puts on the host what a device cannot run."""
+    with session.traced() as tracer:
+        tracer.begin()
+        session.steps(case.batches[:1])
+        return {each.device for run in tracer.seen for each in run.step_stats.dev_stats}
+
+
 @pytest.fixture(scope="module")
 def server():
     # TensorFlow lays out the devices of a process once.
@@ -63,7 +71,10 @@ def test_it_computes_what_one_device_computes(cases, server, n_replicas, reshard
     n_runs = -(-n_steps // STEPS_PER_LOOP)
     held = values_of([session.read()])
     counted = session.resharding()
+    devices = devices_of_a_step(session, case)
     session.close()
+    for replica in topology.replicas():
+        assert any(replica.device in device for device in devices), devices
     assert case.reference((n_replicas,)).yardstick.judge(held, losses).equivalent
     if reshard:
         assert [(each.n_loops, each.reshards, each.shards, each.unshards) for each in counted] == [
