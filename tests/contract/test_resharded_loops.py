@@ -27,7 +27,7 @@ from host_loop_graphs import (
 )
 
 from strategies.errors import GraphError
-from strategies.ir.graph import DType, Graph, Node
+from strategies.ir.graph import DType, Function, Graph, Node
 from strategies.numerics.resharding import part_length
 from strategies.passes.tpu.compile_metadata import Sharding
 from strategies.passes.tpu.emulation import lowered
@@ -158,6 +158,26 @@ def test_whatever_a_program_does_with_its_variables(name):
     whole, parted = outcomes(step, names, 4, **options)
     assert parted.error(whole) <= FOUR_ROUNDINGS
     assert_counts(parted, n_iterations=3)
+
+
+def test_replicas_have_whole_copies_of_their_own():
+    """One that is done with a variable would take it from another, by chance."""
+    loop = loop_of("wmx", 2, shape=(), w={"shared": True})
+    graph = reshard_host_loops(built(loop, core_steps.shared, "float32")).graph
+    for replica, function in enumerate(programs(lowered(graph, members(2)))):
+        weight, slot, seen = (arg.name for arg in function.inputs)
+        takers = {node.op for node in function.nodes for ref in node.data_inputs if ref in (weight, slot)}
+        assert not takers
+        assert any(seen in node.data_inputs for node in function.nodes)
+        names = {node.attrs["shared_name"] for node in function.nodes if node.op == "VarHandleOp"}
+        assert all(name.startswith(b"stratbench/part/loop/compile/") for name in names)
+        assert all(f"/{replica}" in name.decode() for name in names)
+
+
+def programs(graph: Graph) -> list[Function]:
+    """The programs of all replicas, by rank."""
+    names = sorted(name for name in graph.functions if "__replica_" in name)
+    return [graph.functions[name] for name in names]
 
 
 @pytest.mark.parametrize("step", [core_steps.rows, core_steps.shared])
