@@ -39,7 +39,7 @@ def test_golden(name):
     left = "".join(f"# left: {node}: {reason}\n" for node, reason in made.left.items())
     lines = (to_text(each).splitlines(keepends=True) for each in (graph, made.graph))
     diff = difflib.unified_diff(*lines, fromfile="before", tofile="after", n=1_000)
-    check_text(f"{left}{''.join(diff)}", f"host-loop-reshard-{name}.txt")
+    check_text(f"{left}{''.join(diff)}", f"{name}.txt", folder="resharding")
 
 
 @pytest.mark.parametrize("name", LEFT)
