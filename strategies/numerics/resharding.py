@@ -14,6 +14,8 @@ Group = tuple[int, int]
 """Members of a collective, and the key of their group."""
 MOST_IN_ALL_TO_ALL = 11
 """TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
+ON_HOST, ON_CORE = "/job:host", "/job:core"
+"""Devices of nodes that belong on a host, and where variables are; whoever splices them knows both."""
 _DEFAULT = ""
 COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
 """What a replica counts: how often it was asked for a program's format, how often that took variables apart
@@ -27,24 +29,30 @@ def part_length(shape: Sequence[int], n_parts: int) -> int:
     return -(-math.prod(shape) // n_parts)
 
 
-def part_of(value: tf.Tensor, *, n_parts: int, place: int) -> tf.Tensor:
+def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
     """The part of a tensor of static shape that a replica keeps, in memory of its own.
 
+    Args:
+        place: rank of the replica, int32.
     Returns:
         [part length].
     """
-    part = _part(value, n_parts, place)
-    # A slice lies in the memory of what it is taken from, all of which would be kept with it.
-    return tf.raw_ops.DeepCopy(x=part)
-
-
-def _part(value: tf.Tensor, n_parts: int, place: int) -> tf.Tensor:
     flat = tf.reshape(value, [-1])
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
-    start, stop = (min(each * length, size) for each in (place, place + 1))
-    n_missing = length - (stop - start)
-    own = flat[start:stop]
-    return tf.concat([own, tf.broadcast_to(flat[size - 1 :], [n_missing])], axis=0) if n_missing else own
+    if size % n_parts:
+        return tf.gather(flat, tf.minimum(place * length + tf.range(length), size - 1))
+    # A slice lies in the memory of what it is taken from, all of which would be kept with it.
+    return tf.raw_ops.DeepCopy(x=tf.slice(flat, [place * length], [length]))
+
+
+def _parts_of(value: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
+    """The parts of replicas in this order: [n_parts, part length]."""
+    flat = tf.reshape(value, [-1])
+    size, length = math.prod(value.shape), part_length(value.shape, len(order))
+    if size % len(order):
+        flat = tf.gather(flat, tf.minimum(tf.range(length * len(order)), size - 1))
+    parts = tf.reshape(flat, [len(order), length])
+    return parts if order == tuple(range(len(order))) else tf.gather(parts, order)
 
 
 def whole_of(
@@ -93,21 +101,23 @@ def summed(value: tf.Tensor, *, group: Group, key: int) -> tf.Tensor:
     )
 
 
-def summed_part(value: tf.Tensor, *, place: int, group: Group, order: tuple[int, ...], key: int) -> tf.Tensor:
+def summed_part(
+    value: tf.Tensor, place: tf.Tensor, *, group: Group, order: tuple[int, ...], key: int
+) -> tf.Tensor:
     """A replica's part of the sum of a tensor over all replicas, by a reduce-scatter.
 
     Args:
         value: of static shape.
+        place: rank of the replica, int32.
         order: the replica at each place of the group, as collectives take them.
     Returns:
         [part length].
     """
     n_parts = group[0]
     if n_parts > MOST_IN_ALL_TO_ALL:
-        return part_of(summed(value, group=group, key=key), n_parts=n_parts, place=place)
-    parts = [_part(value, n_parts, other) for other in order]
+        return part_of(summed(value, group=group, key=key), place, n_parts=n_parts)
     exchanged = tf.raw_ops.CollectiveAllToAllV2(
-        input=tf.stack(parts),
+        input=_parts_of(value, order),
         group_size=n_parts,
         group_key=group[1],
         instance_key=key,
@@ -118,12 +128,8 @@ def summed_part(value: tf.Tensor, *, place: int, group: Group, order: tuple[int,
 
 
 def resharded(
-    *handles: tf.Tensor,
+    *tensors: tf.Tensor,
     variables: tuple[tuple[tuple[int, ...], int], ...],
-    names: tuple[str, ...],
-    device: str,
-    host: str,
-    place: int,
     group: Group,
     order: tuple[int, ...],
     keys: tuple[int, ...],
@@ -134,21 +140,16 @@ def resharded(
     given up, so that it takes no memory.
 
     Args:
-        handles: of the variables where they lie whole; then the key, strings [3], and the handle of the
-            variable with the present format, which has no value while that is the default.
+        tensors: handles of the variables where they lie whole, and of the parts; the key, strings [3]; the
+            handle of the variable with the present format, which has no value while that is the default; that
+            of what is counted, int64, see `COUNTS` and `GAUGES`; and the replica's rank, int32.
         variables: shape and type of each.
-        names: shared names of their parts; then of what is counted, int64, see `COUNTS` and `GAUGES`.
-        device, host: where variables lie, and where the format does.
         keys: an instance key for each variable, and one more.
     """
-    *whole, key, state = handles
-    with tf.device(device):
-        parts = [
-            _handle(name, (part_length(shape, group[0]),), tf.as_dtype(dtype))
-            for name, (shape, dtype) in zip(names, variables, strict=False)
-        ]
-    with tf.device(host):
-        counts = _handle(names[-1], (len(COUNTS) + len(GAUGES),), tf.int64)
+    n_variables = len(variables)
+    whole, parts = tensors[:n_variables], tensors[n_variables : 2 * n_variables]
+    key, state, counts, place = tensors[2 * n_variables :]
+    with tf.device(ON_HOST):
         initialised = tf.raw_ops.VarIsInitializedOp(resource=state)
         present = tf.cond(
             initialised,
@@ -175,21 +176,21 @@ def resharded(
             return tf.stack([tf.constant(sum(whole_bytes), tf.int64), kept_bytes])
 
         def take_apart() -> tf.Tensor:
-            with tf.device(device):
+            with tf.device(ON_CORE):
                 assigned = [
-                    _assign(part, part_of(_read(one, shape, dtype), n_parts=group[0], place=place))
+                    _assign(part, part_of(_read(one, shape, dtype), place, n_parts=group[0]))
                     for one, part, (shape, dtype) in zip(whole, parts, variables, strict=True)
                 ]
-            with tf.control_dependencies(assigned), tf.device(device):
+            with tf.control_dependencies(assigned), tf.device(ON_CORE):
                 # Replicas may share a variable, which none gives up before all have their parts of it.
                 all_have_theirs = all_here(group=group, key=keys[-1])
             with tf.control_dependencies([all_have_theirs]):
-                gone = _given_up(whole, device)
+                gone = _given_up(whole)
             with tf.control_dependencies(gone):
                 return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), gauges()], axis=0)
 
         def put_together() -> tf.Tensor:
-            with tf.device(device):
+            with tf.device(ON_CORE):
                 assigned = []
                 for one, part, (shape, dtype), instance_key in zip(
                     whole, parts, variables, keys, strict=False
@@ -198,7 +199,7 @@ def resharded(
                     whole_value = whole_of(own, shape=shape, group=group, order=order, key=instance_key)
                     assigned.append(_assign(one, whole_value))
             with tf.control_dependencies(assigned):
-                gone = _given_up(parts, device)
+                gone = _given_up(parts)
             with tf.control_dependencies(gone):
                 return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
 
@@ -221,14 +222,10 @@ def resharded(
             return tf.group(_assign(state, key), _assign(counts, after))
 
 
-def _given_up(handles: Sequence[tf.Tensor], device: str) -> list[tf.Operation]:
+def _given_up(handles: Sequence[tf.Tensor]) -> list[tf.Operation]:
     """Operations after which these variables take no memory any more."""
-    with tf.device(device):
+    with tf.device(ON_CORE):
         return [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
-
-
-def _handle(name: str, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
-    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=name, container="")
 
 
 def _read(handle: tf.Tensor, shape: tuple[int, ...], dtype: int) -> tf.Tensor:

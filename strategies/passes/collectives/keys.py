@@ -15,9 +15,7 @@ STATISTICS_KEY = 4
 """Of one host for each worker, which sum what all of its replicas have."""
 VARIABLES_KEY = 5
 """The same members once more, who gather the values that forward begins with."""
-MEETING_KEY = 6
-"""The same members, who have nothing to say but that they are there."""
-_FIRST_PAIR = 7
+_FIRST_PAIR = 6
 _FIXED_KEYS = 1 << 20
 # A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
 # gather gets a key for each length out of a range of its own.

@@ -8,7 +8,7 @@ from strategies.ir.graph import Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.resharding import COUNTS, GAUGES, all_here
-from strategies.passes.collectives.keys import GROUP_KEY, MEETING_KEY
+from strategies.passes.collectives.keys import GATHER_GROUP_KEY, GROUP_KEY
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES
@@ -66,7 +66,7 @@ def _meeting(member: Member) -> Iterator[Node]:
 
     TensorFlow looks for collectives there, not in functions, to know whether workers' runs belong together.
     """
-    snippet = trace(all_here, (), group=(member.group[0], MEETING_KEY), key=1)
+    snippet = trace(all_here, (), group=(member.group[0], GATHER_GROUP_KEY), key=1)
     nodes, (met,) = snippet.splice(f"{_met(member.place)}/", [], device=member.device)
     yield from nodes
     yield Node(name=_met(member.place), op="NoOp", inputs=(f"^{met}",), device=member.device)

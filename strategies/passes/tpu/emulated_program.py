@@ -8,12 +8,12 @@ from functools import cached_property
 from strategies.errors import GraphError
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.functions import reachable_functions
-from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer
+from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import reseed
 from strategies.ir.resource_uses import READ_OPS
 from strategies.numerics.resharding import summed
 from strategies.passes.tpu.computations import Computation, computation
-from strategies.passes.tpu.handles import variable_of
+from strategies.passes.tpu.handles import handle_node, variable_of
 from strategies.passes.tpu.program import Member, Program
 from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.passes.tpu.sharded_program import SUM, PartedVariable, ShardedProgram
@@ -220,13 +220,7 @@ def _size(spec: TensorSpec) -> int:
 def _argument(name: str, dtype: DType, variable: TensorSpec | None) -> Node:
     if dtype != _RESOURCE or variable is None:
         return Node(name=name, op="Placeholder", attrs={"dtype": dtype, "shape": Shape(None)})
-    attrs: dict[str, Attr] = {
-        "container": b"",
-        "dtype": variable.dtype,
-        "shape": variable.shape,
-        "shared_name": name.encode(),
-    }
-    return Node(name=name, op="VarHandleOp", attrs=attrs)
+    return handle_node(name, shared_name=name, dtype=variable.dtype, shape=variable.shape)
 
 
 def _summing(

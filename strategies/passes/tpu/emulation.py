@@ -13,13 +13,13 @@ from strategies.errors import GraphError
 from strategies.ir.functions import drop_unreachable_functions
 from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue, producer
 from strategies.ir.text.tensors import tensor_proto
-from strategies.ir.traversal import descendants
-from strategies.numerics.resharding import resharded
+from strategies.ir.traversal import COLOCATION_ATTR, descendants
+from strategies.numerics.resharding import COUNTS, GAUGES, ON_CORE, part_length, resharded
 from strategies.passes.collectives.keys import instance_keys
 from strategies.passes.tpu.computations import COMPILES
 from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
-from strategies.passes.tpu.handles import variable_of
-from strategies.passes.tpu.program import Member
+from strategies.passes.tpu.handles import handle_node, variable_of
+from strategies.passes.tpu.program import PLACE_SPEC, Member
 from strategies.passes.tpu.reshard_nodes import no_op
 from strategies.passes.tpu.scopes import Scope, Scopes
 from strategies.tf_bridge.attrs import dtype_number
@@ -265,34 +265,66 @@ class _ScopeLowering:
         parted = [
             ref for position, ref in zip(found.resharded, handles, strict=True) if position in found.parted
         ]
+        handle = TensorSpec(dtype=_RESOURCE, shape=Shape(()))
+        n_parted = len(taken)
         snippet = trace(
             resharded,
             (
-                *(TensorSpec(dtype=_RESOURCE, shape=Shape(())) for _ in taken),
+                *(handle,) * (2 * n_parted),
                 TensorSpec(dtype=_STRING, shape=Shape((3,))),
-                TensorSpec(dtype=_RESOURCE, shape=Shape(())),
+                *(handle, handle, PLACE_SPEC),
             ),
             variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
-            names=(*(found.part(position, place) for position, _ in taken), counts_name(found.label, place)),
-            device=member.device,
-            host=member.host,
-            place=place,
             group=member.group,
             order=member.order,
             keys=tuple(self.keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
         )
+        own = list(self._own_nodes(found, place))
+        arguments = {f"argument_{i}": _RESOURCE for i in range(n_parted)}
+        arguments |= {"key": _STRING, "state": _RESOURCE}
+        *parts, counts, rank = (each.name for each in own)
+        refs = [*list(arguments)[:n_parted], *parts, "key", "state", counts, rank]
+        nodes, waits = snippet.splice("", refs)
         name = f"{found.label}__reshard_{place}"
-        inputs = dict(zip(snippet.inputs, (*(_RESOURCE for _ in taken), _STRING, _RESOURCE), strict=True))
         functions[name] = function_of(
             name,
-            snippet.nodes,
-            inputs=inputs,
+            [*own, *(_placed(each, member) for each in nodes)],
+            inputs=arguments,
             results={},
-            waits=[producer(ref) for ref in snippet.outputs],
+            waits=[producer(ref) for ref in waits],
             library={},
         )
-        waits = (f"^{each}" for each in node.control_inputs)
-        return _call(node.name, name, (*parted, key, state, *waits), inputs.values(), (), member.host)
+        after = (f"^{each}" for each in node.control_inputs)
+        return _call(node.name, name, (*parted, key, state, *after), arguments.values(), (), member.host)
+
+    def _own_nodes(self, found: EmulatedComputation, place: int) -> Iterator[Node]:
+        """What resharding takes of a replica's own: its parts, what it counts, and its rank."""
+        member = self.members[place]
+        for position in found.parted:
+            variable = found.variables[position]
+            assert variable.shape.dims is not None
+            yield handle_node(
+                f"part_{position}",
+                shared_name=found.part(position, place),
+                dtype=variable.dtype,
+                shape=Shape((part_length(variable.shape.dims, member.group[0]),)),
+                device=member.device,
+            )
+        yield handle_node(
+            "counts",
+            shared_name=counts_name(found.label, place),
+            dtype=DType("int64"),
+            shape=Shape((len(COUNTS) + len(GAUGES),)),
+            device=member.host,
+        )
+        yield member.place_node().changed(device=member.host)
+
+
+def _placed(node: Node, member: Member) -> Node:
+    """A node of a snippet for hosts and cores, where it is for this replica."""
+    # Colocations are with inputs of the snippet, under names that all its copies have in common.
+    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
+    return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
 
 
 def _call(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from strategies.ir.functions import called_functions
-from strategies.ir.graph import Function, FunctionRef, Node, producer
+from strategies.ir.graph import Attr, DType, Function, FunctionRef, Node, Shape, producer
 from strategies.ir.traversal import ENTERS
 from strategies.passes.tpu.scopes import Scope, Scopes
 
@@ -40,6 +40,19 @@ class Origin:
 
 
 _ANY = Origin(device="", names=None)
+
+
+def handle_node(name: str, *, shared_name: str, dtype: DType, shape: Shape, device: str = "") -> Node:
+    """A node that gives the handle of a variable."""
+    attrs: dict[str, Attr] = {
+        "allowed_devices": (),
+        "container": b"",
+        "debug_name": b"",
+        "dtype": dtype,
+        "shape": shape,
+        "shared_name": shared_name.encode(),
+    }
+    return Node(name=name, op="VarHandleOp", attrs=attrs, device=device)
 
 
 def origin_of_node(node: Node) -> Origin:

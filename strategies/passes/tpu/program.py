@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from strategies.ir.graph import DType, Node, producer
+from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue, producer
+from strategies.ir.text.tensors import tensor_proto
+from strategies.tf_bridge.snippet import TensorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,10 @@ class Program:
         return replace(self, nodes=tuple(nodes), waits=(*self.waits, *waits))
 
 
+PLACE, PLACE_SPEC = "place", TensorSpec(dtype=DType("int32"), shape=Shape(()))
+"""The node of a program that gives its replica's rank, and what that is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A replica among those that run a program together.
@@ -47,3 +53,9 @@ class Member:
     group: tuple[int, int]
     device: str
     host: str
+
+    def place_node(self) -> Node:
+        """Its rank, for programs."""
+        proto = tensor_proto("int32", (), (self.place,))
+        attrs: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto)}
+        return Node(name=PLACE, op="Const", attrs=attrs)

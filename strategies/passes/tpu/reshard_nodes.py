@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue
 from strategies.ir.text.tensors import tensor_proto
+from strategies.passes.tpu.handles import handle_node
 from strategies.passes.tpu.scopes import Scope
 
 FORMAT_KEY = Shape((3,))
@@ -39,21 +40,14 @@ class ReplicaFormat:
         Args:
             waits: nodes that run before; a handle that takes nothing is in a loop where it waits there.
         """
-        attrs: dict[str, Attr] = {
-            "allowed_devices": (),
-            "container": b"",
-            "debug_name": b"",
-            "dtype": _STRING,
-            "shape": FORMAT_KEY,
-            "shared_name": self.shared_name.encode(),
-        }
-        return Node(
-            name=f"{self.prefix}state",
-            op="VarHandleOp",
-            inputs=_after(waits),
-            attrs=attrs,
+        handle = handle_node(
+            f"{self.prefix}state",
+            shared_name=self.shared_name,
+            dtype=_STRING,
+            shape=FORMAT_KEY,
             device=self.device,
         )
+        return handle.changed(inputs=_after(waits))
 
     def default_key(self, waits: Sequence[str]) -> Node:
         """The key of the default format."""

@@ -13,7 +13,8 @@ from strategies.ir.graph import Attr, Graph, Node, Shape
 from strategies.ir.partitioning.elementwise_ops import ASSIGNMENTS, DENSE_UPDATES, ELEMENTWISE
 from strategies.ir.traversal import ancestors, topological_order
 from strategies.numerics.resharding import part_length, part_of, summed_part, whole_of
-from strategies.passes.tpu.program import Member, Program
+from strategies.passes.tpu.handles import handle_node
+from strategies.passes.tpu.program import PLACE, PLACE_SPEC, Member, Program
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 SUM = "CrossReplicaSum"
@@ -206,7 +207,7 @@ class ShardedProgram:
                 inputs = (_whole_name(ref) if ref in self._whole else ref for ref in node.data_inputs)
                 nodes.append(node.changed(inputs=(*inputs, *self.waits(node))))
         nodes += parts.nodes()
-        nodes += [self._part_handle(variable) for variable in self.parted.values()]
+        nodes += [self.member.place_node(), *(self._part_handle(each) for each in self.parted.values())]
         ends = []
         for name in sorted(self._whole):
             users = {node.name for node in self._users[name]}
@@ -255,8 +256,11 @@ class ShardedProgram:
         It is the replica's own: others may share the variable, and be done with it later.
         """
         variable = self.parted[name]
-        handle = _handle_of(
-            _whole_name(name), variable.spec, variable.spec.shape, f"{variable.shared_name}/whole"
+        handle = handle_node(
+            _whole_name(name),
+            shared_name=f"{variable.shared_name}/whole",
+            dtype=variable.spec.dtype,
+            shape=variable.spec.shape,
         )
         part = _read_of(f"{name}/restored/part", _handle_name(name), variable, ())
         nodes, whole = self._gathered(variable, part.name, name, f"{name}/restored/")
@@ -280,13 +284,18 @@ class ShardedProgram:
 
     def cut(self, ref: str, spec: TensorSpec, prefix: str) -> tuple[tuple[Node, ...], str]:
         """This replica's part of a tensor that is there whole."""
-        snippet = trace(part_of, (spec,), n_parts=self.member.group[0], place=self.member.place)
-        nodes, (part,) = snippet.splice(prefix, [ref])
+        snippet = trace(part_of, (spec, PLACE_SPEC), n_parts=self.member.group[0])
+        nodes, (part,) = snippet.splice(prefix, [ref, PLACE])
         return nodes, part
 
     def _part_handle(self, variable: PartedVariable) -> Node:
         shape = Shape((part_length(variable.dims, self.member.group[0]),))
-        return _handle_of(_handle_name(variable.argument), variable.spec, shape, variable.shared_name)
+        return handle_node(
+            _handle_name(variable.argument),
+            shared_name=variable.shared_name,
+            dtype=variable.spec.dtype,
+            shape=shape,
+        )
 
 
 class _Parts:
@@ -320,13 +329,12 @@ class _Parts:
         elif node.op == SUM:
             snippet = trace(
                 summed_part,
-                (spec,),
-                place=program.member.place,
+                (spec, PLACE_SPEC),
                 group=program.member.group,
                 order=program.member.order,
                 key=program.keys[node.name],
             )
-            nodes, (part,) = snippet.splice(f"{node.name}/scattered/", [node.data_inputs[0]])
+            nodes, (part,) = snippet.splice(f"{node.name}/scattered/", [node.data_inputs[0], PLACE])
         elif node.op in _RESHAPES:
             inputs = (self.of(node.data_inputs[0]), *program.waits(node))
             yield Node(name=part_name(ref), op="Identity", inputs=inputs, attrs={"T": spec.dtype})
@@ -350,18 +358,6 @@ def _handle_name(argument: str) -> str:
 
 def _whole_name(argument: str) -> str:
     return f"{argument}/whole_handle"
-
-
-def _handle_of(name: str, spec: TensorSpec, shape: Shape, shared_name: str) -> Node:
-    attrs: dict[str, Attr] = {
-        "allowed_devices": (),
-        "container": b"",
-        "debug_name": b"",
-        "dtype": spec.dtype,
-        "shape": shape,
-        "shared_name": shared_name.encode(),
-    }
-    return Node(name=name, op="VarHandleOp", attrs=attrs)
 
 
 def _plain(ref: str) -> str:
