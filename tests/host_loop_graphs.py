@@ -17,7 +17,7 @@ from strategies.ir.graph import (
     producer,
 )
 from strategies.ir.text.tensors import tensor_proto
-from strategies.passes.tpu.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
+from strategies.passes.tpu.compiled.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
 
 RESOURCE, FLOAT, INT32, STRING = DType("resource"), DType("float"), DType("int32"), DType("string")
 

@@ -27,12 +27,12 @@ from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.dense_rows import DenseRows
-from strategies.passes.tpu.emulate import EmulateCores
-from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
-from strategies.passes.tpu.loop_on_cores import LoopOnCores
-from strategies.passes.tpu.loop_on_host import LoopOnHost
-from strategies.passes.tpu.replicate import ReplicateComputation
+from strategies.passes.tpu.emulation.emulate import EmulateCores
+from strategies.passes.tpu.loops.loop_on_cores import LoopOnCores
+from strategies.passes.tpu.loops.loop_on_host import LoopOnHost
+from strategies.passes.tpu.replicated.dense_rows import DenseRows
+from strategies.passes.tpu.replicated.replicate import ReplicateComputation
+from strategies.passes.tpu.reshard.host_loop_reshard import HostLoopReshard
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.plan.schema import Plan
 

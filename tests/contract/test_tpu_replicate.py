@@ -26,7 +26,7 @@ from harness.worker.session.checkpoint import read_checkpoint
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import Node
-from strategies.passes.tpu.replicated_nodes import DONE
+from strategies.passes.tpu.replicated.replicated_nodes import DONE
 
 MODELS = {
     "tensorflow-momentum": "an optimizer of TensorFlow's own",

@@ -14,7 +14,8 @@ from strategies.ir.traversal import Renames
 from strategies.numerics import host_loops
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.replicated_computation import (
+from strategies.passes.tpu.loops.step_loop import StepLoop
+from strategies.passes.tpu.replicated.replicated_computation import (
     PROGRAM,
     RESOURCE,
     ReplicatedComputation,
@@ -23,8 +24,7 @@ from strategies.passes.tpu.replicated_computation import (
     in_program,
     stacked,
 )
-from strategies.passes.tpu.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
-from strategies.passes.tpu.step_loop import StepLoop
+from strategies.passes.tpu.replicated.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
 from strategies.tf_bridge.function_bodies import Library, function_of
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue
 from strategies.ir.text.tensors import tensor_proto
-from strategies.passes.tpu.handles import handle_node
-from strategies.passes.tpu.scopes import Scope
+from strategies.passes.tpu.compiled.handles import handle_node
+from strategies.passes.tpu.compiled.scopes import Scope
 
 FORMAT_KEY = Shape((3,))
 """Of a program's key, and so of a format: three strings; the default format's are empty."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from strategies.ir.functions import called_functions
 from strategies.ir.graph import Attr, DType, Function, FunctionRef, Node, Shape, producer
 from strategies.ir.traversal import ENTERS
-from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.passes.tpu.compiled.scopes import Scope, Scopes
 
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 WHILES = frozenset({"While", "StatelessWhile"})

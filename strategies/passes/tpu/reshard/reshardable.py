@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from strategies.ir.functions import reachable_functions
 from strategies.ir.graph import Node
-from strategies.passes.tpu.computations import Computation
-from strategies.passes.tpu.handles import Origin, origin_of_node
-from strategies.passes.tpu.scopes import Scopes
+from strategies.passes.tpu.compiled.computations import Computation
+from strategies.passes.tpu.compiled.handles import Origin, origin_of_node
+from strategies.passes.tpu.compiled.scopes import Scopes
 
 Use: TypeAlias = tuple[str, int]
 """An execute that takes a handle, and the position at which it does."""

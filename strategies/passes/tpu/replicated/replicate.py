@@ -22,8 +22,8 @@ from strategies.numerics.resharding import only_first
 from strategies.passes.replicate.split_batch import split_batch
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.compilable import check_compilable
-from strategies.passes.tpu.replicated_nodes import (
+from strategies.passes.tpu.replicated.compilable import check_compilable
+from strategies.passes.tpu.replicated.replicated_nodes import (
     DONE,
     METADATA,
     OF_CLUSTER,
@@ -39,7 +39,7 @@ from strategies.passes.tpu.replicated_nodes import (
     replicated_output,
     taken,
 )
-from strategies.passes.tpu.replicated_variables import ReplicatedVariables
+from strategies.passes.tpu.replicated.replicated_variables import ReplicatedVariables
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.tf_bridge.snippet import TensorSpec, trace

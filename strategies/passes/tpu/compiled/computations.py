@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Node
-from strategies.passes.tpu.compile_metadata import CompileMetadata, Sharding
-from strategies.passes.tpu.scopes import Scope
+from strategies.passes.tpu.compiled.compile_metadata import CompileMetadata, Sharding
+from strategies.passes.tpu.compiled.scopes import Scope
 
 COMPILES = frozenset({"TPUCompile", "_TPUCompileMlir"})
 EXECUTES = frozenset({"TPUExecute", "TPUExecuteAndUpdateVariables"})

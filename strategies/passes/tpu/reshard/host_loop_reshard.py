@@ -19,12 +19,12 @@ from strategies.errors import GraphError
 from strategies.ir.graph import Function, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.compile_metadata import Sharding
-from strategies.passes.tpu.computations import COMPILES, Computation, computation
-from strategies.passes.tpu.function_loops import FunctionLoop, function_loop
-from strategies.passes.tpu.host_loops import HostLoop, host_loops
-from strategies.passes.tpu.reshard_nodes import ReplicaFormat, identity, no_op
-from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.passes.tpu.compiled.compile_metadata import Sharding
+from strategies.passes.tpu.compiled.computations import COMPILES, Computation, computation
+from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.reshard.function_loops import FunctionLoop, function_loop
+from strategies.passes.tpu.reshard.host_loops import HostLoop, host_loops
+from strategies.passes.tpu.reshard.reshard_nodes import ReplicaFormat, identity, no_op
 from strategies.topology import Topology
 
 

@@ -13,8 +13,8 @@ from strategies.ir.graph import Attr, Graph, Node, Shape
 from strategies.ir.partitioning.elementwise_ops import ASSIGNMENTS, DENSE_UPDATES, ELEMENTWISE
 from strategies.ir.traversal import ancestors, topological_order
 from strategies.numerics.resharding import part_length, part_of, summed_part, whole_of
-from strategies.passes.tpu.handles import handle_node
-from strategies.passes.tpu.program import PLACE, PLACE_SPEC, Member, Program
+from strategies.passes.tpu.compiled.handles import handle_node
+from strategies.passes.tpu.emulation.program import PLACE, PLACE_SPEC, Member, Program
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 SUM = "CrossReplicaSum"

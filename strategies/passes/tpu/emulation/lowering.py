@@ -5,27 +5,24 @@ replicas a collective, and resharding a function that takes variables apart or p
 them in the format that it is asked for.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strategies.errors import GraphError
 from strategies.ir.functions import drop_unreachable_functions
-from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue, producer
+from strategies.ir.graph import Attr, DType, Function, Graph, Node, TensorValue, producer
 from strategies.ir.text.tensors import tensor_proto
-from strategies.ir.traversal import COLOCATION_ATTR, descendants
-from strategies.numerics.resharding import COUNTS, GAUGES, ON_CORE, part_length, resharded
+from strategies.ir.traversal import descendants
 from strategies.passes.collectives.keys import instance_keys
-from strategies.passes.tpu.computations import COMPILES
-from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
-from strategies.passes.tpu.handles import handle_node, variable_of
-from strategies.passes.tpu.program import PLACE_SPEC, Member
-from strategies.passes.tpu.reshard_nodes import no_op
-from strategies.passes.tpu.scopes import Scope, Scopes
-from strategies.tf_bridge.attrs import dtype_number
+from strategies.passes.tpu.compiled.computations import COMPILES
+from strategies.passes.tpu.compiled.handles import variable_of
+from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.emulation.calls import call_of, resharding_call
+from strategies.passes.tpu.emulation.emulated_program import RESHARD, EmulatedComputation
+from strategies.passes.tpu.emulation.program import Member
+from strategies.passes.tpu.reshard.reshard_nodes import no_op
 from strategies.tf_bridge.function_bodies import function_of
-from strategies.tf_bridge.function_config import as_written
-from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _ASSERT = "TPUCompileSucceededAssert"
 _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
@@ -249,116 +246,17 @@ class _ScopeLowering:
         )
         *arguments, key = node.data_inputs
         waits = (f"^{producer(key)}", *(f"^{each}" for each in node.control_inputs))
-        return _call(node.name, name, (*arguments, *waits), program.arguments.values(), dtypes, member.device)
+        return call_of(
+            node.name, name, (*arguments, *waits), program.arguments.values(), dtypes, member.device
+        )
 
     def _resharded(self, node: Node, functions: dict[str, Function]) -> Node:
         """The call of a function that brings variables into a format."""
         found, place = self._replica(node)
-        member = self.members[place]
-        *handles, key, state = node.data_inputs
-        if len(handles) != len(found.resharded):
-            raise GraphError(
-                f"{node.name!r}: must reshard {len(found.resharded)} variables, as for its execute, got "
-                f"{len(handles)}"
-            )
-        taken = [(position, found.variables[position]) for position in found.parted]
-        parted = [
-            ref for position, ref in zip(found.resharded, handles, strict=True) if position in found.parted
-        ]
-        handle = TensorSpec(dtype=_RESOURCE, shape=Shape(()))
-        n_parted = len(taken)
-        snippet = trace(
-            resharded,
-            (
-                *(handle,) * (2 * n_parted),
-                TensorSpec(dtype=_STRING, shape=Shape((3,))),
-                *(handle, handle, PLACE_SPEC),
-            ),
-            variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
-            group=member.group,
-            order=member.order,
-            keys=tuple(self.keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
-        )
-        own = list(self._own_nodes(found, place))
-        arguments = {f"argument_{i}": _RESOURCE for i in range(n_parted)}
-        arguments |= {"key": _STRING, "state": _RESOURCE}
-        *parts, counts, rank = (each.name for each in own)
-        refs = [*list(arguments)[:n_parted], *parts, "key", "state", counts, rank]
-        nodes, waits = snippet.splice("", refs)
-        name = f"{found.label}__reshard_{place}"
-        functions[name] = function_of(
-            name,
-            [*own, *(_placed(each, member) for each in nodes)],
-            inputs=arguments,
-            results={},
-            waits=[producer(ref) for ref in waits],
-            library={},
-        )
-        after = (f"^{each}" for each in node.control_inputs)
-        return _call(node.name, name, (*parted, key, state, *after), arguments.values(), (), member.host)
-
-    def _own_nodes(self, found: EmulatedComputation, place: int) -> Iterator[Node]:
-        """What resharding takes of a replica's own: its parts, what it counts, and its rank."""
-        member = self.members[place]
-        for position in found.parted:
-            variable = found.variables[position]
-            assert variable.shape.dims is not None
-            yield handle_node(
-                f"part_{position}",
-                shared_name=found.part(position, place),
-                dtype=variable.dtype,
-                shape=Shape((part_length(variable.shape.dims, member.group[0]),)),
-                device=member.device,
-            )
-        yield handle_node(
-            "counts",
-            shared_name=counts_name(found.label, place),
-            dtype=DType("int64"),
-            shape=Shape((len(COUNTS) + len(GAUGES),)),
-            device=member.host,
-        )
-        yield member.place_node().changed(device=member.host)
-
-
-def _placed(node: Node, member: Member) -> Node:
-    """A node of a snippet for hosts and cores, where it is for this replica."""
-    # Colocations are with inputs of the snippet, under names that all its copies have in common.
-    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
-    return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
-
-
-def _call(
-    name: str,
-    function: str,
-    inputs: tuple[str, ...],
-    taken: Iterable[DType],
-    given: tuple[Attr, ...],
-    device: str,
-) -> Node:
-    attrs: dict[str, Attr] = {
-        "Tin": tuple(taken),
-        "Tout": given,
-        "config": b"",
-        "config_proto": as_written(),
-        "executor_type": b"",
-        "f": FunctionRef(function),
-    }
-    return Node(name=name, op="StatefulPartitionedCall", inputs=inputs, attrs=attrs, device=device)
+        call, function = resharding_call(found, self.members[place], node, self.keys)
+        functions[function.name] = function
+        return call
 
 
 def _key_name(compile_name: str) -> str:
     return f"{compile_name}/key"
-
-
-def counts_path(label: str) -> str:
-    """What the names of all that counts a computation's resharding start with.
-
-    Args:
-        label: name of the compile node, after that of the function that it is in.
-    """
-    return f"reshard_counts/{label}"
-
-
-def counts_name(label: str, place: int) -> str:
-    """Shared name of the variable with what a replica counts, see `COUNTS` and `GAUGES` of `resharding`."""
-    return f"{counts_path(label)}/replica_{place}/handle"

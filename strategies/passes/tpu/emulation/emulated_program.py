@@ -12,11 +12,11 @@ from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape
 from strategies.ir.replicas.seeds import reseed
 from strategies.ir.resource_uses import READ_OPS
 from strategies.numerics.resharding import summed
-from strategies.passes.tpu.computations import Computation, computation
-from strategies.passes.tpu.handles import handle_node, variable_of
-from strategies.passes.tpu.program import Member, Program
-from strategies.passes.tpu.scopes import Scope, Scopes
-from strategies.passes.tpu.sharded_program import SUM, PartedVariable, ShardedProgram
+from strategies.passes.tpu.compiled.computations import Computation, computation
+from strategies.passes.tpu.compiled.handles import handle_node, variable_of
+from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.emulation.program import Member, Program
+from strategies.passes.tpu.emulation.sharded_program import SUM, PartedVariable, ShardedProgram
 from strategies.tf_bridge.constants import constant_value
 from strategies.tf_bridge.function_bodies import body_of
 from strategies.tf_bridge.op_types import op_definition

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from strategies.ir.graph import DType
 from strategies.numerics import host_loops
-from strategies.passes.tpu.frames import Frame
+from strategies.passes.tpu.loops.frames import Frame
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace

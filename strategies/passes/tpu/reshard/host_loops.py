@@ -7,10 +7,10 @@ from strategies.errors import GraphError
 from strategies.ir.control_flow.loop_frames import Frame
 from strategies.ir.graph import Node, producer
 from strategies.ir.traversal import ENTERS, ancestors, descendants
-from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
-from strategies.passes.tpu.handles import NEXT_ITERATIONS, origin
-from strategies.passes.tpu.reshardable import LoopHandle, LoopHandles, Use, handles_made
-from strategies.passes.tpu.scopes import EXITS, Scope, Scopes
+from strategies.passes.tpu.compiled.computations import COMPILES, EXECUTES, Computation
+from strategies.passes.tpu.compiled.handles import NEXT_ITERATIONS, origin
+from strategies.passes.tpu.compiled.scopes import EXITS, Scope, Scopes
+from strategies.passes.tpu.reshard.reshardable import LoopHandle, LoopHandles, Use, handles_made
 
 _SWITCHES = frozenset({"Switch", "RefSwitch"})
 

@@ -13,7 +13,8 @@ from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames
 from strategies.numerics import host_loops
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.replicated_computation import (
+from strategies.passes.tpu.loops.step_loop import StepLoop
+from strategies.passes.tpu.replicated.replicated_computation import (
     PROGRAM,
     ReplicatedComputation,
     argument,
@@ -21,8 +22,7 @@ from strategies.passes.tpu.replicated_computation import (
     in_program,
     stacked,
 )
-from strategies.passes.tpu.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
-from strategies.passes.tpu.step_loop import StepLoop
+from strategies.passes.tpu.replicated.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
 from strategies.tf_bridge.function_bodies import Library, function_of
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology

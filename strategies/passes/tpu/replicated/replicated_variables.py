@@ -12,7 +12,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import Renames, ancestors, renamed_copies
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.step_copies import replica_prefix
-from strategies.passes.tpu.replicated_nodes import replicated_input
+from strategies.passes.tpu.replicated.replicated_nodes import replicated_input
 from strategies.topology import Replica, Topology
 
 

@@ -7,10 +7,10 @@ from functools import cached_property
 from strategies.errors import GraphError
 from strategies.ir.graph import FunctionRef, Node, producer
 from strategies.ir.traversal import ancestors
-from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
-from strategies.passes.tpu.handles import WHILES, origin
-from strategies.passes.tpu.reshardable import LoopHandle, LoopHandles, Use, handles_made
-from strategies.passes.tpu.scopes import Scope, Scopes
+from strategies.passes.tpu.compiled.computations import COMPILES, EXECUTES, Computation
+from strategies.passes.tpu.compiled.handles import WHILES, origin
+from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.reshard.reshardable import LoopHandle, LoopHandles, Use, handles_made
 
 
 @dataclass(frozen=True, kw_only=True)

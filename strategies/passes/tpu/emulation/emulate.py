@@ -11,11 +11,12 @@ from strategies.numerics.resharding import COUNTS, GAUGES, all_here
 from strategies.passes.collectives.keys import GATHER_GROUP_KEY, GROUP_KEY
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.computations import COMPILES
-from strategies.passes.tpu.emulated_program import RESHARD
-from strategies.passes.tpu.emulation import counts_path, lowered
-from strategies.passes.tpu.program import Member
-from strategies.passes.tpu.replicated_nodes import PREFIX
+from strategies.passes.tpu.compiled.computations import COMPILES
+from strategies.passes.tpu.emulation.calls import counts_path
+from strategies.passes.tpu.emulation.emulated_program import RESHARD
+from strategies.passes.tpu.emulation.lowering import lowered
+from strategies.passes.tpu.emulation.program import Member
+from strategies.passes.tpu.replicated.replicated_nodes import PREFIX
 from strategies.tf_bridge.snippet import trace
 from strategies.topology import Topology
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from strategies.ir.graph import Attr, DType, FunctionRef, Graph, Node, Shape, output_index, producer
 from strategies.ir.train_graph import BatchInput, TrainGraph
-from strategies.passes.tpu.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
-from strategies.passes.tpu.replicated_nodes import BODY, CLUSTER, METADATA, PREFIX
+from strategies.passes.tpu.compiled.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
+from strategies.passes.tpu.replicated.replicated_nodes import BODY, CLUSTER, METADATA, PREFIX
 
 PROGRAM = f"{CLUSTER}__program"
 """The function that cores run."""

@@ -1,0 +1,1 @@
+"""Resharding around host loops: which variables can lie in parts meanwhile, and what brings them there."""
