@@ -15,7 +15,7 @@ from strategies.passes.tpu.emulation.lowering import lowered
 from strategies.passes.tpu.emulation.program import Member
 from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
 from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.function_bodies import function_of
+from strategies.tf_bridge.functions.bodies import function_of
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.tf_bridge.snippet import TensorSpec, trace
 

@@ -10,8 +10,8 @@ from strategies.passes.tpu.compiled.handles import handle_node
 from strategies.passes.tpu.emulation.emulated_program import BARRIER, EmulatedComputation
 from strategies.passes.tpu.emulation.program import PLACE_SPEC, Member
 from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.function_bodies import function_of
-from strategies.tf_bridge.function_config import as_written
+from strategies.tf_bridge.functions.bodies import function_of
+from strategies.tf_bridge.functions.config import as_written
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _STRING, _RESOURCE = DType("string"), DType("resource")

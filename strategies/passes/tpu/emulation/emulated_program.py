@@ -18,7 +18,7 @@ from strategies.passes.tpu.compiled.scopes import Scope, Scopes
 from strategies.passes.tpu.emulation.program import Member, Program
 from strategies.passes.tpu.emulation.sharded_program import SUM, PartedVariable, ShardedProgram
 from strategies.tf_bridge.constants import constant_value
-from strategies.tf_bridge.function_bodies import body_of
+from strategies.tf_bridge.functions.bodies import body_of
 from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.tf_bridge.static_shapes import static_specs

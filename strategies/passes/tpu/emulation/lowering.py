@@ -22,7 +22,7 @@ from strategies.passes.tpu.emulation.calls import call_of, resharding_call
 from strategies.passes.tpu.emulation.emulated_program import RESHARD, EmulatedComputation
 from strategies.passes.tpu.emulation.program import Member
 from strategies.passes.tpu.reshard.reshard_nodes import no_op
-from strategies.tf_bridge.function_bodies import function_of
+from strategies.tf_bridge.functions.bodies import function_of
 
 _ASSERT = "TPUCompileSucceededAssert"
 _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")

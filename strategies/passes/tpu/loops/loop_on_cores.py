@@ -23,7 +23,7 @@ from strategies.passes.tpu.replicated.replicated_computation import (
     stacked,
 )
 from strategies.passes.tpu.replicated.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
-from strategies.tf_bridge.function_bodies import Library, function_of
+from strategies.tf_bridge.functions.bodies import Library, function_of
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
