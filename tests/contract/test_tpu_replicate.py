@@ -219,7 +219,7 @@ def in_each_other_s_place(node):
 def one_update_less(node):
     if node.op not in UPDATES or BODY not in node.attrs or "bias" not in node.inputs[0]:
         return node
-    waits = dict.fromkeys(f"^{name}" for name in map(producer, node.inputs))
+    waits = dict.fromkeys(f"^{name}" for name in map(producer, node.inputs[1:]))
     return Node(name=node.name, op="NoOp", inputs=tuple(waits), attrs={BODY: node.attrs[BODY]})
 
 
