@@ -21,12 +21,12 @@ from checkpointing import restored, save
 from model import on_rows, variable
 from state_models import descent, kernel
 from test_mutations import after, broken, noticed
+from tpu_builder import BODY, UPDATES
 
 from harness.worker.session.checkpoint import read_checkpoint
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import Node
-from strategies.passes.tpu.replicated.replicated_nodes import DONE
+from strategies.ir.graph import Node, producer
 
 MODELS = {
     "tensorflow-momentum": "an optimizer of TensorFlow's own",
@@ -39,6 +39,7 @@ MODELS = {
     "keras-own-step": "random state, which differs between replicas",
     "adversarial": "two boundaries in a row",
     "recurrent": "loops in functions",
+    "looked-up-in-a-loop": "a loop that gives the handle of a variable it was given",
 }
 """Model → what it has that others have not."""
 TOPOLOGIES = ((2,), (4,), (2, 2))
@@ -216,7 +217,10 @@ def in_each_other_s_place(node):
 
 
 def one_update_less(node):
-    return replace(node, inputs=node.inputs[1:]) if node.name == DONE else node
+    if node.op not in UPDATES or BODY not in node.attrs or "bias" not in node.inputs[0]:
+        return node
+    waits = dict.fromkeys(f"^{name}" for name in map(producer, node.inputs[1:]))
+    return Node(name=node.name, op="NoOp", inputs=tuple(waits), attrs={BODY: node.attrs[BODY]})
 
 
 def without_scale(node):

@@ -82,7 +82,8 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         rewrites.layout_optimizer = RewriterConfig.OFF
     if program.steps_per_run is not None:
         # Whole programs are functions that a loop calls; to inline some thousand nodes there takes minutes.
-        rewrites.function_optimization = RewriterConfig.OFF
+        # Without that alone, other optimizers leave a branch in a loop with handles of outside the loop.
+        rewrites.disable_meta_optimizer = True
     if use is Use.PARTS_OF_STEPS:
         # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
         # optimizer of dependencies drops them, and with them the assignments that only they wait for.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from strategies.ir.graph import Attr, Graph, Node, Shape
+from strategies.ir.graph import Attr, Graph, Node, Shape, producer
 from strategies.ir.partitioning.elementwise_ops import ASSIGNMENTS, DENSE_UPDATES, ELEMENTWISE
 from strategies.ir.traversal import ancestors, topological_order
 from strategies.numerics.resharding import part_length, part_of, summed_part, whole_of
@@ -91,10 +91,21 @@ class ShardedProgram:
     def _users(self) -> Mapping[str, tuple[Node, ...]]:
         """Argument → nodes that take its handle."""
         users: dict[str, list[Node]] = {name: [] for name in self.parted}
-        for node in self.program.nodes:
-            for name in self._taken(node):
+        handed_on: dict[str, list[str]] = {}
+        for node in topological_order(self.program.nodes):
+            # A loop gives handles that it was given, and TensorFlow may take the one for the other.
+            taken = [
+                *self._taken(node),
+                *(name for ref in self._handles_of(node) for name in handed_on.get(ref, ())),
+            ]
+            for name in dict.fromkeys(taken):
                 users[name].append(node)
+            handed_on[node.name] = taken
         return {name: tuple(nodes) for name, nodes in users.items()}
+
+    def _handles_of(self, node: Node) -> list[str]:
+        """Nodes whose handles a node takes."""
+        return [producer(ref) for ref in node.data_inputs if self.specs[ref].dtype == "resource"]
 
     @cached_property
     def _whole(self) -> frozenset[str]:
