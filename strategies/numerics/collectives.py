@@ -15,6 +15,26 @@ tensorflow/core/nccl/collective_communicator.cc).
 """
 
 
+def summed(
+    value: tf.Tensor, *, group: tuple[int, int], key: int | tf.Tensor, hint: str = "auto"
+) -> tf.Tensor:
+    """The sum of a tensor over all members.
+
+    Args:
+        group: (members, group key). key: instance key. hint: as for `bucket_all_reduce`.
+    """
+    return tf.raw_ops.CollectiveReduceV2(
+        input=value,
+        group_size=group[0],
+        group_key=group[1],
+        instance_key=key,
+        ordering_token=[],
+        merge_op="Add",
+        final_op="Id",
+        communication_hint=hint,
+    )
+
+
 def bucket_all_reduce(
     *values: tf.Tensor,
     shapes: tuple[tuple[int, ...], ...],
@@ -36,20 +56,8 @@ def bucket_all_reduce(
     buffer = joined(*values)
     pieces = _pieces(sum(map(math.prod, shapes)), len(keys))
     parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
-    summed = [
-        tf.raw_ops.CollectiveReduceV2(
-            input=part,
-            group_size=group[0],
-            group_key=group[1],
-            instance_key=key,
-            ordering_token=[],
-            merge_op="Add",
-            final_op="Id",
-            communication_hint=hint,
-        )
-        for part, key in zip(parts, keys, strict=True)
-    ]
-    return apart(summed[0] if len(summed) == 1 else tf.concat(summed, axis=0), shapes=shapes)
+    sums = [summed(part, group=group, key=key, hint=hint) for part, key in zip(parts, keys, strict=True)]
+    return apart(sums[0] if len(sums) == 1 else tf.concat(sums, axis=0), shapes=shapes)
 
 
 def keyed_all_reduce(

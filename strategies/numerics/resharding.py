@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from strategies.numerics.collectives import summed
+from strategies.plan.core_payload import MOST_IN_ALL_TO_ALL
+
 Group = tuple[int, int]
 """Members of a collective, and the key of their group."""
-MOST_IN_ALL_TO_ALL = 11
-"""TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
 ON_HOST, ON_CORE = "/job:host", "/job:core"
 """Devices of nodes that belong on a host, and where variables are; whoever splices them knows both."""
 _DEFAULT = ""
@@ -86,19 +87,6 @@ def only_first(value: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
 def all_here(*, group: Group, key: int) -> tf.Tensor:
     """Something that is there once all replicas have asked for it."""
     return summed(tf.ones([1]), group=group, key=key)
-
-
-def summed(value: tf.Tensor, *, group: Group, key: int) -> tf.Tensor:
-    """The sum of a tensor over all replicas."""
-    return tf.raw_ops.CollectiveReduceV2(
-        input=value,
-        group_size=group[0],
-        group_key=group[1],
-        instance_key=key,
-        ordering_token=[],
-        merge_op="Add",
-        final_op="Id",
-    )
 
 
 def summed_part(

@@ -11,7 +11,7 @@ from strategies.ir.functions import reachable_functions
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import reseed
 from strategies.ir.resource_uses import READ_OPS
-from strategies.numerics.resharding import summed
+from strategies.numerics.collectives import summed
 from strategies.passes.tpu.compiled.computations import Computation, computation
 from strategies.passes.tpu.compiled.handles import handle_node, variable_of
 from strategies.passes.tpu.compiled.scopes import Scope, Scopes
