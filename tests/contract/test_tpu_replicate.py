@@ -26,7 +26,7 @@ from tpu_builder import BODY, UPDATES
 from harness.worker.session.checkpoint import read_checkpoint
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import Node, producer
+from strategies.ir.graph import Node
 
 MODELS = {
     "tensorflow-momentum": "an optimizer of TensorFlow's own",
@@ -219,8 +219,8 @@ def in_each_other_s_place(node):
 def one_update_less(node):
     if node.op not in UPDATES or BODY not in node.attrs or "bias" not in node.inputs[0]:
         return node
-    waits = dict.fromkeys(f"^{name}" for name in map(producer, node.inputs[1:]))
-    return Node(name=node.name, op="NoOp", inputs=tuple(waits), attrs={BODY: node.attrs[BODY]})
+    waits = tuple(ref for ref in node.inputs if ref[0] == "^")
+    return Node(name=node.name, op="NoOp", inputs=waits, attrs={BODY: node.attrs[BODY]})
 
 
 def without_scale(node):
