@@ -1,6 +1,9 @@
 """Last batch of its own size, if a plan can be verified with one."""
 
+from dataclasses import replace
+
 from harness.errors import UsageError
+from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planning.plan import topology_of
 
@@ -15,13 +18,17 @@ def require_last_batch(n_examples: int, plan: Plan, *, replica_batch: int | None
     Raises:
         UsageError: with the way out.
     """
-    least = topology_of(plan).n_shards
+    topology = topology_of(plan)
+    least = topology.n_shards
     if not least <= n_examples <= plan.batch_size:
         raise UsageError(
             f"must give each shard an example and be no larger than the others, got {n_examples}; choose one "
             f"from {least} to {plan.batch_size}",
             field=FIELD,
         )
+    uneven = uneven_shares(replace(topology, batch_size=n_examples)) if on_cores(plan) else None
+    if uneven is not None:
+        raise UsageError(f"must be one that {plan.strategy} can share out: {uneven}", field=FIELD)
     if replica_batch is not None and n_examples != plan.batch_size:
         raise UsageError(
             f"needs a model that takes any number of examples, got one that takes {replica_batch} on each "

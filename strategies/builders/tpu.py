@@ -6,7 +6,7 @@ from strategies.builders.partition_choices import few
 from strategies.builders.waiting import SYNC_BATCH_NORM
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.sizes import n_elements
-from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
@@ -59,6 +59,11 @@ def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - 
     if topology.device == "tpu" and topology.n_replicas == 1:
         return "replicates over TPU devices, got one; raise replicas"
     return uneven_shares(topology)
+
+
+def on_cores(plan: Plan) -> bool:
+    """Whether replicas run one program together."""
+    return any(node.synchronizer == "cross-replica-sum" for node in plan.nodes)
 
 
 def uneven_shares(topology: Topology) -> str | None:

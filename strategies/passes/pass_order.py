@@ -86,7 +86,7 @@ CORE_PASSES: tuple[type[Pass], ...] = (
 """Those for replicas that are cores, which run one computation together."""
 
 
-TPU_PASSES: tuple[type[Pass], ...] = (FuseUpdates, HoistReads, ReplicateComputation)
+TPU_PASSES: tuple[type[Pass], ...] = (FuseUpdates, HoistReads, DenseRows, ReplicateComputation)
 """Those where there are cores: TensorFlow makes the programs of a replicated computation there, and loops."""
 
 

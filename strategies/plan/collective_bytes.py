@@ -53,7 +53,7 @@ def collective_bytes_of(
         if part.synchronizer == "ps" or (part.sparse and part.synchronizer not in DENSE_SYNCHRONIZERS):
             left_out[variable.name] = None
         if part.synchronizer == "cross-replica-sum" or part.in_parts:
-            cores = CorePayload.of(part, variable, topology.n_replicas, steps_per_loop=steps_per_loop)
+            cores = CorePayload.of(part, by_name, topology.n_replicas, steps_per_loop=steps_per_loop)
             summed += cores.summed
             scattered += cores.scattered
             gathered += cores.gathered

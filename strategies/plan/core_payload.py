@@ -6,6 +6,7 @@ cross-replica sharding of weight update, arXiv:2004.13336). Emulated, parts are 
 replicas TensorFlow's all-to-all does not serve, so that the whole sum goes around.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strategies.ir.sizes import element_bytes, n_elements
@@ -32,15 +33,23 @@ class CorePayload:
 
     @classmethod
     def of(
-        cls, node: PlanNode, variable: VariableSummary, n_replicas: int, *, steps_per_loop: int
+        cls, node: PlanNode, by_name: Mapping[str, VariableSummary], n_replicas: int, *, steps_per_loop: int
     ) -> "CorePayload":
-        """What a variable takes; a loop puts it together once, which its steps share."""
+        """What a variable takes; a loop puts it together once, which its steps share.
+
+        Args:
+            by_name: all variables of the step.
+        """
+        variable = by_name[node.variable]
+        updated = variable if variable.slot_of is None else by_name[variable.slot_of]
         is_summed = node.synchronizer == "cross-replica-sum"
         if not node.in_parts:
             return cls(summed=node.bytes * variable.crossings * is_summed, scattered=0, gathered=0)
         padded = -(-n_elements(node.shape) // n_replicas) * n_replicas * element_bytes(node.dtype)
-        is_whole = variable.gradient_shared or n_replicas > MOST_IN_ALL_TO_ALL
-        n_reads = variable.reads if variable.kind == "trainable" else 0
+        # An update of rows takes the variable and its slots whole.
+        by_rows = updated.sparse
+        is_whole = by_rows or variable.gradient_shared or n_replicas > MOST_IN_ALL_TO_ALL
+        n_reads = 1 if by_rows else variable.reads if variable.kind == "trainable" else 0
         return cls(
             summed=node.bytes * variable.crossings * (is_summed and is_whole),
             scattered=padded * variable.crossings * (is_summed and not is_whole),

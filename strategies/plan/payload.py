@@ -61,7 +61,7 @@ def payload_of(
         if part.synchronizer == "ps":
             _add_parameter_server(sent, pulled, part, variable, topology)
         elif part.synchronizer == "cross-replica-sum" or part.in_parts:
-            cores = CorePayload.of(part, variable, topology.n_replicas, steps_per_loop=steps_per_loop)
+            cores = CorePayload.of(part, by_name, topology.n_replicas, steps_per_loop=steps_per_loop)
             cores.add_to(sent, topology)
         elif part.synchronizer != "none":
             shards.add(part, variable)

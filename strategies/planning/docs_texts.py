@@ -150,8 +150,8 @@ STRATEGIES: Mapping[str, Text] = {
         memory=f"{_ALL_OF_IT}; with `reshard`, 1/N of those that can be cut while a loop runs",
         choose="for what a step comes to as one program over TPU cores, and what resharding saves and sends; "
         "emulated on other devices, see [TPUs](tpu.md)",
-        avoid="for sparse gradients, batches that are no multiple of the replicas, or rates of real TPUs, on "
-        "which it is not run",
+        avoid="for large tables, whose gradients are dense here, for batches that are no multiple of the "
+        "replicas, or for rates of real TPUs, on which it is not run",
     ),
     "tf-one-device": Text(
         payload="0",

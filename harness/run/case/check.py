@@ -21,9 +21,16 @@ def n_staged(measure: Measure) -> int:
     return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
-def checked(processes: ProcessSet, reference: Reference, repeat: int, timeouts: Timeouts) -> Equivalence:
+def checked(
+    processes: ProcessSet,
+    reference: Reference,
+    repeat: int,
+    timeouts: Timeouts,
+    *,
+    steps_per_loop: int = 1,
+) -> Equivalence:
     """Compare the real workers' state with the reference's, and have them begin again."""
-    verdict = check(processes, reference, timeouts).verdict
+    verdict = check(processes, reference, timeouts, steps_per_loop=steps_per_loop).verdict
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
     return replace(
         equivalence_of(verdict),
@@ -56,22 +63,30 @@ class CheckedSteps:
     losses: tuple[float, ...]
 
 
-def check(processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL) -> CheckedSteps:
-    """Make the reference's steps on ready processes and compare all copies of all variables."""
+def check(
+    processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL, *, steps_per_loop: int = 1
+) -> CheckedSteps:
+    """Make the reference's steps on ready processes and compare all copies of all variables.
+
+    Args:
+        steps_per_loop: most steps of a run; there are two runs at least.
+    """
     yardstick = reference.yardstick
     n_workers = len(processes.pids)
     known_s: list[float] = []
     losses: list[float] = []
-    for first in range(yardstick.n_steps):
+    most = min(steps_per_loop, -(-yardstick.n_steps // 2))
+    for first in range(0, yardstick.n_steps, most):
+        n_steps = min(most, yardstick.n_steps - first)
         started_s = time.monotonic()
         ran = processes.call(
             training.run_steps,
-            [(1, first)] * n_workers,
-            timeout_s=timeouts.steps_s(1, known_s),
+            [(n_steps, first)] * n_workers,
+            timeout_s=timeouts.steps_s(n_steps, known_s),
             stage="check",
         )
-        known_s.append(time.monotonic() - started_s)
-        losses.append(sum(float(steps.times.losses[0] @ steps.weights) for steps in ran))
+        known_s.append((time.monotonic() - started_s) / n_steps)
+        losses += (sum(float(steps.times.losses[k] @ steps.weights) for steps in ran) for k in range(n_steps))
     held = processes.call(
         training.read_variables, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"
     )

@@ -65,7 +65,13 @@ class OpenCase:
         self._equivalence = (
             None
             if self.repeat.reference is None
-            else checked(self._processes, self.repeat.reference, self.repeat.number, self._limits)
+            else checked(
+                self._processes,
+                self.repeat.reference,
+                self.repeat.number,
+                self._limits,
+                steps_per_loop=prepared.plan.execution.steps_per_loop,
+            )
         )
         if measure.input == "pipeline":
             self._open_pipelines()

@@ -82,6 +82,19 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
 
 
 @contextmanager
+def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iterator[None]:
+    """Have workers give back what they brought up, whatever became of the case."""
+    try:
+        yield
+    finally:
+        if runner.stops is not None:
+            # They are killed next, and of what a killed process held the kernel takes everything.
+            with suppress(CaseError):
+                args = [()] * len(processes.pids)
+                processes.call(runner.stops, args, timeout_s=timeouts.setup_s, stage="collect")
+
+
+@contextmanager
 def ready_processes(
     cluster: Forks, prepared: PreparedCase, timeouts: Timeouts
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
@@ -92,15 +105,18 @@ def ready_processes(
     server = runner.server
     if prepared.case.computation.xla:
         server = partial(start_compiling, server=server)
-    with serving_processes(
-        cluster,
-        prepared.logs,
-        n_devices=n_devices,
-        server=server,
-        n_ports=runner.n_ports,
-        timeout_s=timeouts.server_s,
-        first=prepared.first,
-    ) as processes:
+    with (
+        serving_processes(
+            cluster,
+            prepared.logs,
+            n_devices=n_devices,
+            server=server,
+            n_ports=runner.n_ports,
+            timeout_s=timeouts.server_s,
+            first=prepared.first,
+        ) as processes,
+        _stopped(processes, runner, timeouts),
+    ):
         if n_waiting(plan):
             join_ring(processes, timeout_s=timeouts.setup_s)
         args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
@@ -110,7 +126,3 @@ def ready_processes(
         shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
         processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
         yield processes, tuple(opened)
-        if runner.stops is not None:
-            # They are killed next, and of what a killed process held the kernel takes everything.
-            with suppress(CaseError):
-                processes.call(runner.stops, [()] * len(opened), timeout_s=timeouts.setup_s, stage="collect")

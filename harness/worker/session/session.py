@@ -161,8 +161,9 @@ class WorkerSession:
         Returns:
             [n_steps, n_losses].
         """
+        losses = np.stack(self._step(*map(np.stack, zip(*batches, strict=True))), axis=1)
         self._n_loops += 1
-        return np.stack(self._step(*map(np.stack, zip(*batches, strict=True))), axis=1)
+        return losses
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
         """What each local replica has counted of its resharding; none where nothing is resharded."""

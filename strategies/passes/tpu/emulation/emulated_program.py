@@ -29,7 +29,7 @@ BARRIER = "all have their parts"
 """Name of the collective by which replicas know that none needs a whole variable any more."""
 _COLLECTIVE = (SUM, "ReadVariableOp")
 """Ops of a program that become collectives, or may."""
-_WITHOUT_EFFECT = READ_OPS | {"VarHandleOp"}
+_WITHOUT_EFFECT = READ_OPS | {"VarHandleOp", SUM}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -345,7 +345,11 @@ class _Parts:
                 order=program.member.order,
                 key=program.keys[node.name],
             )
-            nodes, (part,) = snippet.splice(f"{node.name}/scattered/", [node.data_inputs[0], PLACE])
+            nodes, (part,) = snippet.splice(
+                f"{node.name}/scattered/",
+                [node.data_inputs[0], PLACE],
+                control=[wait[1:] for wait in program.waits(node)],
+            )
         elif node.op in _RESHAPES:
             inputs = (self.of(node.data_inputs[0]), *program.waits(node))
             yield Node(name=part_name(ref), op="Identity", inputs=inputs, attrs={"T": spec.dtype})

@@ -139,7 +139,8 @@ def _program(found: ReplicatedComputation, batch: Sequence[BatchInput], library:
         loop.output(f"result_{place}", node.inputs[0], dtype_of(node), is_loss=place == 0)
         for place, node in enumerate(found.outputs)
     ]
-    count = loop.end([DONE])
+    # What only a result reads must have been read before the next iteration writes.
+    count = loop.end([DONE, *(producer(node.inputs[0]) for node in found.outputs)])
     return function_of(
         PROGRAM,
         loop.frame.nodes,

@@ -12,6 +12,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from strategies.builders.tpu import uneven_shares
+from strategies.errors import UnsupportedError
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import BatchInput, TrainGraph
@@ -75,6 +77,9 @@ class ReplicateComputation:
         Raises:
             UnsupportedError: for a step that cores cannot run.
         """
+        uneven = uneven_shares(topology)
+        if uneven is not None:
+            raise UnsupportedError(f"a step for TPU cores: {uneven}")
         body = _body(graph)
         check_compilable(graph, body)
         updates, looped = graph.targets(), LoopFrames.of(graph.graph).frames
