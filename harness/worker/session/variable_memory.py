@@ -23,6 +23,7 @@ def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         handle.name = f"{_LOOKUPS}/{node.name}"
         handle.attr["shared_name"].s = _resource(node).encode()
         handle.attr.pop("_class", None)  # names a node that may not be here
+        del handle.input[:]  # it takes nothing, and what it waits for may not be here
         for part, op in (("has-value", "VarIsInitializedOp"), ("shape", "VariableShape")):
             told = graph.node.add(
                 name=f"{handle.name}/{part}", op=op, input=[handle.name], device=node.device
