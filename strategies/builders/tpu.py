@@ -91,5 +91,5 @@ def require_dense_gradients(step: StepSummary, strategy: str, way_out: str) -> N
 
 
 def has_parts(v: VariableSummary, n_replicas: int) -> bool:
-    """Whether all replicas have equal copies of a variable, and it has a value for each of them."""
+    """Whether all replicas have equal copies of a variable, whose type is gathered, with a value for each."""
     return v.rule != "per-replica" and v.dtype in _GATHERED and n_elements(v.shape) >= max(n_replicas, 2)

@@ -97,7 +97,8 @@ def assembled(
     Args:
         notes: what to say beside what the step has to say.
     Raises:
-        StrategyError: the batch has fewer examples than micro-batches.
+        StrategyError: the batch has fewer examples than micro-batches, or variables are to lie in parts while
+            cores loop by themselves.
         UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
             statistics of the whole batch.
     """
@@ -106,6 +107,11 @@ def assembled(
         raise UnsupportedError(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
+        )
+    if Execution.of(values).loops_on_device and any(node.in_parts for node in nodes):
+        raise StrategyError(
+            f"strategy {strategy.name!r}: variables lie in parts while a loop of the host runs, got "
+            "device_loop=true; set in_parts to false, or device_loop"
         )
     statistics = joint_statistics(strategy, step, topology)
     execution = Execution.of(values)

@@ -633,3 +633,15 @@ def test_what_replicas_do_not_have_alike_lies_in_no_parts():
 
     with pytest.raises(StrategyError, match="'seed': in parts lies what all replicas have alike"):
         on_cores(edit, step)
+
+
+def test_variables_in_parts_need_a_loop_of_the_host():
+    step = step_of(trainable("w", 12, 5))
+    topology = Topology(replicas_per_task=(2,), batch_size=8)
+    plan = make_plan("tpu-replicate", {"device_loop": True}, step, topology)
+
+    def edit(document):
+        document["nodes"][0]["in_parts"] = True
+
+    with pytest.raises(StrategyError, match="while a loop of the host runs, got device_loop=true"):
+        edited(plan, edit).plan(step, topology)
