@@ -147,7 +147,7 @@ def _on_cores(checked: NodeInPlan) -> None:
             checked.fail("only what cores keep lies in parts", "in_parts true", "set it to false")
         if not tpu.has_parts(v, checked.topology.n_replicas):
             checked.fail(
-                "in parts lies what all replicas have alike, of a type that is gathered, with a value for each",
+                "in parts lies what replicas have alike, of a type that is gathered, a value for each",
                 f"{v.dtype}{list(v.shape)}",
                 "set in_parts to false",
             )

@@ -17,7 +17,7 @@ from harness.requests import PlanRequest
 
 if TYPE_CHECKING:
     from harness.study.answers import Planned
-    from strategies.plan.schema import Partition
+    from strategies.plan.schema import Partition, PlanNode
     from strategies.slices.slice_cost import SliceCost
     from strategies.slices.torus import Torus
     from strategies.slices.tpu_slice import TpuSlice
@@ -79,6 +79,12 @@ def _slice(name: str, *, n_replicas: int) -> TpuSlice:
     return tpu_slice
 
 
+def _parts(node: PlanNode) -> str:
+    if node.in_parts:
+        return "within loops"
+    return "-" if node.partition is None else _partition(node.partition)
+
+
 _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 
@@ -93,7 +99,7 @@ def _show(answer: Planned) -> None:
                 node.variable,
                 "x".join(map(str, node.shape)) or "scalar",
                 output.n_bytes(node.bytes),
-                "-" if node.partition is None else _partition(node.partition),
+                _parts(node),
                 *(_text(place) for place in (node.synchronizer, node.destination, node.group, node.owner)),
             ]
             for node in planned.nodes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import CaseError
+from harness.errors import UNSUPPORTED, CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
@@ -164,6 +164,7 @@ def open_program(
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.tensorflow_settings import OWN_DEVICES
     from strategies.compile import compile_step
+    from strategies.errors import UnsupportedError
     from strategies.plan.schema import Plan
 
     folder = Path(capture)
@@ -172,7 +173,10 @@ def open_program(
         from strategies.tf_bridge.float64_step import step_in_float64
 
         step = step_in_float64(step)
-    compiled = compile_step(step, Plan.model_validate_json(plan), task, check=False)
+    try:
+        compiled = compile_step(step, Plan.model_validate_json(plan), task, check=False)
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, str(error), stage="transform") from error
     program = compiled.program
     if xla:
         program = replace(program, graph_def=with_same_random_numbers(program.graph_def))

@@ -64,13 +64,17 @@ def transform(
     from harness.atomic_files import write_bytes
     from harness.worker.session.capture_store import load_step
     from strategies.compile import compile_step
+    from strategies.errors import UnsupportedError
     from strategies.ir.text.writer import to_text
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
     from strategies.planning.plan import topology_of
 
     step = load_step(Path(capture_folder))
-    compiled = compile_step(step, plan, task, check=True)
+    try:
+        compiled = compile_step(step, plan, task, check=True)
+    except UnsupportedError as error:
+        raise UsageError(str(error), field="strategy") from error
     topology, passes = topology_of(plan), passes_of(plan, task)
     if wanted.graphdef is not None:
         with _writable("graphdef", wanted.graphdef):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
 from harness.equivalence.verification import Verification, comparable
+from harness.errors import UsageError
 from harness.worker.jobs.check import captured_step
 from harness.worker.process.job import JobState
 
@@ -30,12 +31,14 @@ def verify(
         shrink: also find the first pass and variable that diverge, if any do.
         last_batch: examples in the last step's batch, None for all.
     Raises:
-        UsageError: as `check.separability`. CaseError: the reference itself has a loss that is not finite.
+        UsageError: as `check.separability`, or for a step that the strategy is not for.
+        CaseError: the reference itself has a loss that is not finite.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
     from harness.worker.verify.whole_batch import separability_of
+    from strategies.errors import UnsupportedError
     from strategies.planning.plan import topology_of
 
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
@@ -48,7 +51,10 @@ def verify(
         reference = make_reference(step, initial, topology_of(plan), batches)
         return replace(reference, separability=separability)
 
-    checkup = check(step, initial, plan, batches, refer)
+    try:
+        checkup = check(step, initial, plan, batches, refer)
+    except UnsupportedError as error:
+        raise UsageError(str(error), field="strategy") from error
     expected = comparable(checkup.reference)
     bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
     verification = Verification(

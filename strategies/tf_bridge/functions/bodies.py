@@ -11,6 +11,8 @@ from strategies.ir.graph import Arg, DType, Function, Node, output_index, produc
 from strategies.tf_bridge.op_types import op_definition, tensors, with_type_defaults
 
 Library = Mapping[str, Function]
+OUTPUT_SHAPES = "_output_shapes"
+"""Attribute of an argument by which TensorFlow knows its shape: a tuple of one."""
 
 
 def function_of(

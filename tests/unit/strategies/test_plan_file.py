@@ -631,7 +631,7 @@ def test_what_replicas_do_not_have_alike_lies_in_no_parts():
     def edit(document):
         document["nodes"][1]["in_parts"] = True
 
-    with pytest.raises(StrategyError, match="'seed': in parts lies what all replicas have alike"):
+    with pytest.raises(StrategyError, match="'seed': in parts lies what replicas have alike"):
         on_cores(edit, step)
 
 

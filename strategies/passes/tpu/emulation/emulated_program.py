@@ -18,7 +18,7 @@ from strategies.passes.tpu.compiled.scopes import Scope, Scopes
 from strategies.passes.tpu.emulation.program import Member, Program
 from strategies.passes.tpu.emulation.sharded_program import SUM, PartedVariable, ShardedProgram
 from strategies.tf_bridge.constants import constant_value
-from strategies.tf_bridge.functions.bodies import body_of
+from strategies.tf_bridge.functions.bodies import OUTPUT_SHAPES, body_of
 from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.tf_bridge.static_shapes import static_specs
@@ -83,10 +83,18 @@ class EmulatedComputation:
     def specs(self) -> Mapping[str, TensorSpec]:
         """Of every tensor of the program."""
         nodes = (
-            _argument(name, dtype, self.variables.get(position))
+            _argument(name, dtype, self.variables.get(position), self._shape(position))
             for position, (name, dtype) in enumerate(self.program.arguments.items())
         )
         return static_specs(Graph(nodes=(*nodes, *self.program.nodes), functions=self.library))
+
+    def _shape(self, position: int) -> Shape:
+        """What the program knows of an argument's shape."""
+        called = self.found.compile.attrs["function"]
+        assert isinstance(called, FunctionRef)
+        shapes = self.library[called.name].arg_attrs.get(position, {}).get(OUTPUT_SHAPES)
+        known = shapes[0] if isinstance(shapes, tuple) and shapes else None
+        return known if isinstance(known, Shape) else Shape(None)
 
     def collectives(self) -> Iterator[str]:
         """Names of all collectives that replicas may run, each of which needs a key."""
@@ -217,9 +225,9 @@ def _size(spec: TensorSpec) -> int:
     return -1 if dims is None or min(dims, default=0) < 0 else math.prod(dims)
 
 
-def _argument(name: str, dtype: DType, variable: TensorSpec | None) -> Node:
+def _argument(name: str, dtype: DType, variable: TensorSpec | None, shape: Shape) -> Node:
     if dtype != _RESOURCE or variable is None:
-        return Node(name=name, op="Placeholder", attrs={"dtype": dtype, "shape": Shape(None)})
+        return Node(name=name, op="Placeholder", attrs={"dtype": dtype, "shape": shape})
     return handle_node(name, shared_name=name, dtype=variable.dtype, shape=variable.shape)
 
 

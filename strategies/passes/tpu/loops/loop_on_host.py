@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import DType, Function, Graph, Node, tensor
+from strategies.ir.graph import DType, Function, Graph, Node, Shape, tensor
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames
 from strategies.numerics import host_loops
@@ -25,7 +25,7 @@ from strategies.passes.tpu.replicated.replicated_computation import (
     stacked,
 )
 from strategies.passes.tpu.replicated.replicated_nodes import DONE, METADATA, PREFIX, fed_on, input_of
-from strategies.tf_bridge.functions.bodies import Library, function_of
+from strategies.tf_bridge.functions.bodies import OUTPUT_SHAPES, Library, function_of
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
@@ -63,9 +63,11 @@ class LoopOnHost:
         parted = {handle for handle, name in handles.items() if name in self.in_parts}
         nodes, ends, count = building.nodes(parted)
         library = graph.graph.functions
+        examples = topology.replicas()[0].examples
+        of_replica = [_of_replica(b, examples) for b in graph.batch]
         looped = Graph(
             nodes=(*found.outside(batch), *nodes),
-            functions={**library, PROGRAM: _program(found, library)},
+            functions={**library, PROGRAM: _program(found, library, of_replica)},
             extra=graph.graph.extra,
         )
         return replace(
@@ -79,14 +81,19 @@ class LoopOnHost:
         )
 
 
-def _program(found: ReplicatedComputation, library: Library) -> Function:
+def _of_replica(b: BatchInput, examples: int) -> BatchInput:
+    return b if not b.shape.dims else replace(b, shape=Shape((examples, *b.shape.dims[1:])))
+
+
+def _program(found: ReplicatedComputation, library: Library, of_replica: Sequence[BatchInput]) -> Function:
+    """The program of a step, which knows the shapes of what a replica is fed."""
     renames = Renames({})
     renames.update((node.name, argument(place)) for place, node in enumerate(found.inputs))
     body = [
         in_program(node, tuple(renames[ref] for ref in node.inputs if ref != f"^{METADATA}"))
         for node in found.body
     ]
-    return function_of(
+    program = function_of(
         PROGRAM,
         body,
         inputs={argument(place): dtype_of(node) for place, node in enumerate(found.inputs)},
@@ -96,6 +103,13 @@ def _program(found: ReplicatedComputation, library: Library) -> Function:
         waits=[DONE],
         library=library,
     )
+    shapes = {input_of(b.node): b.shape for b in of_replica}
+    arg_attrs = {
+        place: {OUTPUT_SHAPES: (shapes[node.name],)}
+        for place, node in enumerate(found.inputs)
+        if node.name in shapes
+    }
+    return replace(program, arg_attrs=arg_attrs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
