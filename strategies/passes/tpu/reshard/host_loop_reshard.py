@@ -11,8 +11,9 @@ Source:
     arXiv:2004.13336.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from strategies.errors import GraphError
@@ -25,6 +26,7 @@ from strategies.passes.tpu.compiled.scopes import Scope, Scopes
 from strategies.passes.tpu.reshard.function_loops import FunctionLoop, function_loop
 from strategies.passes.tpu.reshard.host_loops import HostLoop, host_loops
 from strategies.passes.tpu.reshard.reshard_nodes import ReplicaFormat, identity, no_op
+from strategies.passes.tpu.reshard.reshardable import LoopHandles
 from strategies.topology import Topology
 
 
@@ -148,21 +150,39 @@ def _reshard_in_frame(
     scopes: Scopes, scope: Scope, loop: HostLoop, edits: _Edits, left: dict[str, str]
 ) -> None:
     handles = loop.handles(scopes, scope)
+    check, source = partial(loop.check, scope), partial(loop.source, scope)
+    chosen = _all_chosen(scope, loop.compiles, handles, check, source, left)
+    if chosen:
+        _insert_in_frame(scope, loop, chosen, edits)
+
+
+def _all_chosen(
+    scope: Scope,
+    compiles: Iterable[Node],
+    handles: LoopHandles,
+    check: Callable[[Computation], None],
+    source: Callable[[str], str | None],
+    left: dict[str, str],
+) -> list[_Chosen]:
+    """The computations of a loop that can be resharded; the others get a reason.
+
+    Args:
+        check: of a computation, whether the loop makes it in every iteration.
+        source: of what an execute takes, where it comes into the loop.
+    """
     chosen: list[_Chosen] = []
-    for node in loop.compiles:
+    for node in compiles:
         try:
             found = computation(scope, node)
-            loop.check(scope, found)
+            check(found)
             taken = [execute.data_inputs for execute in found.executes]
             sources = {
-                position: [loop.source(scope, refs[position]) for refs in taken]
-                for position in found.candidates()
+                position: [source(refs[position]) for refs in taken] for position in found.candidates()
             }
             chosen.append(_chosen(found, handles.reshardable(found, sources)))
         except GraphError as error:
             left[node.name] = str(error)
-    if chosen:
-        _insert_in_frame(scope, loop, chosen, edits)
+    return chosen
 
 
 def _chosen(found: Computation, positions: tuple[int, ...]) -> _Chosen:
@@ -232,19 +252,7 @@ def _reshard_in_function(
     except GraphError as error:
         left |= {node.name: str(error) for node in nodes}
         return
-    handles = loop.handles(scopes)
-    chosen: list[_Chosen] = []
-    for node in nodes:
-        try:
-            found = computation(scope, node)
-            loop.check(found)
-            taken = [execute.data_inputs for execute in found.executes]
-            sources = {
-                position: [loop.source(refs[position]) for refs in taken] for position in found.candidates()
-            }
-            chosen.append(_chosen(found, handles.reshardable(found, sources)))
-        except GraphError as error:
-            left[node.name] = str(error)
+    chosen = _all_chosen(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
     if chosen:
         _insert_in_function(loop, chosen, edits[scope.name], edits[loop.caller.name])
 
