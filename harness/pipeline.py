@@ -189,7 +189,8 @@ def _skipped(cases: Sequence[Case]) -> tuple[str, ...]:
     refused = {
         (str(case.strategy), refusal)
         for case in cases
-        if (refusal := case.chosen.strategy.refuses_to_run(case.shape.hardware)) is not None
+        if (refusal := case.chosen.strategy.refuses_to_run(case.shape.hardware, case.shape.workers))
+        is not None
     }
     return tuple(f"will be skipped: {strategy}: {refusal}" for strategy, refusal in sorted(refused))
 

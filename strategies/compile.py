@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Pass, run_passes
+from strategies.passes.tpu.replicated.segments import replica_program
 from strategies.plan.schema import Plan
 from strategies.plan.waits import n_waiting
 from strategies.planning.plan import topology_of
 from strategies.program import Program
+from strategies.replica_program import ReplicaProgram
 from strategies.tf_bridge.program import build_program
 
 
@@ -61,6 +64,19 @@ def compile_tasks(
         seconds = begun.seconds + rewritten.seconds
         compiled.append(Compiled(program=program, step=rewritten.step, seconds=seconds))
     return tuple(compiled)
+
+
+def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> ReplicaProgram:
+    """Apply the passes of a plan for one task of TPU devices; what each of its replicas compiles.
+
+    Args:
+        step: as captured.
+        check: as `compile_step`.
+    Raises:
+        UnsupportedError: replicas would draw the same random numbers, or have loops of TensorFlow 1.
+    """
+    require_seeds_of_variables(step.graph)
+    return replica_program(run_passes(passes_of(plan, 0), step, topology_of(plan), check=check).step)
 
 
 def _all_equal(passes: Sequence[Pass]) -> bool:

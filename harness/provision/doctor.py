@@ -227,8 +227,8 @@ def _tpu_strategies(devices: HostDevices) -> Check:
         )
         return Check(name=name, ok=True, detail=detail, required=False)
     detail = (
-        f"real: tf-tpu by cluster.device=tpu, on {len(devices.tpus)} chips; tpu-replicate emulated alone, "
-        "since its graphs for TPUs were validated offline only"
+        f"real: tf-tpu and tpu-replicate by cluster.device=tpu, on {len(devices.tpus)} chips of this host; "
+        "the latter as replicas that compile its graph under TensorFlow's TPUStrategy"
     )
     return Check(name=name, ok=True, detail=detail, required=False)
 

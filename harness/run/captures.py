@@ -83,17 +83,22 @@ class Captures:
         self._bounds = MadeOnce[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
-        """The capture of a case's workload in the case's precision.
+        """The capture of a case's workload in the case's precision, for its devices.
 
         Raises:
             CaseError: it cannot be captured.
         """
-        key = (*_data_key(case), case.computation.precision)
+        if case.shape.hardware != "tpu":
+            return self._for_sessions(case)
+        key = (*_capture_key(case), *_batch_key(case), "compilable")
+        return self._captures.get(key, lambda: self._capture(case, compilable=True))
+
+    def _for_sessions(self, case: Case) -> Capture:
+        key = _capture_key(case)
         capture = self._captures.get(key, lambda: self._capture(case))
         if _fits(capture, case):
             return capture
-        shape = (_n_shards(case), case.batch_size, case.batch_rule)
-        return self._captures.get((*key, *shape), lambda: self._capture(case))
+        return self._captures.get((*key, *_batch_key(case)), lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
         """Folder of the first global batches of a case.
@@ -137,12 +142,14 @@ class Captures:
             CaseError: that cannot be found out, or the loss is a sum and not said to be one.
         """
         batches = self.batches(case, capture)
+        # One for devices takes the examples of a replica alone.
+        free = self._for_sessions(case)
 
         def make() -> Separability:
-            args = (str(capture.folder), str(batches), topology)
-            return self._checked(check.separability, args, capture, topology.n_replicas)
+            args = (str(free.folder), str(batches), topology)
+            return self._checked(check.separability, args, free, topology.n_replicas)
 
-        return self._separabilities.get((capture.folder, batches, topology), make)
+        return self._separabilities.get((free.folder, batches, topology), make)
 
     def bounds(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> BoundVerdict:
         """Whether a compressed strategy stays within its bounds.
@@ -177,11 +184,11 @@ class Captures:
         limits = self._timeouts.for_model(capture.summary, n_replicas)
         return self._call(job, args, timeout_s=limits.study_s, stage="check")
 
-    def _capture(self, case: Case) -> Capture:
+    def _capture(self, case: Case, *, compilable: bool = False) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
         facts = self._call(
             capture_workload,
-            (case, self._seed, str(folder), _n_shards(case)),
+            (case, self._seed, str(folder), _n_shards(case), compilable),
             timeout_s=self._timeouts.capture_s,
             stage="capture",
         )
@@ -207,7 +214,7 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     Raises:
         CaseError: either cannot be done.
     """
-    if case.computation.xla and case.chosen.strategy.runner != "graph":
+    if case.computation.xla and case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
         raise CaseError(
             UNSUPPORTED,
             f"must run as a graph of a session for measure.xla, got {case.strategy}, whose steps TensorFlow "
@@ -243,7 +250,7 @@ def require_device(case: Case) -> None:
     Raises:
         CaseError: it is not.
     """
-    refusal = case.chosen.strategy.refuses_to_run(case.shape.hardware)
+    refusal = case.chosen.strategy.refuses_to_run(case.shape.hardware, case.shape.workers)
     if refusal is not None:
         raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {refusal}", stage="plan")
 
@@ -272,6 +279,14 @@ def _fits(capture: Capture, case: Case) -> bool:
 
 def _n_shards(case: Case) -> int:
     return case.shape.n_replicas * Execution.of(case.chosen.params).micro_batches
+
+
+def _capture_key(case: Case) -> tuple[object, ...]:
+    return (*_data_key(case), case.computation.precision)
+
+
+def _batch_key(case: Case) -> tuple[object, ...]:
+    return _n_shards(case), case.batch_size, case.batch_rule
 
 
 def _data_key(case: Case) -> tuple[object, ...]:

@@ -17,7 +17,11 @@ from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 IN_FLOAT64 = (
     "checked in float64, all workers in one process: rounding hides too much in the model's own types"
 )
-"""Note on what `CaseChecks.decided` has decided."""
+"""Note on a verdict where rounding hid that of the workers."""
+
+DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
+IN_EMULATION = f"checked in float64 on processors, in the place of devices: {DRAWN_OTHERWISE}"
+"""Note on a verdict where other random numbers hid that of the workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,30 +69,36 @@ class CaseChecks:
 
     def decided(
         self, case: Case, capture: Capture, plan: Plan, found: Equivalence, *, repeat: int
-    ) -> Equivalence:
-        """What workers' own steps could not tell for rounding, found out in float64 beside them.
+    ) -> tuple[Equivalence, str | None]:
+        """What workers' own steps could not tell, found out in float64 on processors beside them.
 
         Args:
             found: what their steps told; the answer where that is something, where there is no captured graph
                 to rewrite, and, with the reason, where float64 cannot be tried.
+        Returns:
+            the verdict, and why it is not that of the workers, if so.
         """
+        why = IN_FLOAT64
+        if found.equivalent is False and plan.device == "tpu" and capture.facts.draws:
+            found, why = replace(found, equivalent=None, reason=DRAWN_OTHERWISE), IN_EMULATION
         hidden = found.checked and found.equivalent is None and plan.strategy_class in HELD_TO_THE_REFERENCE
         if not hidden or case.chosen.strategy.runner != "graph":
-            return found
+            return found, None
         try:
             with own_mistakes():
                 verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
         except CaseError as error:
             with storing(self.folder.path):
                 self.folder.write_failure(case.id, repeat, error)
-            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}")
+            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}"), None
         wide = equivalence_of(verdict, dtype="float64")
-        return replace(
+        decided = replace(
             wide,
             separable=found.separable,
             separability=found.separability,
             checked_in_repeat=found.checked_in_repeat,
         )
+        return decided, why
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from strategies.baselines import tpu_system
 from strategies.plan.schema import Plan
+from strategies.tf_bridge.tpu import tpu_system
 
 
 class OneReplicaSeen:
@@ -85,7 +85,9 @@ def on_tpus(plan: Plan, runtime: tpu_system.TpuRuntime) -> Distribution:
         StrategyError: as `tpu_system.brought_up`.
     """
     (n_replicas,) = plan.replicas_per_task
-    system = tpu_system.brought_up(runtime, n_replicas, matmul=str(plan.strategy_params["matmul"]))
+    system = tpu_system.brought_up(
+        runtime, n_replicas, strategy=plan.strategy, matmul=str(plan.strategy_params["matmul"])
+    )
     return Distribution(
         strategy=system.strategy,
         weight_dtype=tf.float32,

@@ -6,8 +6,6 @@ from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
 SERVERS = Param(name="servers", type=int, default=None, minimum=1)
-MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
-"""In what TPUs multiply matrices of float32; TensorFlow's own default is bfloat16, which is not exact."""
 
 
 def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout

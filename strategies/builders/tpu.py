@@ -10,11 +10,14 @@ from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass, V
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
+MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
+"""In what TPUs multiply matrices of float32; TensorFlow's own default is bfloat16, which is not exact."""
 PARAMS = (
     Param(name="reshard", type=bool, default=False, tunable=(False, True)),
     Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
     Param(name="steps_per_loop", type=int, default=10, minimum=1, tunable=(1, 10, 100)),
     SYNC_BATCH_NORM,
+    MATMUL,
 )
 # What the gathers that emulate a core's take.
 _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
@@ -54,8 +57,10 @@ def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:
     return strategy_class
 
 
-def refuse(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
+def refuse(topology: Topology, params: Params) -> str | None:
     """Why replicas cannot run one program, if so."""
+    if topology.device != "tpu" and params[MATMUL.name] != MATMUL.default:
+        return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
     if topology.device == "tpu" and topology.n_replicas == 1:
         return "replicates over TPU devices, got one; raise replicas"
     return uneven_shares(topology)

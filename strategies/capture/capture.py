@@ -45,6 +45,7 @@ def capture(
     element_spec: object,
     *,
     replica_batch: int | None = None,
+    compilable: bool = False,
 ) -> Captured:
     """Trace a train step once and take it apart.
 
@@ -53,12 +54,13 @@ def capture(
             alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
         replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
+        compilable: trace with that batch in any case, and as XLA wants it, which must know all shapes.
     Raises:
         CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
             calls Python.
     """
     body = body_of(step)
-    traced = trace(body, element_spec, replica_batch=replica_batch)
+    traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compilable)
     if not traced.recorder.marks:
         raise CaptureError(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "

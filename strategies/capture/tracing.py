@@ -168,15 +168,18 @@ def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
     return recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}")
 
 
-def trace(body: Body, element_spec: object, *, replica_batch: int | None) -> Trace:
+def trace(body: Body, element_spec: object, *, replica_batch: int | None, compilable: bool = False) -> Trace:
     """Trace with a free batch axis, or with a fixed one where the code needs that.
 
     Args:
         replica_batch: examples in every shard, None where shards differ.
+        compilable: trace as XLA wants it, where shards do not differ: all shapes known, loops bounded.
     Raises:
         CaptureError: naming what the user's code raised, or what a layer requires of shards.
     """
     try:
+        if compilable and replica_batch is not None:
+            return trace_sized(body, element_spec, replica_batch, compilable=True)
         return trace_sized(body, element_spec, None)
     except FixedBatchError as failure:
         if failure.n_examples != replica_batch:
@@ -195,9 +198,11 @@ def trace(body: Body, element_spec: object, *, replica_batch: int | None) -> Tra
     return fixed
 
 
-def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
+def trace_sized(body: Body, element_spec: object, size: int | None, *, compilable: bool = False) -> Trace:
     """Trace with this batch axis, None for a free one.
 
+    Args:
+        compilable: let TensorFlow know of XLA, for which it writes gradients of loops otherwise.
     Raises:
         CaptureError: naming what the user's code raised, which is the cause.
     """
@@ -221,7 +226,8 @@ def trace_sized(body: Body, element_spec: object, size: int | None) -> Trace:
     specs = tf.nest.map_structure(lambda s: tf.TensorSpec((size, *s.shape), s.dtype), element_spec)
     try:
         with recorder.recording():
-            return Trace(concrete=tf.function(step).get_concrete_function(specs), recorder=recorder)
+            traced = tf.function(step, jit_compile=compilable or None).get_concrete_function(specs)
+            return Trace(concrete=traced, recorder=recorder)
     except Exception as error:
         if recorder.failure is not None:
             raise recorder.failure from None

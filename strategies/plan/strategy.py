@@ -39,6 +39,9 @@ class Param:
     tunable: tuple[ParamValue, ...] = ()
 
 
+Runner: TypeAlias = Literal["graph", "replicas", "baseline", "coordinator"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """An entry of the registry.
@@ -47,14 +50,14 @@ class Strategy:
         layout: what happens to each variable when there is more than one replica.
         single: always one worker and one replica.
         runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy:
-            each its own part of a step, or what one coordinator hands out.
+            each its own part of a step, or what one coordinator hands out; see `runner_on`.
         settle: its class with given parameters, from its class otherwise; an error where they contradict.
         parts: how it cuts each trainable that replicas share; None for one that is about other things.
         whole: the strategy that it comes to where it cuts nothing.
         notes: what a plan of it should say, a sentence each.
         refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
         devices: that replicas can be.
-        untried: those for which it makes graphs that are checked here and that no such device has run.
+        on_one_host: those that run it within one host, whatever plans and graphs there may be for several.
     """
 
     name: str
@@ -63,14 +66,14 @@ class Strategy:
     layout: Layout
     params: tuple[Param, ...] = ()
     single: bool = False
-    runner: Literal["graph", "baseline", "coordinator"] = "graph"
+    runner: Runner = "graph"
     parts: Choices | None = None
     whole: str | None = None
     notes: Notes | None = None
     refuses: Refusal | None = None
     settle: Settlement | None = None
     devices: tuple[Device, ...] = ("cpu", "gpu")
-    untried: tuple[Device, ...] = ()
+    on_one_host: tuple[Device, ...] = ()
 
     def lacks(self, device: Device) -> str | None:
         """Why there is no form of it for a device, if so."""
@@ -80,15 +83,18 @@ class Strategy:
         way_out = "use tf-tpu there, or" if device == "tpu" else "leave it out, or"
         return f"has a form for {others} alone, got device {device}; {way_out} take {self.devices[0]}"
 
-    def refuses_to_run(self, device: Device) -> str | None:
+    def refuses_to_run(self, device: Device, n_workers: int) -> str | None:
         """Why workers do not run it on a device, although there may be a plan and graphs, if so."""
-        if device in self.untried:
+        if device in self.on_one_host and n_workers > 1:
             return (
-                f"has graphs for {device} that were validated offline only and that no {device} has run, so "
-                "that it is not run there; `stratbench transform --device tpu` shows them, tf-tpu is what "
-                "runs there"
+                f"is run on the {device} devices of one host, got {n_workers} workers; take a slice of one "
+                f"host with workers=1, or see its graphs by `stratbench transform --device {device}`"
             )
         return self.lacks(device)
+
+    def runner_on(self, device: Device) -> Runner:
+        """What runs it on a device: where sessions cannot, replicas compile the graphs that it rewrites."""
+        return "replicas" if self.runner == "graph" and device == "tpu" else self.runner
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:

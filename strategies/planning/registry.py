@@ -165,7 +165,7 @@ _DESCRIBED = (
         settle=tpu.settle,
         notes=tpu.notes,
         devices=("cpu", "gpu", "tpu"),
-        untried=("tpu",),
+        on_one_host=("tpu",),
     ),
     Strategy(
         name="tf-one-device",
@@ -225,7 +225,7 @@ _DESCRIBED = (
         summary="TensorFlow's TPUStrategy: sums between the TPU devices of one host",
         strategy_class="exact",
         layout=baselines.summed_on_tpus,
-        params=(baselines.MATMUL,),
+        params=(tpu.MATMUL,),
         runner="baseline",
         refuses=baselines.refuse_more_hosts,
         devices=("tpu",),

@@ -15,8 +15,8 @@ pytest.importorskip("tensorflow")
 from cases import one_at_a_time
 from model import Model
 
-from harness.worker.jobs.baselines.workload import refuse_seeded_operations
 from harness.worker.verify.in_process import programs_of
+from strategies.ir.replicas.seeds import require_seeds_of_variables
 from workloads.data.examples import examples_of
 from workloads.lookup import registry
 from workloads.lookup.table import WORKLOADS
@@ -68,7 +68,7 @@ def test_all_reduce_of_tables_needs_no_server(standard, name):
 
 @pytest.mark.parametrize("name", ["lm1b", "bert-base", "dlrm"])
 def test_tensorflow_s_strategies_can_draw_what_a_standard_workload_draws(standard, name):
-    refuse_seeded_operations(standard(name).step, 2)
+    require_seeds_of_variables(standard(name).step.graph)
 
 
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):

@@ -11,9 +11,11 @@ from harness.provision.protocols import ProcessSet
 from harness.provision.servers import serving_processes
 from harness.run.captures import Capture
 from harness.study.target import SEED
-from harness.worker.jobs.baselines.parameter_server import open_coordinated, start_cluster
-from harness.worker.jobs.baselines.synchronous import open_baseline, start_distribution
 from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.distributed.compiled_replicas import open_replicas
+from harness.worker.jobs.distributed.distribution import start_distribution
+from harness.worker.jobs.distributed.parameter_server import open_coordinated, start_cluster
+from harness.worker.jobs.distributed.synchronous import open_baseline
 from harness.worker.jobs.training import load
 from harness.worker.process.job import Job
 from strategies.plan.schema import Plan
@@ -53,8 +55,10 @@ def make_ready(processes: ProcessSet, case: Case, capture: Capture, plan: Plan, 
     """Build a workload in all workers, with its first batches staged and its initial values loaded."""
     n_workers = len(plan.replicas_per_task)
     args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(n_workers)]
-    opens = open_coordinated if plan.strategy == SERVERS else open_baseline
-    opened = processes.call(partial(opens, case=case, seed=SEED), args, timeout_s=120)
+    rival = open_coordinated if plan.strategy == SERVERS else open_baseline
+    by_replicas = case.chosen.strategy.runner_on(plan.device) == "replicas"
+    opens = open_replicas if by_replicas else partial(rival, case=case, seed=SEED)
+    opened = processes.call(opens, args, timeout_s=120)
     shares = [(str(batches), each.start, each.stop) for each in opened]
     processes.call(stage_batches, shares, timeout_s=120)
     processes.call(load, [()] * n_workers, timeout_s=120)

@@ -1,6 +1,10 @@
-"""TensorFlow's TPUStrategy where there are no TPUs: its step on CPUs in their place, and its traced graph."""
+"""What runs on TPUs, where there are none: its step on CPUs in their place, and as TensorFlow traces it.
+
+That is TensorFlow's TPUStrategy as a rival, and as what gives devices to replicas that compile our graphs.
+"""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +20,9 @@ from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.run.case.check import check
 from harness.study.target import TargetStudy, study
-from harness.worker.jobs.baselines.synchronous import open_baseline, stop_distribution
+from harness.worker.jobs.distributed.compiled_replicas import open_replicas
+from harness.worker.jobs.distributed.distribution import stop_distribution
+from harness.worker.jobs.distributed.synchronous import open_baseline
 from harness.worker.process.job import Job
 
 pytestmark = pytest.mark.tensorflow
@@ -24,48 +30,62 @@ pytestmark = pytest.mark.tensorflow
 N_REPLICAS = 4
 
 
-@pytest.fixture(scope="module")
-def opened() -> Iterator[TargetStudy]:
+RIVAL, OWN = "tf-tpu", "tpu-replicate:steps_per_loop=3"
+
+
+@pytest.fixture(scope="module", params=[RIVAL, OWN])
+def opened(request: pytest.FixtureRequest) -> Iterator[TargetStudy]:
+    with opened_study(request.param) as study_of_strategy:
+        yield study_of_strategy
+
+
+@contextmanager
+def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterator[TargetStudy]:
     target = Target(
-        workload=parse_workload("digits-mlp:units=16", field="workload"),
-        strategy=parse_strategy("tf-tpu", field="strategy"),
+        workload=parse_workload(workload, field="workload"),
+        strategy=parse_strategy(strategy, field="strategy"),
         workers=1,
         replicas=N_REPLICAS,
         device="tpu",
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        with study(target, n_batches=2, timeouts=USUAL) as opened:
+        with study(target, n_batches=4, timeouts=USUAL) as opened:
             yield opened
 
 
-@pytest.mark.parametrize("break_it", [None, probe_jobs.halve_shares])
+def on_cpus(opened: TargetStudy, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
+    server = partial(tpu_jobs.start_on_cpus, plan=opened.plan.model_dump_json())
+    return started(opened.plan, opened.folder, break_it, server)
+
+
+def described(opened: TargetStudy) -> AbstractContextManager[ProcessSet]:
+    server = partial(tpu_jobs.start_described, plan=opened.plan.model_dump_json())
+    return started(opened.plan, opened.folder, tpu_jobs.only_trace, server)
+
+
+@pytest.mark.parametrize("broken", [False, True])
 def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpus(
-    opened: TargetStudy, break_it: Job[None] | None
+    opened: TargetStudy, broken: bool
 ) -> None:
-    with started(
-        opened.plan,
-        opened.folder,
-        break_it,
-        partial(tpu_jobs.start_on_cpus, plan=opened.plan.model_dump_json()),
-    ) as processes:
+    of_rival = opened.plan.strategy == RIVAL
+    breaking = probe_jobs.halve_shares if of_rival else tpu_jobs.drop_sums_of_replicas
+    with on_cpus(opened, breaking if broken else None) as processes:
         make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
-        checked = check(processes, opened.reference(2))
-        assert checked.verdict.equivalent is (break_it is None)
+        checked = check(processes, opened.reference(4), steps_per_loop=opened.plan.execution.steps_per_loop)
+        assert checked.verdict.equivalent is not broken
         assert shut_down(processes) == 0
         for _ in range(2):
             processes.call(stop_distribution, [()], timeout_s=60)
         assert shut_down(processes) == 1
 
 
-def test_tensorflows_own_strategy_traces_one_sum_over_replicas_for_each_gradient(opened: TargetStudy) -> None:
-    with started(
-        opened.plan,
-        opened.folder,
-        server=partial(tpu_jobs.start_described, plan=opened.plan.model_dump_json()),
-    ) as processes:
+@pytest.mark.parametrize("strategy", [RIVAL, OWN, "tpu-replicate:device_loop=true"])
+def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(strategy: str) -> None:
+    with opened_study(strategy) as opened, described(opened) as processes:
         args = (str(opened.capture.folder), opened.plan.model_dump_json(), 0)
-        opens = partial(open_baseline, case=opened.case, seed=0)
+        own = opened.plan.strategy != RIVAL
+        opens = open_replicas if own else partial(open_baseline, case=opened.case, seed=0)
         (program,) = processes.call(opens, [args], timeout_s=120)
         ((operations, n_copies, of_float64),) = processes.call(tpu_jobs.traced, [()], timeout_s=120)
         (seen,) = processes.call(tpu_jobs.n_seen_in_step, [()], timeout_s=120)

@@ -6,17 +6,21 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
-from harness.worker.jobs.baselines.synchronous import use_distribution
+from harness.worker.jobs.distributed.distribution import Distributed, use_distribution
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
-from strategies.baselines import distribution, tpu_system
+from strategies.baselines import distribution
 from strategies.plan.schema import Plan
+from strategies.tf_bridge.tpu import compiled_replicas, tpu_system
+from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas
 
 # Four chips of a device each on one host, as of a v4 slice 2x2x1.
 CHIPS = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0)]
+_TRACED: dict[CompiledReplicas, tf.Graph] = {}
 SHUT_DOWN = "shut down"
 
 
@@ -73,7 +77,7 @@ def times_shut_down(state: JobState) -> int:
 
 def n_seen_in_step(state: JobState) -> list[int]:
     """What a step hears of the number of replicas, in the strategy's scope and in each replica."""
-    distribution = state.get(Training).session._step._distribution  # type: ignore[attr-defined]
+    distribution = state.get(Distributed).distribution.strategy
     seen = []
 
     def see() -> tf.Tensor:
@@ -89,15 +93,38 @@ def n_seen_in_step(state: JobState) -> list[int]:
     return seen
 
 
+def only_trace(state: JobState) -> None:
+    """Let replicas trace what they would compile, since there is nothing to run it."""
+
+    def compile_nothing(replicas: CompiledReplicas, batches: Sequence[np.ndarray]) -> None:
+        _TRACED[replicas] = replicas._run.get_concrete_function(replicas._placed(batches)).graph
+
+    CompiledReplicas.compile = compile_nothing
+
+
+def drop_sums_of_replicas(state: JobState) -> None:
+    """Break compiled replicas: each keeps its gradients to itself."""
+    compiled_replicas.sum_over_replicas = lambda contributed: contributed  # type: ignore[assignment]
+
+
+def _traced(state: JobState) -> tf.Graph:
+    session = state.get(Training).session
+    if hasattr(session, "_replicas"):
+        return _TRACED[session._replicas]
+    step = session._step  # type: ignore[attr-defined]
+    n = sum(replica.examples for replica in step._replicas.values())
+    empty = [np.zeros((n, *s.shape), s.dtype.as_numpy_dtype) for s in tf.nest.flatten(step._structure)]
+    return step._train.get_concrete_function(step.placed(empty), step.weight).graph
+
+
 def traced(state: JobState) -> tuple[Counter[str], list[int], list[str]]:
     """Of the traced step: how often each operation is in it, over how many replicas it goes, and what is of
     float64.
     """
-    step = state.get(Training).session._step  # type: ignore[attr-defined]
-    n = sum(replica.examples for replica in step._replicas.values())
-    empty = [np.zeros((n, *s.shape), s.dtype.as_numpy_dtype) for s in tf.nest.flatten(step._structure)]
-    graph = step._train.get_concrete_function(step.placed(empty), step.weight).graph
-    operations = graph.get_operations()
-    copies = [op.get_attr("num_replicas") for op in operations if op.type == "TPUReplicateMetadata"]
-    wide = [out.name for op in operations for out in op.outputs if out.dtype == tf.float64]
-    return Counter(op.type for op in operations), copies, wide
+    definition = _traced(state).as_graph_def()
+    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
+    copies = [node.attr["num_replicas"].i for node in nodes if node.op == "TPUReplicateMetadata"]
+    wide = [
+        node.name for node in nodes if any(attr.type == types_pb2.DT_DOUBLE for attr in node.attr.values())
+    ]
+    return Counter(node.op for node in nodes), copies, wide

@@ -232,7 +232,7 @@ class OpenCase:
         case = self.repeat.prepared.case
         if observer is not None and observer.failed:
             return Traced(note="no traced step: its processes failed before it, in windows of --observer")
-        if case.chosen.strategy.runner != "graph":
+        if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
             return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
         title = f"{case.workload_name} {case.strategy}"
         return traced(

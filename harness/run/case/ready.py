@@ -13,8 +13,9 @@ from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.captures import Capture
 from harness.worker.jobs import rendezvous, training
-from harness.worker.jobs.baselines import parameter_server, synchronous
 from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.distributed import distribution, parameter_server, synchronous
+from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import start_compiling
 from harness.worker.process.job import Job
@@ -61,7 +62,7 @@ class _Runner:
 def _runner_of(prepared: PreparedCase) -> _Runner:
     plan, case, seed = prepared.plan, prepared.case, prepared.seed
     document = plan.model_dump_json()
-    match case.chosen.strategy.runner:
+    match case.chosen.strategy.runner_on(plan.device):
         case "graph":
             return _Runner(
                 server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
@@ -69,9 +70,15 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
             )
         case "baseline":
             return _Runner(
-                server=partial(synchronous.start_distribution, plan=document),
+                server=partial(distribution.start_distribution, plan=document),
                 opens=partial(synchronous.open_baseline, case=case, seed=seed),
-                stops=synchronous.stop_distribution if plan.device == "tpu" else None,
+                stops=distribution.stop_distribution if plan.device == "tpu" else None,
+            )
+        case "replicas":
+            return _Runner(
+                server=partial(distribution.start_distribution, plan=document),
+                opens=open_replicas,
+                stops=distribution.stop_distribution,
             )
         case "coordinator":
             return _Runner(

@@ -23,19 +23,24 @@ class CapturedWorkload:
         summary: what builders plan from.
         batch_size: the workload's default global batch.
         replica_batch: examples that every shard must have, None if any number will do.
+        draws: its step makes random numbers.
     """
 
     summary: "StepSummary"
     batch_size: int
     flops_per_example: float | None
     replica_batch: int | None
+    draws: bool = False
 
 
-def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) -> CapturedWorkload:
+def capture(
+    state: JobState, case: Case, seed: int, folder: str, n_shards: int, compilable: bool
+) -> CapturedWorkload:
     """Capture a case's workload in its precision into a folder, once for all its ranks.
 
     Args:
         n_shards: into how many parts the case splits its global batch.
+        compilable: for replicas that XLA compiles, where shards are equal; see `strategies.capture.capture`.
 
     Raises:
         UsageError: the workload or its step cannot be used; the message says why.
@@ -46,6 +51,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
     from harness.worker.session.capture_store import save
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
+    from strategies.ir.replicas.seeds import draws_at_random
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.steps.keras_step import step_of
@@ -61,7 +67,8 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
             asked = step_of(workload, structure)
         step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
         try:
-            captured = capture_step(step, structure, replica_batch=_even_share(case, workload, n_shards))
+            share = _even_share(case, workload, n_shards)
+            captured = capture_step(step, structure, replica_batch=share, compilable=compilable)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
     notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
@@ -74,6 +81,7 @@ def capture(state: JobState, case: Case, seed: int, folder: str, n_shards: int) 
         batch_size=workload.batch_size,
         flops_per_example=workload.flops_per_example,
         replica_batch=fixed[0] if fixed else None,
+        draws=draws_at_random(captured_step.graph),
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from strategies.errors import UnsupportedError
 from strategies.ir.functions import functions_reaching, reachable_functions, renamed_functions
 from strategies.ir.graph import Graph, Node
 
@@ -57,6 +58,11 @@ def moves_generator(graph: Graph, node: Node) -> bool:
 def draws_statelessly(graph: Graph, node: Node) -> bool:
     """Whether a node, or a function that it calls, makes random numbers of a seed that it is given."""
     return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
+
+
+def draws_at_random(graph: Graph) -> bool:
+    """Whether anything of a graph makes random numbers."""
+    return any(draws(graph, node) or draws_statelessly(graph, node) for node in graph.nodes)
 
 
 def _ops(graph: Graph, node: Node) -> Iterator[str]:
@@ -115,3 +121,16 @@ def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
     seed2 = node.attrs["seed2"]
     assert isinstance(seed2, int)
     return replace(node, attrs={**node.attrs, "seed2": mix(seed2, rank, node.name)})
+
+
+def require_seeds_of_variables(graph: Graph) -> None:
+    """Refuse operations with seeds of their own, by which replicas of one program would draw alike.
+
+    Raises:
+        UnsupportedError: there are any.
+    """
+    if reseed(graph, 1) is not graph:
+        raise UnsupportedError(
+            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "operations with seeds of their own; use keras.random with a SeedGenerator"
+        )

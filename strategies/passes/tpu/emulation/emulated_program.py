@@ -16,7 +16,8 @@ from strategies.passes.tpu.compiled.computations import Computation, computation
 from strategies.passes.tpu.compiled.handles import handle_node, variable_of
 from strategies.passes.tpu.compiled.scopes import Scope, Scopes
 from strategies.passes.tpu.emulation.program import Member, Program
-from strategies.passes.tpu.emulation.sharded_program import SUM, PartedVariable, ShardedProgram
+from strategies.passes.tpu.emulation.sharded_program import PartedVariable, ShardedProgram
+from strategies.passes.tpu.replicated.replicated_nodes import SUM
 from strategies.tf_bridge.constants import constant_value
 from strategies.tf_bridge.functions.bodies import OUTPUT_SHAPES, body_of
 from strategies.tf_bridge.op_types import op_definition

@@ -15,9 +15,9 @@ from strategies.ir.traversal import ancestors, topological_order
 from strategies.numerics.resharding import part_length, part_of, summed_part, whole_of
 from strategies.passes.tpu.compiled.handles import handle_node
 from strategies.passes.tpu.emulation.program import PLACE, PLACE_SPEC, Member, Program
+from strategies.passes.tpu.replicated.replicated_nodes import SUM
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
-SUM = "CrossReplicaSum"
 _RESHAPES = frozenset({"EnsureShape", "ExpandDims", "Reshape", "Squeeze"})
 """Ops whose result has the values of the first input, in the same order."""
 _SCALAR = Shape(())

@@ -48,7 +48,8 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
 _INT32 = DType("int32")
-_RANK = "rank"
+RANK = "rank"
+"""Name under which a replica is fed its number, where it asks for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,11 +154,11 @@ class ReplicateComputation:
         dtypes = {b.node: b.dtype for b in graph.batch}
         if any(b.rule == "first-replica" for b in graph.boundaries):
             ranks = [
-                constant(f"{replica_prefix(r.rank)}{_RANK}", r.rank, _INT32, topology.host_device(r.task))
+                constant(f"{replica_prefix(r.rank)}{RANK}", r.rank, _INT32, topology.host_device(r.task))
                 for r in topology.replicas()
             ]
             nodes += ranks
-            refs[_RANK], dtypes[_RANK] = [node.name for node in ranks], _INT32
+            refs[RANK], dtypes[RANK] = [node.name for node in ranks], _INT32
         for name, own_refs in refs.items():
             nodes.append(replicated_input(input_of(name), own_refs, dtypes[name], mirrored=False))
             nodes.append(taken(_taken(name), input_of(name), dtypes[name]))
@@ -219,7 +220,7 @@ def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Ite
     nodes: tuple[Node, ...] = ()
     if each.rule == "first-replica":
         snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
-        nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(_RANK)])
+        nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(RANK)])
     elif each.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])

@@ -15,6 +15,7 @@ PIVOT, METADATA, DONE = (f"{PREFIX}{name}" for name in ("pivot", "metadata", "do
 OF_CLUSTER: Mapping[str, Attr] = {BODY: CLUSTER.encode()}
 WAITED_FOR: Mapping[str, Attr] = {"_has_manual_control_dependencies": True}
 """Of nodes for which others wait, as TensorFlow marks those of `tf.control_dependencies`."""
+SUM = "CrossReplicaSum"
 ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
 
@@ -70,9 +71,7 @@ def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tup
     proto = tensor_proto("int32", (1, n_replicas), tuple(range(n_replicas)))
     groups: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
     group = Node(name=f"{name}/group_assignment", op="Const", inputs=(f"^{METADATA}",), attrs=groups)
-    return group, Node(
-        name=name, op="CrossReplicaSum", inputs=(ref, group.name), attrs={"T": dtype, **OF_CLUSTER}
-    )
+    return group, Node(name=name, op=SUM, inputs=(ref, group.name), attrs={"T": dtype, **OF_CLUSTER})
 
 
 def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: bool) -> Node:

@@ -101,7 +101,7 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
             ("tensorflow-tpu",),
             ("/dev/accel0", "/dev/accel1"),
             True,
-            "real: tf-tpu by cluster.device=tpu, on 2 chips",
+            "real: tf-tpu and tpu-replicate by cluster.device=tpu, on 2 chips of this host",
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_of_tpus_runs_here_is_told_with_the_reason(
     if begins.startswith("emulated"):
         assert ("tensorflow-tpu" if chips else "/dev/accel*") in check.detail
     if begins.startswith("real"):
-        assert "validated offline only" in check.detail
+        assert "compile its graph under TensorFlow's TPUStrategy" in check.detail
 
 
 def _named(checks: Sequence[doctor.Check], name: str) -> list[doctor.Check]:

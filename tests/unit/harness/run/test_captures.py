@@ -27,6 +27,7 @@ class Jobs:
         self.limits_s: list[float] = []
         self.error = error
         self.replica_batch = replica_batch
+        self.compilable: list[bool] = []
 
     def __call__(self, job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
         require_call(job, args)
@@ -36,6 +37,7 @@ class Jobs:
             raise self.error
         if job is not capture:
             return None
+        self.compilable.append(args[-1])
         summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
         return CapturedWorkload(
             summary=summary, batch_size=8, flops_per_example=None, replica_batch=self.replica_batch
@@ -157,11 +159,27 @@ def test_a_strategy_without_a_form_for_tpus_is_refused_by_name(tmp_path: Path, s
     assert raised.value.kind == UNSUPPORTED
 
 
-def test_what_was_validated_offline_alone_is_planned_and_not_run(tmp_path: Path) -> None:
+def test_devices_of_tpus_have_a_capture_of_their_own_whose_shapes_are_known(tmp_path: Path) -> None:
+    jobs = Jobs()
+    made = captures(tmp_path, jobs)
+    on_processors = made.of(case(workers=4))
+    one = on_tpus("tpu-replicate")
+    assert made.of(one) is not on_processors
+    assert made.of(on_tpus("tf-tpu")) is made.of(one)
+    assert jobs.compilable == [False, True]
+    # Whether shards mean what the batch means is asked of one that takes them all.
+    made.separability(one, made.of(one), topology_of_case(one, made.of(one)))
+    assert jobs.compilable == [False, True]
+
+
+def test_several_hosts_of_tpus_are_planned_and_not_run(tmp_path: Path) -> None:
     made, one = captures(tmp_path, Jobs()), on_tpus("tpu-replicate")
-    assert planned(made, one)[1].device == "tpu"
-    with pytest.raises(CaseError, match=r"validated offline only.*tf-tpu is what runs there") as raised:
-        planned_to_run(made, one)
+    assert planned_to_run(made, one)[1].device == "tpu"
+    shape = ClusterShape(workers=2, replicas_per_worker=4, device="tpu")
+    two = replace(one, shape=shape)
+    assert planned(made, two)[1].device == "tpu"
+    with pytest.raises(CaseError, match=r"is run on the tpu devices of one host, got 2 workers") as raised:
+        planned_to_run(made, two)
     assert (raised.value.kind, raised.value.stage) == (UNSUPPORTED, "plan")
     assert "\n" not in raised.value.message
 

@@ -13,7 +13,9 @@ from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.records.facts.outcome import Equivalence
+from harness.run.captures import Capture
 from harness.run.case_checks import CaseChecks
+from harness.worker.jobs.capture import CapturedWorkload
 from strategies.plan.schema import Plan, StepSummary
 from strategies.planning.registry import make_plan
 from strategies.topology import Topology
@@ -50,6 +52,9 @@ def decided(
     found: Equivalence = HIDDEN,
     strategy: str = "all-reduce",
     folder: Any = None,
+    *,
+    device: Any = "cpu",
+    draws: bool = False,
 ) -> Any:
     captures: Any = InFloat64(answer)
     nothing: Any = None
@@ -57,8 +62,19 @@ def decided(
     case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=StrategyRef(name=strategy), shape=shape)
     summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
     plan = make_plan("all-reduce", {}, summary, Topology(replicas_per_task=(1, 1), batch_size=8))
+    facts = CapturedWorkload(
+        summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
+    )
     checks = CaseChecks(captures=captures, recorder=nothing, folder=folder)
-    return checks.decided(case, nothing, plan, found, repeat=0), captures.asked
+    result, note = checks.decided(
+        case,
+        Capture(folder=Path(), facts=facts),
+        plan.model_copy(update={"device": device}),
+        found,
+        repeat=0,
+    )
+    assert (note is None) == (result.dtype == "model")
+    return result, captures.asked
 
 
 def test_float64_decides_what_rounding_hides() -> None:
@@ -92,6 +108,19 @@ def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
 )
 def test_what_workers_steps_told_is_not_asked_again(found: Equivalence) -> None:
     assert decided(verdict(0.5), found) == (found, [])
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+@pytest.mark.parametrize("draws", [False, True])
+def test_random_numbers_of_tpus_are_no_fault(device: str, draws: bool) -> None:
+    wrong = Equivalence(checked=True, equivalent=False, reason="w is off", separable=True)
+    result, asked = decided(verdict(1e-12), wrong, device=device, draws=draws)
+    assert result == wrong if device == "cpu" or not draws else result.equivalent
+    assert all(plan.device == "cpu" for plan in asked)
+    rival, asked = decided(verdict(0.0), wrong, "tf-tpu", device=device, draws=draws)
+    assert asked == []
+    assert rival.equivalent is (None if device == "tpu" and draws else False)
+    assert ("draws random numbers" in rival.reason) == (rival.equivalent is None)
 
 
 def test_what_has_no_captured_graph_stays_undecidable() -> None:

@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from harness.worker.jobs.baselines.parameter_server import rounds
+from harness.worker.jobs.distributed.parameter_server import rounds
 
 
 def test_a_step_is_over_when_another_closure_for_each_worker_is() -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from harness.experiment.cases import Case
 from strategies.errors import UnsupportedError
-from strategies.ir.replicas.seeds import reseed
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 
@@ -113,16 +112,3 @@ def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
             return body(batch, recorder)
 
     return traced
-
-
-def refuse_seeded_operations(captured: TrainGraph, n_replicas: int) -> None:
-    """Refuse random numbers that all replicas would draw alike.
-
-    Raises:
-        UnsupportedError: there are any, and more than one replica.
-    """
-    if n_replicas > 1 and reseed(captured.graph, 1) is not captured.graph:
-        raise UnsupportedError(
-            "train step: random numbers must come of seeds that each replica can have for itself, got "
-            "operations with seeds of their own; use keras.random with a SeedGenerator"
-        )

@@ -15,8 +15,8 @@ import numpy as np
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
-from harness.worker.jobs.baselines.synchronous import Array
-from harness.worker.jobs.baselines.workload import built, refuse_seeded_operations
+from harness.worker.jobs.distributed.synchronous import Array
+from harness.worker.jobs.distributed.workload import built
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
@@ -24,6 +24,7 @@ from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.session.variable_parts import Held
 from strategies.builders.baselines import servers_of
 from strategies.errors import UnsupportedError
+from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
@@ -250,7 +251,8 @@ def _session(
     from strategies.baselines.coordinated import CoordinatedStep, connected
 
     n_workers = topology_of(plan).n_tasks
-    refuse_seeded_operations(captured, n_workers)
+    if n_workers > 1:
+        require_seeds_of_variables(captured.graph)
     cluster = state.get(_Cluster)
     with on_reserved_port(state, 0, cluster.addresses, port=2):
         distribution = connected(cluster.spec)

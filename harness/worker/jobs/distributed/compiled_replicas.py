@@ -1,0 +1,182 @@
+"""Job of a process whose replicas compile a rewritten step, where no session can run it: on TPU devices.
+
+TensorFlow's TPUStrategy gives the devices, their variables and the sums between them; what replicas compute
+is this plan's own graph. All other jobs are those of a session.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import UNSUPPORTED, CaseError
+from harness.records.facts.resharding import ReplicaResharding
+from harness.worker.jobs.distributed.distribution import Distributed
+from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.process.job import JobState
+from harness.worker.session.variable_parts import Held
+from strategies.errors import UnsupportedError
+from strategies.ir.train_graph import TrainGraph
+from strategies.plan.schema import Plan
+from strategies.planning.plan import topology_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from harness.worker.jobs.distributed.variable_copies import DistributedCopies
+    from harness.worker.session.capture_store import InitialValues
+    from harness.worker.session.variable_memory import Holdings
+    from strategies.replica_program import ReplicaProgram
+    from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas
+
+_WHO_COMPILES = (
+    "replicas compile this strategy's graph; TensorFlow's TPUStrategy gives them devices, variables and sums"
+)
+_WHO_RESHARDS = (
+    "variables in parts: whether they lie so between steps is decided by TensorFlow's rewrites on TPUs, and "
+    "not counted"
+)
+
+
+def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened:
+    """Transform a captured step for the replicas of this process's TPU devices, and have it compiled there.
+
+    Args:
+        capture: folder of the capture. plan: JSON of the plan, of one task.
+    Raises:
+        CaseError: `unsupported`, when such replicas cannot run the step.
+    """
+    from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.restored_state import left_out
+    from strategies.compile import compile_replica
+
+    folder, parsed = Path(capture), Plan.model_validate_json(plan)
+    step, initial, topology = load_step(folder), InitialValues(folder), topology_of(parsed)
+    started_s = time.monotonic()
+    try:
+        program = compile_replica(step, parsed, check=False)
+        transformed_s = time.monotonic()
+        session = _session(state, step, initial, parsed, program)
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
+    imported_s = time.monotonic()
+    weights = (program.weight,) * topology.n_replicas
+    state.put(Training(session=session, task=task, weights=weights, looped=session))
+    parted = any(node.in_parts for node in parsed.nodes)
+    return Opened(
+        transform_s=transformed_s - started_s,
+        import_s=imported_s - transformed_s,
+        nodes_before=len(step.graph.nodes),
+        nodes_after=program.n_nodes,
+        start=0,
+        stop=parsed.batch_size,
+        notes=(
+            *state.get(Distributed).distribution.notes,
+            _WHO_COMPILES,
+            *((_WHO_RESHARDS,) if parted else ()),
+            *left_out((), initial, {v.name for v in step.variables}),
+        ),
+    )
+
+
+class ReplicaSession:
+    """Steps of all replicas of a process; see `training.StepSession` and `training.LoopedSession`.
+
+    Args:
+        copies: of the variables.
+        steps_per_run: most steps of a run.
+    """
+
+    def __init__(
+        self, replicas: "CompiledReplicas", copies: "DistributedCopies", *, steps_per_run: int
+    ) -> None:
+        self._replicas, self._copies = replicas, copies
+        self._steps_per_run = steps_per_run
+
+    def load(self) -> None:
+        """Give every copy of every variable its initial value."""
+        self._copies.load()
+
+    def setup(self) -> None:
+        """Nothing is to be done."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Batches are sent to the devices by the run that takes them."""
+        return batch
+
+    def step(self, feeds: Batch) -> "Sequence[npt.NDArray[np.generic]]":
+        """Run one step; the loss of each replica."""
+        return tuple(self.steps([feeds])[0])
+
+    @property
+    def steps_per_run(self) -> int:
+        """Most steps of a run."""
+        return self._steps_per_run
+
+    def steps(self, batches: Sequence[Batch]) -> "npt.NDArray[np.generic]":
+        """Run a step on each of some batches; losses, [n_steps, n_replicas]."""
+        return self._replicas([np.stack(parts) for parts in zip(*batches, strict=True)])
+
+    def resharding(self) -> tuple[ReplicaResharding, ...]:
+        """Nobody counts it."""
+        return ()
+
+    def read(self) -> Held:
+        """Every copy of every variable."""
+        values = (self._copies.values(name) for name in self._copies.captured)
+        return {copy: [(None, value)] for own in values for copy, value in own.items()}
+
+    def held_bytes(self) -> "Holdings":
+        """What every copy takes."""
+        return self._copies.held_bytes()
+
+    def settle(self, n_workers: int) -> None:
+        """Steps make their updates themselves."""
+
+    def update_notes(self) -> tuple[str, ...]:
+        """All updates take all gradients."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to give up: the strategy ends with its process, or by `stop_distribution`."""
+
+
+def _session(
+    state: JobState, step: TrainGraph, initial: "InitialValues", plan: Plan, program: "ReplicaProgram"
+) -> ReplicaSession:
+    from harness.worker.jobs.distributed.variable_copies import DistributedCopies
+    from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
+
+    distribution = state.get(Distributed).distribution.strategy
+    topology, execution = topology_of(plan), plan.execution
+    values = {v.name: initial.value(v.name) for v in step.variables}
+    variables = replicated_variables(distribution, step.variables, values)
+    replicas = CompiledReplicas(
+        program, distribution, variables, topology.replicas(), loops_on_device=execution.loops_on_device
+    )
+    replicas.compile(_nothing(step, execution.steps_per_loop, plan.batch_size))
+    copies = DistributedCopies(distribution, step.variables, variables, initial, topology.replicas())
+    return ReplicaSession(replicas, copies, steps_per_run=execution.steps_per_loop)
+
+
+def _nothing(step: TrainGraph, n_steps: int, batch_size: int) -> "list[npt.NDArray[np.generic]]":
+    """Batches of zeros in the shapes that a run takes.
+
+    Raises:
+        UnsupportedError: a shape is not known.
+    """
+    import tensorflow as tf
+
+    batches = []
+    for b in step.batch:
+        _, *dims = b.shape.dims or (-1, -1)
+        if min(dims, default=0) < 0:
+            raise UnsupportedError(
+                f"a step for TPU devices: examples must have a known shape, got {b.shape} of {b.path!r}; pad "
+                "them in dataset()"
+            )
+        dtype = tf.as_dtype(b.dtype).as_numpy_dtype
+        batches.append(np.zeros((n_steps, batch_size, *dims), dtype))
+    return batches

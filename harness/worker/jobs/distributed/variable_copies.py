@@ -1,0 +1,76 @@
+"""A worker's copies of variables that TensorFlow's strategies made: given their values, read, measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from harness.equivalence.yardstick import Array, Copy
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.variable_memory import Holdings, held_eagerly
+from strategies.baselines.variables import copies
+from strategies.ir.variable import SeedMix, Variable
+from strategies.topology import Replica
+
+
+class DistributedCopies:
+    """What one worker has of a captured step's variables.
+
+    Attributes:
+        captured: name → the variable as captured, of all there are.
+        variables: name → the distributed variable; what the capture keeps beside the graph may have none.
+    Args:
+        initial: what `load` gives to them.
+        replicas: this worker's.
+    """
+
+    def __init__(
+        self,
+        distribution: tf.distribute.Strategy,
+        captured: Sequence[Variable],
+        variables: Mapping[str, tf.Variable],
+        initial: InitialValues,
+        replicas: Sequence[Replica],
+    ) -> None:
+        self.captured = {v.name: v for v in captured}
+        self.variables = dict(variables)
+        self._distribution = distribution
+        self._initial = initial
+        self._ranks = [replica.rank for replica in replicas]
+        self._task = replicas[0].task
+
+    def load(self) -> None:
+        """Give every copy its initial value."""
+        for name in self.variables:
+            for rank, copy in self.of(name):
+                copy.assign(self.initial(name, rank))
+
+    def of(self, name: str) -> list[tuple[int | None, tf.Variable]]:
+        """Each replica's copy of a variable with its rank, or the one that all share."""
+        found = copies(self._distribution, self.variables[name])
+        ranks = [None] if len(found) < len(self._ranks) else self._ranks
+        return list(zip(ranks, found, strict=True))
+
+    def values(self, name: str) -> Mapping[Copy, Array]:
+        """What a variable's copies hold; where it has none, what the capture keeps of it."""
+        if name not in self.variables:
+            return {(name, rank): self.initial(name, rank) for rank in self._ranks}
+        return {(name, rank): copy.numpy() for rank, copy in self.of(name)}
+
+    def initial(self, name: str, rank: int | None) -> Array:
+        """What a copy begins with."""
+        v = self.captured[name]
+        mix = None if v.seed_word is None or not rank else SeedMix(rank=rank, word=v.seed_word)
+        return self._initial.value(v.name, mix, rank=rank)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a variable has fewer copies than there are replicas."""
+        return len(copies(self._distribution, self.variables[name])) < len(self._ranks)
+
+    def held_bytes(self) -> Holdings:
+        """What every copy takes."""
+        return held_eagerly(self._named(), self._task)
+
+    def _named(self) -> Iterator[tuple[str, tf.Variable]]:
+        for name in self.variables:
+            for rank, copy in self.of(name):
+                yield f"{name}/{rank}", copy

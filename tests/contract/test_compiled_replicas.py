@@ -1,0 +1,166 @@
+"""Steps cut at their sums, of which XLA compiles each segment: replicas train what one device does.
+
+By default some models are trained, which differ in what lies between sums; with `--all-cases` all are.
+"""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pytest
+from matrix import NOT_ON_CORES
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+tf = pytest.importorskip("tensorflow")
+
+import keras
+import replica_process
+from cases import case_of
+from models import MODELS
+
+from strategies.capture.capture import capture
+from strategies.compile import compile_replica
+from strategies.errors import UnsupportedError
+from strategies.ir.graph import producer
+from strategies.ir.replicas.seeds import draws_at_random
+from strategies.planning.registry import make_plan
+from strategies.tf_bridge.graphdef import graph_from_graphdef
+
+CHOSEN = {
+    "digits-mlp+adamw-clipped": "updates that need the sums of all gradients",
+    "word-lm+adam": "a loop whose gradient is one, and gradients of rows",
+    "keras-mixed-precision-of-its-own": "two types, a loss scale, and updates in a branch",
+    "accumulated": "updates of every other step, in a branch",
+    "normalised": "state that is a mean",
+    "summed-state": "state that is a sum",
+    "recurrent": "loops in functions",
+    "adversarial": "gradients of gradients: a second round of sums",
+    "thrice": "three rounds",
+    "spectral-critic": "state that only the first replica tells",
+    "tensorflow-adam": "an optimizer of TensorFlow's own",
+    "keras-own-step": "random numbers",
+}
+"""Model → what it has that others have not."""
+_FRAME = "its loops must be functions, got .* of a loop of TensorFlow 1"
+REFUSED = {
+    **NOT_ON_CORES,
+    **dict.fromkeys(
+        ("first-loop", "first-loops-nested", "first-loop-in-step", "first-loops-in-step"), _FRAME
+    ),
+    **dict.fromkeys(("noisy", "sampled-rows"), "random numbers must come of seeds"),
+    "looked-up-in-a-loop": "XLA must be able to compile it, got .*ResourceGatherNd",
+}
+"""Model → why replicas do not compile it."""
+
+
+def pytest_generate_tests(metafunc):
+    if "n_replicas" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--all-cases"):
+        chosen = [(name, n) for name in MODELS if name not in REFUSED for n in (2, 4)]
+    else:
+        chosen = [*((name, 2) for name in CHOSEN), ("normalised", 4)]
+    metafunc.parametrize(("name", "n_replicas"), chosen)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    with ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), initializer=replica_process.begin
+    ) as pool:
+        yield pool
+
+
+def compilable(name, folder, n_replicas):
+    """A model captured for replicas of known shapes, with batches that they share evenly, and its plan."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    model = MODELS[name]()
+    n = len(model.batches[0][0]) // n_replicas * n_replicas
+    captured = capture(model.step, model.spec, replica_batch=n // n_replicas, compilable=True)
+    case = case_of(captured, [[part[:n] for part in batch] for batch in model.batches], folder)
+    topology = replace(case.topology((n_replicas,)), device="tpu")
+    return case, make_plan("tpu-replicate", {}, case.summary, topology)
+
+
+def verdict_on(case, plan, folder, apart):
+    n_replicas = sum(plan.replicas_per_task)
+    training = apart.submit(replica_process.trained, case.step, folder, plan, case.batches, 2)
+    values, losses = training.result()
+    return case.reference((n_replicas,)).yardstick.judge(values, losses)
+
+
+def test_replicas_train_what_one_device_does(name, n_replicas, tmp_path, apart):
+    case, plan = compilable(name, tmp_path, n_replicas)
+    verdict = verdict_on(case, plan, tmp_path, apart)
+    # XLA draws other numbers than TensorFlow's kernels do.
+    assert verdict.equivalent is not draws_at_random(case.step.graph), verdict.reason
+    assert verdict.tolerance < 1e-9
+
+
+def test_replicas_that_keep_their_gradients_are_noticed(tmp_path, apart):
+    case, plan = compilable("normalised", tmp_path, 2)
+    apart.submit(replica_process.drop_sums).result()
+    try:
+        assert not verdict_on(case, plan, tmp_path, apart).equivalent
+    finally:
+        apart.submit(replica_process.restore_sums).result()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_compiled_is_refused_in_a_line(name, tmp_path, apart):
+    case, plan = compilable(name, tmp_path, 2)
+    with pytest.raises(UnsupportedError, match=REFUSED[name]) as raised:
+        verdict_on(case, plan, tmp_path, apart)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture(scope="module", params=["thrice", "normalised", "word-lm+adam"])
+def program(request, tmp_path_factory):
+    case, plan = compilable(request.param, tmp_path_factory.mktemp("program"), 2)
+    return compile_replica(case.step, plan)
+
+
+class TestSegments:
+    def test_each_takes_what_is_fed_summed_or_given_before(self, program):
+        known = {*program.batch, *program.variables, program.rank}
+        for segment in program.segments:
+            assert set(segment.takes) <= known
+            known |= {*segment.gives}
+            assert set(segment.sums.values()) <= known
+            known |= {*segment.sums}
+        assert program.loss in known
+
+    def test_a_node_is_in_one_of_them_but_for_constants(self, program):
+        graphs = [
+            graph_from_graphdef(tf.compat.v1.GraphDef.FromString(segment.graph_def))
+            for segment in program.segments
+        ]
+        seen = set()
+        for graph in graphs:
+            own = {n.name for n in graph.nodes if any(r[0] != "^" for r in n.inputs) and not pure(graph, n)}
+            assert not own & seen
+            seen |= own
+        assert sum(len(graph.nodes) for graph in graphs) >= len(seen)
+        assert not any(node.op == "CrossReplicaSum" for graph in graphs for node in graph.nodes)
+
+    def test_as_many_as_rounds_of_sums_and_one(self, tmp_path):
+        case, plan = compilable("thrice", tmp_path, 2)
+        rounds = [len(segment.sums) for segment in compile_replica(case.step, plan).segments]
+        n_levels = max(b.level for b in case.step.boundaries)
+        assert len(rounds) == n_levels + 1
+        assert sum(rounds) == len(case.step.boundaries)
+        assert rounds[-1] == 0
+
+
+def pure(graph, node):
+    """Whether a node depends on nothing but constants of its graph."""
+    by_name = graph.by_name
+    waiting = [node]
+    for each in waiting:
+        if each.op in ("ReadVariableOp", "Placeholder") or any(
+            producer(ref) not in by_name for ref in each.data_inputs
+        ):
+            return False
+        waiting += [by_name[producer(ref)] for ref in each.data_inputs]
+    return True
