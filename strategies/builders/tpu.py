@@ -6,6 +6,7 @@ from strategies.builders.partition_choices import few
 from strategies.builders.waiting import SYNC_BATCH_NORM
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.sizes import n_elements
+from strategies.plan.core_payload import by_elements
 from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
@@ -35,12 +36,17 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
     ]
 
 
-def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:  # noqa: ARG001 - a Notes
-    """What a plan should say of gradients that are dense on cores."""
+def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
+    """What a plan should say of gradients that are dense on cores, and of updates that parts do not serve."""
     sparse = [v.name for v in step.variables if v.sparse]
-    return (
-        [f"gradients of all rows, since cores run programs of known shapes: {few(sparse)}"] if sparse else []
-    )
+    parted = {node.variable for node in nodes if node.in_parts}
+    coupled = [v.name for v in step.variables if v.name in parted and not by_elements(v)]
+    told = {
+        f"gradients of all rows, since cores run programs of known shapes: {few(sparse)}": sparse,
+        "updates of some elements need others, so that gradients are summed whole, and what is sent for "
+        f"slots beside them is not predicted: {few(coupled)}": coupled,
+    }
+    return [note for note, names in told.items() if names]
 
 
 def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:

@@ -46,9 +46,9 @@ class CorePayload:
         if not node.in_parts:
             return cls(summed=node.bytes * variable.crossings * is_summed, scattered=0, gathered=0)
         padded = -(-n_elements(node.shape) // n_replicas) * n_replicas * element_bytes(node.dtype)
-        # An update of rows takes the variable and its slots whole.
+        # An update of rows takes the variable and its slots whole, one that is not by elements the gradient.
         by_rows = updated.sparse
-        is_whole = by_rows or variable.gradient_shared or n_replicas > MOST_IN_ALL_TO_ALL
+        is_whole = by_rows or not by_elements(updated) or n_replicas > MOST_IN_ALL_TO_ALL
         n_reads = 1 if by_rows else variable.reads if variable.kind == "trainable" else 0
         return cls(
             summed=node.bytes * variable.crossings * (is_summed and is_whole),
@@ -66,3 +66,12 @@ class CorePayload:
                 if other != task:
                     pairs = len(topology.local_replicas(task)) * len(topology.local_replicas(other))
                     sent[task][other] += pairs * self.scattered / n
+
+
+def by_elements(v: VariableSummary) -> bool:
+    """Whether each element's update needs that element of the gradient alone.
+
+    No part along any axis may need another one, as norms of a gradient and means along its rows do.
+    """
+    is_apart = v.kind != "trainable" or {axis for axis, n in enumerate(v.shape) if n > 1} <= set(v.apart_axes)
+    return is_apart and not v.gradient_shared

@@ -8,10 +8,13 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
+import keras
 import tensorflow as tf
-from cases import Case
+from cases import Case, case_of_model
+from layer_models import perceptron
 
 from harness.worker.verify.in_process import programs_of
+from strategies.plan.core_payload import CorePayload
 
 SCATTER, SUM, GATHER = "CollectiveAllToAllV2", "CollectiveReduceV2", "CollectiveGatherV2"
 
@@ -42,3 +45,32 @@ def test_gradients_of_which_all_take_the_norm_are_summed_whole(cases):
     case = cases.of("wide-mlp", "adamw-clipped")
     found = collectives(case, reshard=True)
     assert (found[SUM], found[SCATTER]) == (n_trainables(case), 0)
+
+
+K = keras.optimizers
+OPTIMIZERS = {
+    "clipped by its own norm": lambda: K.SGD(0.1, momentum=0.9, clipnorm=0.01),
+    "clipped by value": lambda: K.Adam(0.05, clipvalue=0.01),
+    "lamb": lambda: K.Lamb(0.05),
+    "adafactor": lambda: K.Adafactor(0.05),
+    "lion": lambda: K.Lion(0.01),
+    "centered": lambda: K.RMSprop(0.01, centered=True),
+    "ftrl": lambda: K.Ftrl(0.05),
+    "accumulated": lambda: K.Adam(0.05, gradient_accumulation_steps=2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_plans_predict_which_sums_are_whole(name, tmp_path):
+    keras.backend.clear_session()
+    case = case_of_model(perceptron(OPTIMIZERS[name]()), tmp_path).with_examples(4)
+    by_name = {v.name: v for v in case.summary.variables}
+    plan = case.plan("tpu-replicate", (2,), reshard=True)
+    parts = [CorePayload.of(node, by_name, 2, steps_per_loop=10) for node in plan.nodes]
+    found = collectives(case, reshard=True)
+    predicted = sum(each.summed > 0 for each in parts), sum(each.scattered > 0 for each in parts)
+    # Of LAMB's update slots are needed whole in place of the gradient; a plan says that it does not know.
+    is_guess = name == "lamb"
+    assert ((found[SUM], found[SCATTER]) == predicted) is not is_guess
+    is_whole = predicted[0] > 0
+    assert any("updates of some elements need others" in note for note in plan.notes) == is_whole

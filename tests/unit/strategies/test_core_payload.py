@@ -7,7 +7,7 @@ from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 # 10 floats, so that four replicas have parts of 3, 12 bytes.
-STEP = step_of(trainable("w", 10), slot("w/m", "w", 10))
+STEP = step_of(trainable("w", 10, apart_axes=(0,)), slot("w/m", "w", 10))
 
 
 def payload(replicas: tuple[int, ...], step=STEP, **params):
@@ -30,14 +30,20 @@ def test_parts_are_scattered_to_their_owners_and_gathered_to_be_read():
     assert payload((2, 2), reshard=True, steps_per_loop=2) == ((0, 48 + 72), (48 + 72, 0))
 
 
-def test_a_gradient_that_other_updates_read_is_summed_whole():
-    shared = step_of(trainable("w", 10, gradient_shared=True), slot("w/m", "w", 10))
-    assert payload((2, 2), shared, reshard=True, steps_per_loop=2) == ((0, 60 + 72), (60 + 72, 0))
+@pytest.mark.parametrize("own", [{"gradient_shared": True, "apart_axes": (0,)}, {"apart_axes": ()}])
+def test_a_gradient_that_other_updates_or_other_elements_need_is_summed_whole(own):
+    step = step_of(trainable("w", 10, **own), slot("w/m", "w", 10))
+    assert payload((2, 2), step, reshard=True, steps_per_loop=2) == ((0, 60 + 72), (60 + 72, 0))
+
+
+def test_it_must_be_apart_along_every_axis_that_has_parts():
+    step = step_of(trainable("w", 5, 1, 2, apart_axes=(0,)), slot("w/m", "w", 5, 1, 2))
+    assert payload((2, 2), step, reshard=True, steps_per_loop=2)[0][1] == 60 + 72
 
 
 def test_past_eleven_replicas_sums_are_whole():
     # Parts of one float: 2 · 11/12 · 48 bytes around, and 11 · 4 to read, and twice that after one step.
-    step = step_of(trainable("w", 12), slot("w/m", "w", 12))
+    step = step_of(trainable("w", 12, apart_axes=(0,)), slot("w/m", "w", 12))
     assert payload((6, 6), step, reshard=True, steps_per_loop=1)[0][1] == 88 + 3 * 44
 
 
