@@ -7,6 +7,7 @@ would be divided by.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -23,6 +24,7 @@ COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
 and a later call put them together, and the bytes that it sent for that."""
 GAUGES = ("whole_bytes", "kept_bytes")
 """What a replica found when it last took variables apart: what they took whole, and what they take since."""
+_NOTHING_DONE = (0,) * (len(COUNTS) + len(GAUGES))
 
 
 def part_length(shape: Sequence[int], n_parts: int) -> int:
@@ -135,79 +137,120 @@ def resharded(
         keys: an instance key for each variable, and one more.
     """
     n_variables = len(variables)
-    whole, parts = tensors[:n_variables], tensors[n_variables : 2 * n_variables]
     key, state, counts, place = tensors[2 * n_variables :]
+    forms = _Forms(
+        whole=tensors[:n_variables],
+        parts=tensors[n_variables : 2 * n_variables],
+        variables=variables,
+        group=group,
+        order=order,
+        keys=keys,
+        place=place,
+    )
     with tf.device(ON_HOST):
-        initialised = tf.raw_ops.VarIsInitializedOp(resource=state)
         present = tf.cond(
-            initialised,
+            tf.raw_ops.VarIsInitializedOp(resource=state),
             lambda: tf.raw_ops.ReadVariableOp(resource=state, dtype=tf.string),
             lambda: tf.constant([_DEFAULT] * 3),
         )
         is_whole, be_whole = tf.equal(present[2], _DEFAULT), tf.equal(key[2], _DEFAULT)
-        sent_bytes = sum(
-            (group[0] - 1) * part_length(shape, group[0]) * tf.as_dtype(dtype).size
-            for shape, dtype in variables
-        )
-
-        def gauges() -> tf.Tensor:
-            whole_bytes = [math.prod(shape) * tf.as_dtype(dtype).size for shape, dtype in variables]
-            left = [
-                tf.cast(tf.raw_ops.VarIsInitializedOp(resource=each), tf.int64) * n_bytes
-                for each, n_bytes in zip(whole, whole_bytes, strict=True)
-            ]
-            kept = [
-                tf.raw_ops.VariableShape(input=part, out_type=tf.int64)[0] * tf.as_dtype(dtype).size
-                for part, (_, dtype) in zip(parts, variables, strict=True)
-            ]
-            kept_bytes = tf.reduce_sum(tf.stack([tf.constant(0, tf.int64), *left, *kept]))
-            return tf.stack([tf.constant(sum(whole_bytes), tf.int64), kept_bytes])
-
-        def take_apart() -> tf.Tensor:
-            with tf.device(ON_CORE):
-                assigned = [
-                    _assign(part, part_of(_read(one, shape, dtype), place, n_parts=group[0]))
-                    for one, part, (shape, dtype) in zip(whole, parts, variables, strict=True)
-                ]
-            with tf.control_dependencies(assigned), tf.device(ON_CORE):
-                # Replicas may share a variable, which none gives up before all have their parts of it.
-                all_have_theirs = all_here(group=group, key=keys[-1])
-            with tf.control_dependencies([all_have_theirs]):
-                gone = _given_up(whole)
-            with tf.control_dependencies(gone):
-                return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), gauges()], axis=0)
-
-        def put_together() -> tf.Tensor:
-            with tf.device(ON_CORE):
-                assigned = []
-                for one, part, (shape, dtype), instance_key in zip(
-                    whole, parts, variables, keys, strict=False
-                ):
-                    own = _read(part, (part_length(shape, group[0]),), dtype)
-                    whole_value = whole_of(own, shape=shape, group=group, order=order, key=instance_key)
-                    assigned.append(_assign(one, whole_value))
-            with tf.control_dependencies(assigned):
-                gone = _given_up(parts)
-            with tf.control_dependencies(gone):
-                return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
-
-        nothing = tf.zeros([len(COUNTS) + len(GAUGES)], tf.int64)
-        before = tf.cond(
-            tf.raw_ops.VarIsInitializedOp(resource=counts),
-            lambda: tf.raw_ops.ReadVariableOp(resource=counts, dtype=tf.int64),
-            lambda: tf.identity(nothing),
-        )
         done = tf.cond(
             tf.equal(is_whole, be_whole),
-            lambda: tf.identity(nothing),
-            lambda: tf.cond(be_whole, put_together, take_apart),
+            lambda: tf.constant(_NOTHING_DONE, tf.int64),
+            lambda: tf.cond(be_whole, forms.put_together, forms.take_apart),
         )
-        n = len(COUNTS)
-        asked = tf.concat([tf.cast([tf.logical_not(be_whole)], tf.int64), nothing[1:n]], axis=0)
-        latest = tf.where(done[1] > 0, done[n:], before[n:])
-        after = tf.concat([before[:n] + done[:n] + asked, latest], axis=0)
+        asked = tf.logical_not(be_whole)
         with tf.control_dependencies([done]):
-            return tf.group(_assign(state, key), _assign(counts, after))
+            return tf.group(_assign(state, key), _assign(counts, _counted(counts, done, asked)))
+
+
+def _counted(counts: tf.Tensor, done: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    """What is counted after a call.
+
+    Args:
+        counts: handle of what was counted before, which may have no value.
+        done: what this call did, int64. asked: whether it was asked for a program's format, bool.
+    """
+    before = tf.cond(
+        tf.raw_ops.VarIsInitializedOp(resource=counts),
+        lambda: tf.raw_ops.ReadVariableOp(resource=counts, dtype=tf.int64),
+        lambda: tf.constant(_NOTHING_DONE, tf.int64),
+    )
+    n = len(COUNTS)
+    calls = tf.concat([tf.cast([asked], tf.int64), tf.zeros([n - 1], tf.int64)], axis=0)
+    latest = tf.where(done[1] > 0, done[n:], before[n:])
+    return tf.concat([before[:n] + done[:n] + calls, latest], axis=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forms:
+    """Variables of a replica in both forms, of which they have one at a time; see `resharded`.
+
+    Attributes:
+        whole, parts: handles.
+        place: rank of the replica, int32.
+    """
+
+    whole: Sequence[tf.Tensor]
+    parts: Sequence[tf.Tensor]
+    variables: Sequence[tuple[tuple[int, ...], int]]
+    group: Group
+    order: tuple[int, ...]
+    keys: Sequence[int]
+    place: tf.Tensor
+
+    def take_apart(self) -> tf.Tensor:
+        """Leave parts alone; what was done, by `COUNTS` and `GAUGES`."""
+        with tf.device(ON_CORE):
+            assigned = [
+                _assign(part, part_of(_read(one, shape, dtype), self.place, n_parts=self.group[0]))
+                for one, part, (shape, dtype) in zip(self.whole, self.parts, self.variables, strict=True)
+            ]
+        with tf.control_dependencies(assigned), tf.device(ON_CORE):
+            # Replicas may share a variable, which none gives up before all have their parts of it.
+            all_have_theirs = all_here(group=self.group, key=self.keys[-1])
+        with tf.control_dependencies([all_have_theirs]):
+            gone = _given_up(self.whole)
+        with tf.control_dependencies(gone):
+            return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), self._gauges()], axis=0)
+
+    def put_together(self) -> tf.Tensor:
+        """Leave whole variables alone; what was done, by `COUNTS` and `GAUGES`."""
+        assigned = []
+        with tf.device(ON_CORE):
+            for one, part, (shape, dtype), key in zip(
+                self.whole, self.parts, self.variables, self.keys, strict=False
+            ):
+                own = _read(part, (part_length(shape, self.group[0]),), dtype)
+                whole = whole_of(own, shape=shape, group=self.group, order=self.order, key=key)
+                assigned.append(_assign(one, whole))
+        with tf.control_dependencies(assigned):
+            gone = _given_up(self.parts)
+        n_others = self.group[0] - 1
+        sent_bytes = sum(
+            n_others * part_length(shape, self.group[0]) * _element_bytes(dtype)
+            for shape, dtype in self.variables
+        )
+        with tf.control_dependencies(gone):
+            return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
+
+    def _gauges(self) -> tf.Tensor:
+        """What the variables took whole, and what is there of them now."""
+        whole_bytes = [math.prod(shape) * _element_bytes(dtype) for shape, dtype in self.variables]
+        left = [
+            tf.cast(tf.raw_ops.VarIsInitializedOp(resource=each), tf.int64) * n_bytes
+            for each, n_bytes in zip(self.whole, whole_bytes, strict=True)
+        ]
+        kept = [
+            tf.raw_ops.VariableShape(input=part, out_type=tf.int64)[0] * _element_bytes(dtype)
+            for part, (_, dtype) in zip(self.parts, self.variables, strict=True)
+        ]
+        kept_bytes = tf.reduce_sum(tf.stack([tf.constant(0, tf.int64), *left, *kept]))
+        return tf.stack([tf.constant(sum(whole_bytes), tf.int64), kept_bytes])
+
+
+def _element_bytes(dtype: int) -> int:
+    return int(tf.as_dtype(dtype).size)
 
 
 def _given_up(handles: Sequence[tf.Tensor]) -> list[tf.Operation]:

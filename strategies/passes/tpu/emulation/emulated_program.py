@@ -15,8 +15,9 @@ from strategies.numerics.collectives import summed
 from strategies.passes.tpu.compiled.computations import Computation, computation
 from strategies.passes.tpu.compiled.handles import handle_node, variable_of
 from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.emulation.parted_values import PartedValues, PartedVariable
 from strategies.passes.tpu.emulation.program import Member, Program
-from strategies.passes.tpu.emulation.sharded_program import PartedVariable, ShardedProgram
+from strategies.passes.tpu.emulation.sharded_program import ShardedProgram
 from strategies.passes.tpu.replicated.replicated_nodes import SUM
 from strategies.tf_bridge.constants import constant_value
 from strategies.tf_bridge.functions.bodies import OUTPUT_SHAPES, body_of
@@ -144,9 +145,8 @@ class EmulatedComputation:
             for argument, position in zip(self.parted_arguments, self.parted, strict=True)
         }
         if parted:
-            sharded = ShardedProgram(
-                program=program, parted=parted, member=member, specs=self.specs, keys=own_keys
-            )
+            values = PartedValues(program=program, parted=parted, specs=self.specs)
+            sharded = ShardedProgram(values=values, member=member, keys=own_keys)
             program = sharded.rewritten()
         summing = program.with_nodes(_summing(program, member, own_keys, self.specs))
         placed = summing.with_nodes(_placed(summing.nodes, member))

@@ -11,22 +11,22 @@ Source:
     arXiv:2004.13336.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.graph import Graph, Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.compiled.compile_metadata import Sharding
-from strategies.passes.tpu.compiled.computations import COMPILES, Computation, computation
+from strategies.passes.tpu.compiled.computations import COMPILES
 from strategies.passes.tpu.compiled.scopes import Scope, Scopes
+from strategies.passes.tpu.reshard.chosen_computations import Chosen, all_chosen
 from strategies.passes.tpu.reshard.function_loops import FunctionLoop, function_loop
 from strategies.passes.tpu.reshard.host_loops import HostLoop, host_loops
 from strategies.passes.tpu.reshard.reshard_nodes import ReplicaFormat, identity, no_op
-from strategies.passes.tpu.reshard.reshardable import LoopHandles
+from strategies.passes.tpu.reshard.scope_edits import ScopeEdits, edited
 from strategies.topology import Topology
 
 
@@ -51,7 +51,7 @@ def reshard_host_loops(graph: Graph) -> Resharded:
     if not any(node.op in COMPILES for nodes in _all_nodes(graph) for node in nodes):
         return Resharded(graph=graph, left={})
     scopes = Scopes.of(graph)
-    edits = {name: _Edits() for name in scopes.by_name}
+    edits = {name: ScopeEdits() for name in scopes.by_name}
     left: dict[str, str] = {}
     for name, scope in scopes.by_name.items():
         if name and scopes.only_site(name) is None:
@@ -63,7 +63,7 @@ def reshard_host_loops(graph: Graph) -> Resharded:
         in_no_frame = [n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames]
         if in_no_frame:
             _reshard_in_function(scopes, scope, in_no_frame, edits, left)
-    return Resharded(graph=_edited(graph, edits, scopes), left=left)
+    return Resharded(graph=edited(graph, edits, scopes), left=left)
 
 
 def _all_nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -71,136 +71,17 @@ def _all_nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
     yield from (function.nodes for function in graph.functions.values())
 
 
-@dataclass(slots=True)
-class _Edits:
-    """What changes in one scope.
-
-    Attributes:
-        ending: nodes that run when a While node has, before anything else that takes what it gives.
-        gated: While node → those of them that all others wait for.
-    """
-
-    replaced: dict[str, Node] = field(default_factory=dict)
-    added: list[Node] = field(default_factory=list)
-    ending: list[Node] = field(default_factory=list)
-    gated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.ending)
-
-    def nodes(self, scope: Scope) -> tuple[Node, ...]:
-        """The nodes of a scope as they are now."""
-        nodes = (*(self.replaced.get(node.name, node) for node in scope.graph.nodes), *self.added)
-        if not self.gated:
-            return nodes
-        waiting = (
-            node.changed(inputs=tuple(self.after_loops(scope, ref) for ref in node.inputs)) for node in nodes
-        )
-        return (*waiting, *self.ending, *self._gates(scope))
-
-    def after_loops(self, scope: Scope, ref: str) -> str:
-        """What stands for a reference: for what a While node gives, that after resharding."""
-        name = producer(ref)
-        if name not in self.gated:
-            return ref
-        gate = _gate(name)
-        return f"^{gate}" if ref[0] == "^" else scope.ref(f"{gate}_{scope.number(ref)}")
-
-    def _gates(self, scope: Scope) -> Iterator[Node]:
-        for name, waits in self.gated.items():
-            loop, gate = scope.graph.by_name[name], _gate(name)
-            dtypes = loop.attrs["T"]
-            assert isinstance(dtypes, tuple)
-            yield no_op(gate, waits, loop.device)
-            for number, dtype in enumerate(dtypes):
-                ref = scope.ref(name, "output", number, number)
-                yield identity(f"{gate}_{number}", ref, dtype, loop.device, [gate])
-
-
-def _gate(name: str) -> str:
-    return f"{name}/reshard/gate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """A computation, and the positions of its arguments that lie in parts."""
-
-    found: Computation
-    positions: tuple[int, ...]
-
-    def handles(self, execute: Node) -> tuple[str, ...]:
-        """What an execute takes there."""
-        taken = execute.data_inputs
-        return tuple(taken[position] for position in self.positions)
-
-    def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
-        """What resharding for an execute waits for: all that the execute does, which may write variables."""
-        resharded = frozenset(self.positions)
-        others = (ref for i, ref in enumerate(execute.data_inputs[:-1]) if i not in resharded)
-        needed = [node.name for ref in others if (node := scope.of_data(ref)) is not None]
-        return tuple(dict.fromkeys((before.name, *needed, *execute.control_inputs)))
-
-    def compile_node(self) -> Node:
-        """The compile node, which now knows of it."""
-        node = self.found.compile
-        return node.changed(attrs={**node.attrs, "metadata": self.found.metadata.allowing(self.positions)})
-
-
 def _reshard_in_frame(
-    scopes: Scopes, scope: Scope, loop: HostLoop, edits: _Edits, left: dict[str, str]
+    scopes: Scopes, scope: Scope, loop: HostLoop, edits: ScopeEdits, left: dict[str, str]
 ) -> None:
     handles = loop.handles(scopes, scope)
     check, source = partial(loop.check, scope), partial(loop.source, scope)
-    chosen = _all_chosen(scope, loop.compiles, handles, check, source, left)
+    chosen = all_chosen(scope, loop.compiles, handles, check, source, left)
     if chosen:
         _insert_in_frame(scope, loop, chosen, edits)
 
 
-def _all_chosen(
-    scope: Scope,
-    compiles: Iterable[Node],
-    handles: LoopHandles,
-    check: Callable[[Computation], None],
-    source: Callable[[str], str | None],
-    left: dict[str, str],
-) -> list[_Chosen]:
-    """The computations of a loop that can be resharded; the others get a reason.
-
-    Args:
-        check: of a computation, whether the loop makes it in every iteration.
-        source: of what an execute takes, where it comes into the loop.
-    """
-    chosen: list[_Chosen] = []
-    for node in compiles:
-        try:
-            found = computation(scope, node)
-            check(found)
-            taken = [execute.data_inputs for execute in found.executes]
-            sources = {
-                position: [source(refs[position]) for refs in taken] for position in found.candidates()
-            }
-            chosen.append(_chosen(found, handles.reshardable(found, sources)))
-        except GraphError as error:
-            left[node.name] = str(error)
-    return chosen
-
-
-def _chosen(found: Computation, positions: tuple[int, ...]) -> _Chosen:
-    for position in found.candidates():
-        if position not in positions and found.metadata.arguments[position].sharding is Sharding.ALLOWED:
-            # The compiler may have it in parts, and with nothing resharded for it, it would come whole.
-            raise GraphError(
-                "in its loop executes alone must use each variable that may be sharded already, got another "
-                f"use of argument {position}"
-            )
-    if not positions:
-        raise GraphError(
-            "needs a variable that may be sharded and that in its loop its executes alone use, got none"
-        )
-    return _Chosen(found=found, positions=positions)
-
-
-def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[_Chosen], edits: _Edits) -> None:
+def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edits: ScopeEdits) -> None:
     prefix, device = f"{loop.condition.name}/reshard/", loop.condition.device
     goes_on = next(iter(loop.switches.values()))
     goes_on_ref = scope.ref(goes_on.name, "output_true", 1)
@@ -245,20 +126,20 @@ def _at_end(scope: Scope, loop: HostLoop, ref: str, last: Mapping[str, Node]) ->
 
 
 def _reshard_in_function(
-    scopes: Scopes, scope: Scope, nodes: Iterable[Node], edits: Mapping[str, _Edits], left: dict[str, str]
+    scopes: Scopes, scope: Scope, nodes: Iterable[Node], edits: Mapping[str, ScopeEdits], left: dict[str, str]
 ) -> None:
     try:
         loop = function_loop(scopes, scope)
     except GraphError as error:
         left |= {node.name: str(error) for node in nodes}
         return
-    chosen = _all_chosen(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
+    chosen = all_chosen(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
     if chosen:
         _insert_in_function(loop, chosen, edits[scope.name], edits[loop.caller.name])
 
 
 def _insert_in_function(
-    loop: FunctionLoop, chosen: Iterable[_Chosen], inside: _Edits, outside: _Edits
+    loop: FunctionLoop, chosen: Iterable[Chosen], inside: ScopeEdits, outside: ScopeEdits
 ) -> None:
     body, caller, name = loop.body, loop.caller, loop.node.name
     before = no_op("reshard/before", [], "")
@@ -287,34 +168,6 @@ def _insert_in_function(
             outside.ending += [state, default_key, unshard]
             back.append(unshard.name)
     outside.gated[name] = tuple(back)
-
-
-def _edited(graph: Graph, edits: Mapping[str, _Edits], scopes: Scopes) -> Graph:
-    if not any(edits.values()):
-        return graph
-    functions = {
-        **graph.functions,
-        **{
-            name: _edited_function(scopes.by_name[name], each)
-            for name, each in edits.items()
-            if name and each
-        },
-    }
-    own = edits[""].nodes(scopes.by_name[""]) if edits[""] else graph.nodes
-    return replace(graph, nodes=own, functions=functions)
-
-
-def _edited_function(scope: Scope, edits: _Edits) -> Function:
-    function = scope.function
-    assert function is not None
-    return replace(
-        function,
-        nodes=edits.nodes(scope),
-        results={name: edits.after_loops(scope, ref) for name, ref in function.results.items()},
-        control_results={
-            name: edits.after_loops(scope, f"^{node}")[1:] for name, node in function.control_results.items()
-        },
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
