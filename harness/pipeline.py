@@ -1,7 +1,7 @@
 """Stages of each command, put together: none knows of those after it or calls back to those before."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from socket import socket
 
 from harness.equivalence.verification import Verification
@@ -23,6 +23,7 @@ from harness.requests import (
     VerifyRequest,
     Written,
 )
+from harness.run.captures import certain_refusal
 from harness.run.checkpoints import require
 from harness.run.enough_repeats import NarrowRatios
 from harness.run.further_repeats import FurtherRepeats
@@ -56,12 +57,14 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
         require(spec.checkpoint.restore)
     if options.dry_run:
         until = spec.measure.until
+        skipped = {case.id: refusal for case in cases if (refusal := certain_refusal(case)) is not None}
         return RunOutcome(
             run_dir=None,
             cases=cases,
+            skipped=frozenset(skipped),
             n_repeats=spec.measure.repeats,
             until_ci=None if until is None else until.ratio_ci,
-            notes=_skipped(cases),
+            notes=_skipped(cases, skipped),
         )
     with _opened(spec, options) as folder:
         slots = schedule(
@@ -169,7 +172,7 @@ def transform(request: TransformRequest) -> Transformation:
     if is_baseline(request.target.strategy):
         raise UsageError(
             f"must be one that rewrites the graph, got {request.target.strategy.name}, which runs the "
-            "workload's own code under TensorFlow; `verify` and `run` take it",
+            "workload's own code under TensorFlow; `run` takes it",
             field="strategy",
         )
     status = StatusLine(live=request.live)
@@ -184,14 +187,9 @@ def transform(request: TransformRequest) -> Transformation:
             return opened.call(transform_plan, args)
 
 
-def _skipped(cases: Sequence[Case]) -> tuple[str, ...]:
-    """What is known before anything is captured not to run on its device, a line for each strategy."""
-    refused = {
-        (str(case.strategy), refusal)
-        for case in cases
-        if (refusal := case.chosen.strategy.refuses_to_run(case.shape.hardware, case.shape.workers))
-        is not None
-    }
+def _skipped(cases: Sequence[Case], refusals: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each strategy of cases that will not run, and why."""
+    refused = {(str(case.strategy), refusals[case.id]) for case in cases if case.id in refusals}
     return tuple(f"will be skipped: {strategy}: {refusal}" for strategy, refusal in sorted(refused))
 
 

@@ -68,6 +68,7 @@ class RunOutcome:
         run_dir: None for a dry run, which makes no folder.
         report: None where nothing has been recorded.
         cases: those that a dry run would have run, in matrix order; else empty.
+        skipped: names of those among them that will not run.
         n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
         notes: one line each, for the person.
     """
@@ -80,6 +81,7 @@ class RunOutcome:
     n_implausible: int = 0
     exit_status: int = EXIT_OK
     cases: tuple[Case, ...] = ()
+    skipped: frozenset[str] = frozenset()
     n_repeats: int = 0
     until_ci: float | None = None
     notes: tuple[str, ...] = ()
@@ -98,7 +100,7 @@ class RunOutcome:
             "exit_status": self.exit_status,
         }
         if self.cases:
-            document["planned"] = [case.id for case in self.cases]
+            document["planned"] = [case.id for case in self.cases if case.id not in self.skipped]
         if self.notes:
             document["notes"] = list(self.notes)
         return document

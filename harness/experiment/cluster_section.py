@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
     from harness.experiment.schema import ClusterSection
 
+_CLUSTER = ("cluster", ["cluster"])
+"""How a document names the cluster provider."""
 # A slice is more than a variable holds.
 _AROUND_KEYS = tuple(key for key in CONNECTION_KEYS if key != "slice")
 
@@ -110,7 +112,8 @@ def connection_from(section: ClusterSection) -> Connection:
             field="cluster.provider",
         )
     if "cluster" not in section.provider:
-        given = next((key for key in CONNECTION_KEYS if key in section.model_fields_set), None)
+        set_here = (key for key in CONNECTION_KEYS if key in section.model_fields_set)
+        given = next((key for key in set_here if getattr(section, key) is not None), None)
         if given is not None:
             raise UsageError(
                 f"is of the cluster provider, got it with {', '.join(section.provider)}; drop it, or take "
@@ -125,6 +128,19 @@ def connection_from(section: ClusterSection) -> Connection:
         )
     _refuse_slice(section)
     return connection
+
+
+def without_connection(document: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    """An experiment without what it says of a cluster, where its workers are to be of another provider.
+
+    Args:
+        values: dotted path → value that is laid over the document.
+    """
+    section = document.get("cluster")
+    is_elsewhere = values.get("cluster.provider", "cluster") not in _CLUSTER
+    if not is_elsewhere or not isinstance(section, Mapping) or section.get("provider") not in _CLUSTER:
+        return dict(document)
+    return {**document, "cluster": {k: v for k, v in section.items() if k not in CONNECTION_KEYS}}
 
 
 def _refuse_slice(section: ClusterSection) -> None:
@@ -155,7 +171,7 @@ def connection_around(document: Mapping[str, object], surroundings: Mapping[str,
         dotted path → value, to lay over the document.
     """
     section = document.get("cluster")
-    if not isinstance(section, Mapping) or section.get("provider") not in ("cluster", ["cluster"]):
+    if not isinstance(section, Mapping) or section.get("provider") not in _CLUSTER:
         return {}
     if section.get("address") is not None:
         return {}

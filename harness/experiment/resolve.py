@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.experiment.cluster_section import cluster_from, connection_around, connection_from, prices_from
+from harness.experiment.cluster_section import (
+    cluster_from,
+    connection_around,
+    connection_from,
+    prices_from,
+    without_connection,
+)
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
 from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure, Until
 
@@ -66,7 +72,7 @@ def laid_over(
 
     values = dict(file.parse_setting(text) for text in settings)
     values.update(overrides or {})
-    document = file.overlay(document, values)
+    document = file.overlay(without_connection(document, values), values)
     document = file.overlay(document, connection_around(document, surroundings or {}))
     if plan is not None:
         listed = document.get("strategies", [])

@@ -214,14 +214,6 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     Raises:
         CaseError: either cannot be done.
     """
-    if case.computation.xla and case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
-        raise CaseError(
-            UNSUPPORTED,
-            f"must run as a graph of a session for measure.xla, got {case.strategy}, whose steps TensorFlow "
-            "runs in a way of its own; compare it without xla",
-            stage="plan",
-            field="strategy",
-        )
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
@@ -238,21 +230,24 @@ def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     """As `planned`, of a case that workers are to run.
 
     Raises:
-        CaseError: as `planned`; its strategy is not run on the case's device.
+        CaseError: as `planned`; no worker runs it, see `certain_refusal`.
     """
-    require_device(case)
+    refusal = certain_refusal(case)
+    if refusal is not None:
+        message = f"strategy {case.chosen.strategy.name!r}: {refusal}"
+        raise CaseError(UNSUPPORTED, message, stage="plan")
     return planned(captures, case)
 
 
-def require_device(case: Case) -> None:
-    """Refuse a strategy that is not run on the device of a case.
-
-    Raises:
-        CaseError: it is not.
-    """
-    refusal = case.chosen.strategy.refuses_to_run(case.shape.hardware, case.shape.workers)
-    if refusal is not None:
-        raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {refusal}", stage="plan")
+def certain_refusal(case: Case) -> str | None:
+    """Why no worker runs a case, where that is known before anything is captured."""
+    strategy, device = case.chosen.strategy, case.shape.hardware
+    if case.computation.xla and strategy.lacks(device) is None and strategy.runner_on(device) != "graph":
+        return (
+            "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "
+            "its own; compare it without xla"
+        )
+    return strategy.refuses_to_run(device, case.shape.workers)
 
 
 def topology_of_case(case: Case, capture: Capture) -> Topology:

@@ -13,14 +13,15 @@ def reshard_table(comparison: Comparison) -> Table | None:
     if not any(row.resharding for row in comparison.rows):
         return None
     return table_of(
-        "Resharding of a replica in each run of the host loop; bytes are those that all replicas send to put "
-        "variables together, memory is that of variables in parts: mean and range over repeats",
+        "Resharding of a replica in each run of the host loop, also of fewer steps: asked for before "
+        "each step, made where variables were whole, undone after the loop; bytes are what all replicas send "
+        "to put variables together, memory is that of variables in parts: mean and range over repeats",
         (
             "strategy",
             "median step",
-            "reshards",
-            "real ones",
-            "unshards",
+            "asked for",
+            "made",
+            "undone",
             "bytes a loop",
             "memory within loops",
             "outside",

@@ -74,7 +74,9 @@ def summed_on_tpus(step: StepSummary, topology: Topology, params: Params) -> lis
     Raises:
         UnsupportedError: for gradients of rows.
     """
-    tpu.require_dense_gradients(step, "tf-tpu", "take cluster.device=cpu or gpu for this workload")
+    tpu.require_dense_gradients(
+        step, "tf-tpu", "take tpu-replicate, which makes them dense, or processors or GPUs"
+    )
     return [
         node_of(v, synchronizer="cross-replica-sum" if v.kind == "trainable" and v.synced else "none")
         for v in step.variables

@@ -20,6 +20,11 @@ PARAMS = (
     SYNC_BATCH_NORM,
     MATMUL,
 )
+NOT_IN_PARTS = (
+    "variables lie in parts by this plan where cores are emulated, got device tpu, where TensorFlow's own "
+    "rewrites of loops decide that; leave reshard out, and compare device_loop=true, which keeps them whole"
+)
+"""Why no plan for TPU devices says of variables that they lie in parts."""
 # What the gathers that emulate a core's take.
 _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
 
@@ -40,11 +45,11 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
     """What a plan should say of gradients that are dense on cores, and of updates that parts do not serve."""
     sparse = [v.name for v in step.variables if v.sparse]
     parted = {node.variable for node in nodes if node.in_parts}
-    coupled = [v.name for v in step.variables if v.name in parted and not by_elements(v)]
+    coupled = [v.name for v in step.variables if v.name in parted and not v.sparse and not by_elements(v)]
     told = {
-        f"gradients of all rows, since cores run programs of known shapes: {few(sparse)}": sparse,
-        "updates of some elements need others, so that gradients are summed whole, and what is sent for "
-        f"slots beside them is not predicted: {few(coupled)}": coupled,
+        f"gradients are of all rows, as on cores, not of those of the batch alone: {few(sparse)}": sparse,
+        "updates that take norms, means or branches of whole gradients, which are then summed whole; the "
+        f"payload leaves out what else of their variables is made whole: {few(coupled)}": coupled,
     }
     return [note for note, names in told.items() if names]
 
@@ -67,6 +72,8 @@ def refuse(topology: Topology, params: Params) -> str | None:
     """Why replicas cannot run one program, if so."""
     if topology.device != "tpu" and params[MATMUL.name] != MATMUL.default:
         return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
+    if topology.device == "tpu" and params["reshard"]:
+        return NOT_IN_PARTS
     if topology.device == "tpu" and topology.n_replicas == 1:
         return "replicates over TPU devices, got one; raise replicas"
     return uneven_shares(topology)

@@ -80,7 +80,7 @@ class Strategy:
         if device in self.devices:
             return None
         others = " and ".join(self.devices)
-        way_out = "use tf-tpu there, or" if device == "tpu" else "leave it out, or"
+        way_out = "use tpu-replicate or tf-tpu there, or" if device == "tpu" else "leave it out, or"
         return f"has a form for {others} alone, got device {device}; {way_out} take {self.devices[0]}"
 
     def refuses_to_run(self, device: Device, n_workers: int) -> str | None:

@@ -151,7 +151,8 @@ STRATEGIES: Mapping[str, Text] = {
         choose="for what a step comes to as one program over TPU cores, and what resharding saves and sends; "
         "emulated on other devices, see [TPUs](tpu.md)",
         avoid="for large tables, whose gradients are dense here, for batches that are no multiple of the "
-        "replicas, or for rates of real TPUs, on which it is not run",
+        "replicas, or for rates of TPUs by its emulation; it is run on TPU devices of one host, and "
+        "nothing of it has run on a TPU yet",
     ),
     "tf-one-device": Text(
         payload="0",
@@ -209,12 +210,13 @@ KNOBS: Mapping[str, str] = {
     "fused_update": "optimizers' small operations become TensorFlow's kernels of gradient descent, momentum, "
     "Adam and AMSGrad, where these compute the same",
     "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
-    "matmul": "of `tf-tpu`: in what TPUs multiply matrices of float32; `bfloat16` is TensorFlow's own "
-    "default, and differs from the reference by more than rounding",
+    "matmul": "of `tpu-replicate` and `tf-tpu`: in what TPU devices multiply matrices of float32; `bfloat16` "
+    "is TensorFlow's own default, and differs from the reference by more than rounding",
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",
     "period": "steps from one average of variables to the next; the first step ends with one",
-    "reshard": "of `tpu-replicate`: variables lie in parts between iterations, and whole after a loop",
+    "reshard": "of `tpu-replicate`, emulated: variables lie in parts between iterations, and whole after a "
+    "loop",
     "seed": "of the draws of axes",
     "servers": "workers that have a parameter server beside them, the first ones; all if left out",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",

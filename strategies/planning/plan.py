@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from strategies.builders import local, partition_choices
+from strategies.builders import local, partition_choices, tpu
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
@@ -97,8 +97,8 @@ def assembled(
     Args:
         notes: what to say beside what the step has to say.
     Raises:
-        StrategyError: the batch has fewer examples than micro-batches, or variables are to lie in parts while
-            cores loop by themselves.
+        StrategyError: the batch has fewer examples than micro-batches, or variables are to lie in parts on
+            TPU devices or while cores loop by themselves.
         UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
             statistics of the whole batch.
     """
@@ -108,7 +108,10 @@ def assembled(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
-    if Execution.of(values).loops_on_device and any(node.in_parts for node in nodes):
+    in_parts = any(node.in_parts for node in nodes)
+    if in_parts and topology.device == "tpu":
+        raise StrategyError(f"strategy {strategy.name!r}: {tpu.NOT_IN_PARTS}")
+    if in_parts and Execution.of(values).loops_on_device:
         raise StrategyError(
             f"strategy {strategy.name!r}: variables lie in parts while a loop of the host runs, got "
             "device_loop=true; set in_parts to false, or device_loop"
@@ -169,15 +172,15 @@ def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
     """
     if value is None and param.default is None:
         return None
-    way_out = "leave it out" if param.default is None else f"leave it out for {param.default!r}"
+    usual = str(param.default).lower() if param.type is bool else repr(param.default)
+    way_out = "leave it out" if param.default is None else f"leave it out for {usual}"
+    kind = "true or false" if param.type is bool else param.type.__name__
     whole = isinstance(value, int) and not isinstance(value, bool)
     fits = whole if param.type is int else isinstance(value, param.type)
     if param.type is float and whole:
         value, fits = float(value or 0), True
     if not fits:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be {param.type.__name__}, got {value!r}; {way_out}"
-        )
+        raise StrategyError(f"strategy {strategy!r}: {param.name} must be {kind}, got {value!r}; {way_out}")
     if param.choices and value not in param.choices:
         raise StrategyError(
             f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"

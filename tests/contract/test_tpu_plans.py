@@ -1,5 +1,6 @@
 """Plans for TPUs where there are none: what TensorFlow's TPU rewrites take is made, checked and imported."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,9 +9,10 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
 from harness.worker.verify.in_process import programs_of
-from strategies.errors import UnsupportedError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
+from strategies.planning.edited import read_plan
 from strategies.planning.plan import topology_of
 from strategies.planning.registry import make_plan
 
@@ -21,11 +23,10 @@ def tpu_plan(case, replicas, **params):
     )
 
 
-@pytest.mark.parametrize("reshard", [False, True])
 @pytest.mark.parametrize("replicas", [(4,), (2, 2)])
-def test_the_step_becomes_a_replicated_computation_and_no_emulation(cases, replicas, reshard):
+def test_the_step_becomes_a_replicated_computation_and_no_emulation(cases, replicas):
     case = cases.of("digits-mlp", "momentum")
-    plan = tpu_plan(case, replicas, reshard=reshard)
+    plan = tpu_plan(case, replicas)
     for task in range(len(replicas)):
         passes = passes_of(plan, task)
         assert [each.name for each in passes] == ["fuse-updates", "hoist-reads", "tpu-replicate"]
@@ -48,6 +49,28 @@ def test_its_program_imports_and_names_the_devices_of_tpus(cases):
             "TPUReplicatedInput",
             "TPUReplicatedOutput",
         }
+
+
+def test_parts_of_variables_are_nothing_that_a_plan_for_tpus_decides(cases):
+    case = cases.of("digits-mlp", "momentum")
+    with pytest.raises(
+        UnsupportedError, match="TensorFlow's own rewrites of loops decide that; leave reshard out"
+    ):
+        tpu_plan(case, (4,), reshard=True)
+    edited = tpu_plan(case, (4,)).model_dump(mode="json")
+    edited["nodes"][0]["in_parts"] = True
+    plan = read_plan(json.dumps(edited), name="edited", where="edited.json")
+    with pytest.raises(StrategyError, match="got device tpu"):
+        plan.plan(case.summary, replace(case.topology((4,)), batch_size=8, device="tpu"))
+
+
+def test_what_tpus_multiply_in_is_nothing_to_ask_of_others(cases):
+    case = cases.of("digits-mlp", "momentum")
+    assert tpu_plan(case, (4,), matmul="bfloat16").strategy_params["matmul"] == "bfloat16"
+    with pytest.raises(
+        UnsupportedError, match="matmul=bfloat16 is for TPU devices, got device cpu; leave it out"
+    ):
+        case.plan("tpu-replicate", (4,), matmul="bfloat16")
 
 
 def test_one_device_is_refused(cases):

@@ -54,6 +54,18 @@ def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, par
     assert (found.received_bytes is None) == (moves in ("sum", "concatenate"))
 
 
+def test_calls_of_programs_are_no_computing_of_their_own(cases):
+    """What a replica's program computes, moves and waits for is told by its operations."""
+    case = cases.model("digits-mlp+momentum").for_row("tpu-replicate", (1, 1))
+    traces, verdict = tell(case, case.plan("tpu-replicate", (1, 1), steps_per_loop=2))
+    assert verdict.equivalent
+    assert {e.kind for e in told(traces, "StatefulPartitionedCall")} == {"part"}
+    assert {e.kind for e in told(traces, "CollectiveReduceV2")} == {"transfer"}
+    found = summary(together(traces))
+    assert all(n > 0 for n in found.compute_s)
+    assert all(n > 0 for n in found.transfer_s)
+
+
 def test_rows_that_moved_are_no_more_than_the_plan_says(cases):
     """Of both workers together what is concatenated, twice as large in float64 as its ids are."""
     case = cases.model("word-lm+adagrad")

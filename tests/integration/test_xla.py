@@ -13,7 +13,7 @@ from harness.experiment.spec import Computation
 from harness.measure.timeouts import USUAL
 from harness.provision.local.child_process import child_process
 from harness.provision.local.child_processes import SoloWorkers
-from harness.run.captures import Captures, planned, topology_of_case
+from harness.run.captures import Captures, planned, planned_to_run, topology_of_case
 from harness.run.case.check import check
 from harness.run.case.ready import PreparedCase, ready_processes
 from harness.study.target import SEED
@@ -88,5 +88,5 @@ def test_without_it_nothing_is_compiled(captures: Captures, tmp_path: Path) -> N
 
 def test_what_tensorflow_runs_in_a_way_of_its_own_is_skipped(captures: Captures) -> None:
     with pytest.raises(CaseError, match="must run as a graph of a session") as failure:
-        planned(captures, case_of("digits-mlp", "tf-multi-worker-mirrored"))
+        planned_to_run(captures, case_of("digits-mlp", "tf-multi-worker-mirrored"))
     assert failure.value.kind == "unsupported"

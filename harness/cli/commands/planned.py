@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,13 @@ class PlannedTable:
     total: str
 
 
-def planned_table(cases: Sequence[Case], *, n_repeats: int, until_ci: float | None = None) -> PlannedTable:
+def planned_table(
+    cases: Sequence[Case],
+    *,
+    n_repeats: int,
+    until_ci: float | None = None,
+    skipped: Collection[str] = (),
+) -> PlannedTable:
     """Say what each case runs; of its site and links what is not the same for all cases, and how it computes
     where any is not as its author wrote it.
 
@@ -27,16 +33,21 @@ def planned_table(cases: Sequence[Case], *, n_repeats: int, until_ci: float | No
         cases: in matrix order, at least one.
         n_repeats: of each.
         until_ci: how closely ratios are to be known before there are repeats enough; None where these are.
+        skipped: names of those that will not run.
     """
     more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
+    left_out = f", of which {len(skipped)} will be skipped" if skipped else ""
     swept = [item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1]
     unusual = [item for item, usual in _IF_UNUSUAL if {item[1](case) for case in cases} != {usual}]
     columns = [*_ALWAYS, *swept, *unusual]
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
-        rows=tuple((*(show(case) for _, show in columns), str(n_repeats)) for case in cases),
-        total=f"{_counted(len(cases), 'case')}, {_counted(n_repeats, 'repeat')} of each: "
-        f"{len(cases) * n_repeats} to run{more}",
+        rows=tuple(
+            (*(show(case) for _, show in columns), "skipped" if case.id in skipped else str(n_repeats))
+            for case in cases
+        ),
+        total=f"{_counted(len(cases), 'case')}{left_out}, {_counted(n_repeats, 'repeat')} of each: "
+        f"{(len(cases) - len(skipped)) * n_repeats} to run{more}",
     )
 
 

@@ -203,7 +203,12 @@ def _show(outcome: RunOutcome) -> None:
     for note in outcome.notes:
         output.say(note)
     if outcome.cases:
-        planned = planned_table(outcome.cases, n_repeats=outcome.n_repeats, until_ci=outcome.until_ci)
+        planned = planned_table(
+            outcome.cases,
+            n_repeats=outcome.n_repeats,
+            until_ci=outcome.until_ci,
+            skipped=outcome.skipped,
+        )
         output.table(planned.columns, planned.rows, n_keys=2)
         output.say()
         output.say(planned.total)

@@ -99,7 +99,12 @@ def verify(
     )
 
 
+_EMULATED = "processors stood for TPU cores: this is about what the program computes, and about no TPU"
+
+
 def _show(verified: Verified, asked: Target) -> None:
+    from strategies.builders.tpu import on_cores
+
     verification = verified.verification
     output.say(_verdict(verified, asked))
     if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
@@ -111,7 +116,8 @@ def _show(verified: Verified, asked: Target) -> None:
     if verification.separability is not None:
         word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
         output.say(f"{word[verification.separability.separable]}: {verification.separability.explanation}")
-    for kind, texts in (("warning", verification.warnings), ("note", verification.notes)):
+    notes = (*((_EMULATED,) if on_cores(verified.plan) else ()), *verification.notes)
+    for kind, texts in (("warning", verification.warnings), ("note", notes)):
         for text in texts:
             output.say(f"{kind}: {text}")
     _show_variables(verification)

@@ -41,13 +41,12 @@ def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple
 
 
 def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
-    """What resharding around host loops came to; None where nothing lies in parts, or nobody counts it."""
+    """What resharding around host loops came to; None where nothing lies in parts."""
     if not any(node.in_parts for node in plan.nodes):
         return None
     args = [()] * len(processes.pids)
     counted = processes.call(training.resharding, args, timeout_s=timeouts.setup_s, stage="collect")
-    replicas = [replica for of_worker in counted for replica in of_worker]
-    return Resharding.of(replicas) if replicas else None
+    return Resharding.of([replica for of_worker in counted for replica in of_worker])
 
 
 def least_memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> int | None:

@@ -45,7 +45,8 @@ def trace(session: "WorkerSession", feeds: Sequence[Sequence[Array]]) -> WorkerT
             session.step(feed)
         tracer.begin()
         session.step(last)
-    events = [*trace_events.transfers(tracer.moved), *trace_events.operations(tracer.seen, session.waits)]
+    seen = trace_events.operations(tracer.seen, waits=session.waits, calls=session.calls)
+    events = [*trace_events.transfers(tracer.moved), *seen]
     if not tracer.seen or not events:
         return None
     kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)

@@ -27,6 +27,7 @@ from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.devices import on_own_devices
 
 v1 = tf.compat.v1
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 class WorkerSession:
@@ -37,6 +38,7 @@ class WorkerSession:
         updates: runs beside the steps; None where steps make their updates themselves.
         pace: of steps that updates do not wait for; None where they wait.
         waits: nodes that wait for what the transport moves.
+        calls: nodes that call functions, whose operations TensorFlow traces one by one.
         results: what the last step returned beside its losses, as the program lists it, if asked for.
     Args:
         target: of the worker's server; for what is self-contained, `OWN_DEVICES` too.
@@ -75,6 +77,7 @@ class WorkerSession:
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         if target == OWN_DEVICES:
             on_own_devices(graph_def)
+        self.calls = frozenset(_calls(graph_def))
         self._graph_def = graph_def
         self._session = NamedSession(graph_def, target, session_config(program, use, target))
         self._tracer: StepTracer | None = None
@@ -289,6 +292,13 @@ class WorkerSession:
             self._beside.end()
         if self.updates is not None:
             self.updates.join()
+
+
+def _calls(graph_def: tf.compat.v1.GraphDef) -> Iterator[str]:
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            if node.op in _CALLS and not node.attr["_XlaMustCompile"].b:
+                yield node.name
 
 
 def _no_step(*_: Array) -> Sequence[Array]:

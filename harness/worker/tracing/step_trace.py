@@ -16,7 +16,8 @@ class TraceEvent:
 
     Attributes:
         row: where it ran, such as a device of a task.
-        kind: `compute`; `transfer` from another worker; `wait` for another worker; `part` of another event.
+        kind: `compute`; `transfer` from another worker; `wait` for another worker; `part` of another event,
+            or of which others are parts.
         start_s, end_s: wall clock.
         ready_s: of a transfer, when what it fetches was there to be sent, so that the time before is a wait;
             None if that cannot be told.

@@ -30,12 +30,15 @@ _DEVICE = re.compile(r"/job:\w+/replica:\d+/(task:\d+)/(?:device:)?(.*)$")
 _RANK = re.compile(r"\breplica_\d+\b")
 
 
-def operations(metadata: Sequence[tf.compat.v1.RunMetadata], waits: Collection[str]) -> Iterator[TraceEvent]:
+def operations(
+    metadata: Sequence[tf.compat.v1.RunMetadata], *, waits: Collection[str], calls: Collection[str]
+) -> Iterator[TraceEvent]:
     """Operations and transfers of the runs of one step.
 
     Args:
         metadata: of each run.
         waits: nodes that wait for another worker by themselves.
+        calls: nodes of which others are a part: operations of the functions that they call.
     """
     node_stats = [
         (device.device, node)
@@ -48,7 +51,7 @@ def operations(metadata: Sequence[tf.compat.v1.RunMetadata], waits: Collection[s
         if node.node_name in ("RecvTensor", "RecvBuf"):
             yield _transfer(node, device, made_s)
         else:
-            yield _operation(node, device, waits)
+            yield _operation(node, device, waits, calls)
 
 
 def transfers(moved: Sequence[Moved]) -> Iterator[TraceEvent]:
@@ -66,13 +69,17 @@ def transfers(moved: Sequence[Moved]) -> Iterator[TraceEvent]:
         )
 
 
-def _operation(node: NodeExecStats, device: str, waits: Collection[str]) -> TraceEvent:
+def _operation(
+    node: NodeExecStats, device: str, waits: Collection[str], calls: Collection[str]
+) -> TraceEvent:
     matched = _OP.search(node.timeline_label)
     op = matched[1] if matched else node.node_name
     collective = op.startswith("Collective")
     kind: Kind = "transfer" if collective else "compute"
     if op in _WAITING_OPS or node.node_name in waits:
         kind = "wait"
+    elif node.node_name in calls:
+        kind = "part"
     return TraceEvent(
         row=_row(device)[0],
         name=node.node_name,

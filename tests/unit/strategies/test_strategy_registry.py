@@ -41,7 +41,7 @@ def test_either_spelling_resolves():
         ("qqq", {}, "unknown name; known are single, none, ps, ps-load-balancing, all-reduce, "),
         ("all-reduce", {"chunksize": 1}, "unknown parameter 'chunksize'; did you mean 'chunk_size'"),
         ("single", {"sync": True}, "unknown parameter 'sync'; known are fused_update"),
-        ("ps", {"sync": 1}, "sync must be bool, got 1; leave it out for True"),
+        ("ps", {"sync": 1}, "sync must be true or false, got 1; leave it out for true"),
         ("ps", {"staleness": -1}, "staleness must be at least 0, got -1"),
         (
             "ps",
@@ -88,7 +88,11 @@ def test_either_spelling_resolves():
             {"sync_batch_norm": True, "accumulate": 2},
             "sync_batch_norm=true needs all examples at once, got accumulate=2; drop one of them",
         ),
-        ("all-reduce", {"sync_batch_norm": 1}, "sync_batch_norm must be bool, got 1; leave it out for False"),
+        (
+            "all-reduce",
+            {"sync_batch_norm": 1},
+            "sync_batch_norm must be true or false, got 1; leave it out for false",
+        ),
         ("local-sgd", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),
         ("none", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'; known are fused_update"),
         ("tf-mirrored", {"sync_batch_norm": True}, "unknown parameter 'sync_batch_norm'"),

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _WHO_COMPILES = (
     "replicas compile this strategy's graph; TensorFlow's TPUStrategy gives them devices, variables and sums"
 )
-_WHO_RESHARDS = (
-    "variables in parts: whether they lie so between steps is decided by TensorFlow's rewrites on TPUs, and "
-    "not counted"
-)
 
 
 def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened:
@@ -64,7 +60,6 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened
     imported_s = time.monotonic()
     weights = (program.weight,) * topology.n_replicas
     state.put(Training(session=session, task=task, weights=weights, looped=session))
-    parted = any(node.in_parts for node in parsed.nodes)
     return Opened(
         transform_s=transformed_s - started_s,
         import_s=imported_s - transformed_s,
@@ -75,7 +70,6 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened
         notes=(
             *state.get(Distributed).distribution.notes,
             _WHO_COMPILES,
-            *((_WHO_RESHARDS,) if parted else ()),
             *left_out((), initial, {v.name for v in step.variables}),
         ),
     )
@@ -120,7 +114,7 @@ class ReplicaSession:
         return self._replicas([np.stack(parts) for parts in zip(*batches, strict=True)])
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
-        """Nobody counts it."""
+        """Nothing lies in parts by a plan for TPU devices."""
         return ()
 
     def read(self) -> Held:

@@ -25,7 +25,6 @@ _DATA_DEPENDENT = frozenset(
 )
 # Sums over replicas take these types.
 SUMMED = frozenset({"half", "bfloat16", "float", "double", "int32", "uint32"})
-_WAY_OUT = "compare it by all-reduce or sharded-update instead"
 
 
 def check_compilable(step: TrainGraph, body: Collection[str]) -> None:
@@ -48,7 +47,8 @@ def check_compilable(step: TrainGraph, body: Collection[str]) -> None:
         if b.dtype not in SUMMED:
             types = ", ".join(sorted(SUMMED))
             raise _refusal(
-                f"variable {b.variable!r} must be of a type that cores sum ({types}), got {b.dtype}"
+                f"variable {b.variable!r} must be of a type that cores sum ({types}), got {b.dtype}",
+                way_out="give it one of these, or compare it",
             )
     for where, node in _nodes(step.graph, body):
         if node.op in _DATA_DEPENDENT:
@@ -64,5 +64,7 @@ def _nodes(graph: Graph, body: Collection[str]) -> Iterator[tuple[str, Node]]:
             yield f"function {name!r}, ", node
 
 
-def _refusal(rule: str) -> UnsupportedError:
-    return UnsupportedError(f"a step for TPU cores: {rule}; {_WAY_OUT}")
+def _refusal(rule: str, way_out: str = "compare it") -> UnsupportedError:
+    return UnsupportedError(
+        f"a step for TPU cores: {rule}; {way_out} by all-reduce or sharded-update instead"
+    )

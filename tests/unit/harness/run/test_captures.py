@@ -153,7 +153,8 @@ def test_strategies_with_a_form_for_tpus_get_a_topology_of_them(tmp_path: Path) 
 def test_a_strategy_without_a_form_for_tpus_is_refused_by_name(tmp_path: Path, strategy: str) -> None:
     made, one = captures(tmp_path, Jobs()), on_tpus(strategy)
     with pytest.raises(
-        CaseError, match=f"strategy '{strategy}': has a form for .*got device tpu; use tf-tpu"
+        CaseError,
+        match=f"strategy '{strategy}': has a form for .*got device tpu; use tpu-replicate or tf-tpu",
     ) as raised:
         topology_of_case(one, made.of(one))
     assert raised.value.kind == UNSUPPORTED
