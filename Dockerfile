@@ -82,6 +82,10 @@ FROM runtime AS tpu
 COPY --from=environment-tpu /opt/stratbench /opt/stratbench
 COPY --from=project /opt/root /
 
+# What drives runs on a TPU VM by itself, with the devices of that host.
+FROM tpu AS tpu-head
+COPY --from=driver /opt/root /
+
 # For hosts that cannot pull prom/prometheus; see compose.yaml.
 FROM ${BASE_IMAGE} AS prometheus
 RUN apt-get update -qq \

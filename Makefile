@@ -46,7 +46,7 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 
-image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head, launcher or prometheus; base by BASE_IMAGE=, name by IMAGE=)
+image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head, tpu-head, launcher or prometheus; base by BASE_IMAGE=, name by IMAGE=)
 	@harness/provision/image/build $(TARGET)
 
 compose-files:  ## what compose.yaml needs beside images: a token, a folder for results, this host's user

@@ -118,7 +118,7 @@ def _comparison(
         xla=shape.xla,
         baseline=baseline,
         rows=tuple(rows),
-        verdict=verdict(rows, contrasts),
+        verdict=verdict(rows, contrasts, is_emulated=shape.device == "tpu-emulated"),
         notes=tuple(notes),
     )
 

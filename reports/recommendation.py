@@ -15,6 +15,8 @@ from reports.quantities import byte_count, limits, plain, times
 from reports.rows import Advice, Row
 from reports.statistics import Ratio
 
+_EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."
+
 
 def can_win(row: Row) -> bool:
     """Whether a row may be called fastest: plausible figures, and shown to compute the right thing."""
@@ -56,14 +58,16 @@ def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
     return by_strategy
 
 
-def verdict(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
+def verdict(rows: Sequence[Row], contrasts: Contrasts, *, is_emulated: bool = False) -> Advice:
     """Say which strategy is fastest among those that compute the right thing.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
+        is_emulated: their devices stood for others, of which rates tell nothing.
     """
     advice = _fastest(rows, contrasts)
-    return replace(advice, details=(*advice.details, *_cheapest(rows, contrasts)))
+    first = (_EMULATED,) if is_emulated else ()
+    return replace(advice, details=(*first, *advice.details, *_cheapest(rows, contrasts)))
 
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:

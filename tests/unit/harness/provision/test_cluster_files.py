@@ -17,7 +17,7 @@ from harness.provision.ray.settings import NODE_VARIABLES
 FOLDER = Path(files.__file__).parent
 LAUNCHER = ["tpu-vm.yaml", "gpu-vm.yaml"]
 KUBERAY = "kuberay-tpu.yaml"
-SLICE = facts_of(Slice(accelerator="v4", topology="2x2x2"))
+SLICE = facts_of(Slice(accelerator="v4", topology="2x2x1"))
 
 
 def document(name: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_ray_itself_takes_what_is_misspelt_for_a_machine() -> None:
         ("gpu-vm.yaml", "head_node_type", "haed", "head_node_type"),
         ("tpu-vm.yaml", "max_workers", 0, "max_workers"),
         ("tpu-vm.yaml", "available_node_types.slice.resources", {"TPUs": 4}, "resources"),
-        (KUBERAY, "spec.workerGroupSpecs.0.numOfHosts", 4, "must have the 8 of 2x2x2"),
+        (KUBERAY, "spec.workerGroupSpecs.0.numOfHosts", 4, "must have the 4 of 2x2x1"),
         (KUBERAY, "spec.workerGroupSpecs.0.template.spec.volumes", [], "which is none of volumes"),
     ],
 )

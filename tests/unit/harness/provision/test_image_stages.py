@@ -51,6 +51,7 @@ def names(dockerfile: str) -> list[str]:
         ("launcher", [*WORKER, "cpu", "driver", "head", "clouds", "launcher"]),
         ("gpu", [*WORKER, "environment-gpu", "gpu"]),
         ("tpu", [*WORKER, "environment-tpu", "tpu"]),
+        ("tpu-head", [*WORKER, "driver", "environment-tpu", "tpu", "tpu-head"]),
     ],
 )
 def test_a_target_is_built_from_what_it_needs_alone(target: str, expected: list[str]) -> None:
