@@ -8,20 +8,22 @@ from strategies.ir.graph import DType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What a replica runs between two rounds of sums.
+    """What a replica runs between two sums over replicas, or several that need not wait for each other.
 
     Attributes:
-        graph_def: serialized GraphDef; what it takes is referred to and has no node.
-        takes: references of tensors from outside. gives: those that others need of it.
-        runs: nodes that it runs, whether what it gives needs them or not.
+        graph_def: serialized GraphDef; inputs are referred to and have no node.
+        inputs: references of tensors from outside. outputs: those that others need of it.
+        targets: nodes that it runs, whether outputs need them or not.
         sums: reference of each sum that comes after it → reference of what replicas contribute.
+        n_nodes: of its graph, without those of functions.
     """
 
     graph_def: bytes
-    takes: tuple[str, ...]
-    gives: tuple[str, ...]
-    runs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    targets: tuple[str, ...]
     sums: Mapping[str, str]
+    n_nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,6 @@ class ReplicaProgram:
         variables: reference of a handle → name of the captured variable.
         loss: reference of the replica's loss. loss_dtype: its type.
         weight: what its loss counts in the global one.
-        n_nodes: of all segments.
     """
 
     segments: tuple[Segment, ...]
@@ -45,4 +46,8 @@ class ReplicaProgram:
     loss: str
     loss_dtype: DType
     weight: float
-    n_nodes: int
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of all segments."""
+        return sum(segment.n_nodes for segment in self.segments)

@@ -1,6 +1,7 @@
 """Checks of what each case of a run computes: on its workers, and beside them where these cannot tell."""
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from harness.equivalence.reference_outcome import Reference
 from harness.errors import CaseError, first_line
@@ -20,8 +21,8 @@ IN_FLOAT64 = (
 """Note on a verdict where rounding hid that of the workers."""
 
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
-IN_EMULATION = f"checked in float64 on processors, in the place of devices: {DRAWN_OTHERWISE}"
-"""Note on a verdict where other random numbers hid that of the workers."""
+"""Why the steps of real devices tell nothing then."""
+EMULATED = "in float64, emulated on processors,"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,36 +70,44 @@ class CaseChecks:
 
     def decided(
         self, case: Case, capture: Capture, plan: Plan, found: Equivalence, *, repeat: int
-    ) -> tuple[Equivalence, str | None]:
+    ) -> Equivalence:
         """What workers' own steps could not tell, found out in float64 on processors beside them.
+
+        Of devices that compile their own programs it is evidence and no verdict, unless the graph is wrong.
 
         Args:
             found: what their steps told; the answer where that is something, where there is no captured graph
                 to rewrite, and, with the reason, where float64 cannot be tried.
-        Returns:
-            the verdict, and why it is not that of the workers, if so.
         """
-        why = IN_FLOAT64
-        if found.equivalent is False and plan.device == "tpu" and capture.facts.draws:
-            found, why = replace(found, equivalent=None, reason=DRAWN_OTHERWISE), IN_EMULATION
+        on_devices = plan.device == "tpu"
+        if on_devices and capture.facts.draws and _is_finite_fault(found):
+            found = replace(found, equivalent=None, reason=f"{DRAWN_OTHERWISE}: {found.reason}")
         hidden = found.checked and found.equivalent is None and plan.strategy_class in HELD_TO_THE_REFERENCE
         if not hidden or case.chosen.strategy.runner != "graph":
-            return found, None
+            return found
         try:
             with own_mistakes():
                 verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
         except CaseError as error:
             with storing(self.folder.path):
                 self.folder.write_failure(case.id, repeat, error)
-            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}"), None
+            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}")
         wide = equivalence_of(verdict, dtype="float64")
-        decided = replace(
+        if on_devices and not wide.wrong:
+            word = "equivalent" if wide.equivalent else "undecidable"
+            return replace(found, reason=f"{found.reason}; {EMULATED} it is {word}")
+        return replace(
             wide,
             separable=found.separable,
             separability=found.separability,
             checked_in_repeat=found.checked_in_repeat,
         )
-        return decided, why
+
+
+def _is_finite_fault(found: Equivalence) -> bool:
+    """Whether workers' steps differ from the reference by numbers, as those do that drew others."""
+    error = found.max_update_error
+    return found.equivalent is False and error is not None and isfinite(error)
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -23,7 +23,7 @@ from harness.run.captures import Capture, Captures, planned_to_run
 from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.open_case import OpenCase
 from harness.run.case.ready import PreparedCase
-from harness.run.case_checks import CaseChecks
+from harness.run.case_checks import IN_FLOAT64, CaseChecks
 from harness.run.guards import naming_batch, of_batch, own_mistakes, storing
 from harness.run.identity import SiteFacts
 from harness.run.recorder import RunRecorder
@@ -211,10 +211,11 @@ class SlotRunner:
         if found is None:
             return ran
         with self.progress.doing(f"{slot.title}: checking"):
-            decided, note = self._checks.decided(
+            decided = self._checks.decided(
                 slot.case, prepared.capture, prepared.plan, found, repeat=slot.repeat
             )
-        return replace(ran, equivalence=decided, notes=(*ran.notes, *filter(None, [note])))
+        notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
+        return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
 
     def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
         case, prepared = slot.case, repeat.prepared

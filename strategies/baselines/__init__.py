@@ -1,1 +1,1 @@
-"""TensorFlow's own distribution strategies, given the same step, variables and batches as ours."""
+"""TensorFlow's own distribution strategies: as rivals with our steps and batches, and to give out devices."""

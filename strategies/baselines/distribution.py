@@ -86,7 +86,7 @@ def on_tpus(plan: Plan, runtime: tpu_system.TpuRuntime) -> Distribution:
     """
     (n_replicas,) = plan.replicas_per_task
     system = tpu_system.brought_up(
-        runtime, n_replicas, strategy=plan.strategy, matmul=str(plan.strategy_params["matmul"])
+        runtime, n_replicas, label=plan.strategy, matmul=str(plan.strategy_params["matmul"])
     )
     return Distribution(
         strategy=system.strategy,

@@ -54,7 +54,8 @@ def capture(
             alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
         replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
-        compilable: trace with that batch in any case, and as XLA wants it, which must know all shapes.
+        compilable: where shards are equal, trace with that batch in any case, and as XLA wants it, which must
+            know all shapes.
     Raises:
         CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
             calls Python.

@@ -39,7 +39,8 @@ class Param:
     tunable: tuple[ParamValue, ...] = ()
 
 
-Runner: TypeAlias = Literal["graph", "replicas", "baseline", "coordinator"]
+DeclaredRunner: TypeAlias = Literal["graph", "baseline", "coordinator"]
+Runner: TypeAlias = DeclaredRunner | Literal["replicas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Strategy:
     layout: Layout
     params: tuple[Param, ...] = ()
     single: bool = False
-    runner: Runner = "graph"
+    runner: DeclaredRunner = "graph"
     parts: Choices | None = None
     whole: str | None = None
     notes: Notes | None = None

@@ -1,6 +1,6 @@
 """Steps by replicas that XLA compiles, in a process of their own: CPUs in the place of TPU devices.
 
-Functions of a capture would be in the way where they were traced: replicas bring theirs by the same names.
+A process has as many CPUs as it was told before it used any.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from strategies.compile import compile_replica
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
+from strategies.replica_program import ReplicaProgram
 from strategies.tf_bridge.tpu import compiled_replicas
 from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
 
@@ -37,26 +38,52 @@ def restore_sums() -> None:
     compiled_replicas.sum_over_replicas = _SUMS
 
 
+def mirrored(n_replicas: int) -> tf.distribute.Strategy:
+    # Collectives of several strategies in a process have the same keys.
+    devices = [f"/cpu:{k}" for k in range(n_replicas)]
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+
+
 def trained(
     step: TrainGraph, folder: Path, plan: Plan, batches: Sequence[Sequence[Any]], n_steps: int
 ) -> tuple[dict[tuple[str, int | None], Any], list[float]]:
     """Values of all copies after a step on each batch, some in one run, and the global loss of each step."""
-    topology, initial = topology_of(plan), InitialValues(folder, float64=True)
-    # Collectives of several strategies in a process have the same keys.
-    distribution = tf.distribute.MirroredStrategy(
-        [f"/cpu:{k}" for k in range(topology.n_replicas)], tf.distribute.ReductionToOneDevice()
+    program, topology = compile_replica(step, plan), topology_of(plan)
+    values, losses = _run(program, mirrored(topology.n_replicas), step, folder, plan, batches, n_steps)
+    return values, (losses.sum(axis=1) * program.weight).tolist()
+
+
+def trained_alone(
+    step: TrainGraph, folder: Path, plan: Plan, batches: Sequence[Sequence[Any]], *, on_device: bool
+) -> tuple[dict[tuple[str, int | None], Any], list[float]]:
+    """What the first replica comes to by itself, as if others had nothing to add, all steps in one run."""
+    alone = tf.distribute.OneDeviceStrategy("/cpu:0")
+    values, losses = _run(
+        compile_replica(step, plan), alone, step, folder, plan, batches, len(batches), on_device=on_device
     )
-    program = compile_replica(step, plan)
+    return values, losses[:, 0].tolist()
+
+
+def _run(
+    program: ReplicaProgram,
+    distribution: tf.distribute.Strategy,
+    step: TrainGraph,
+    folder: Path,
+    plan: Plan,
+    batches: Sequence[Sequence[Any]],
+    n_steps: int,
+    *,
+    on_device: bool = False,
+) -> tuple[dict[tuple[str, int | None], Any], Any]:
+    initial = InitialValues(folder, float64=True)
+    local = topology_of(plan).replicas()[: distribution.num_replicas_in_sync]
     values = {v.name: initial.value(v.name) for v in step.variables}
     variables = replicated_variables(distribution, step.variables, values)
-    replicas = CompiledReplicas(program, distribution, variables, topology.replicas(), loops_on_device=False)
-    stacked = [np.stack(parts) for parts in zip(*batches, strict=True)]
-    replicas.compile([part[:n_steps] for part in stacked])
-    copies = DistributedCopies(distribution, step.variables, variables, initial, topology.replicas())
+    replicas = CompiledReplicas(program, distribution, variables, local, loops_on_device=on_device)
+    placed = [replicas.placed(batch) for batch in batches]
+    replicas.compile(placed[:n_steps])
+    copies = DistributedCopies(distribution, step.variables, variables, initial, local)
     copies.load()
-    losses = [
-        replicas([part[first : first + n_steps] for part in stacked])
-        for first in range(0, len(batches), n_steps)
-    ]
-    values = {copy: value for name in copies.captured for copy, value in copies.values(name).items()}
-    return values, (np.concatenate(losses).sum(axis=1) * program.weight).tolist()
+    losses = [replicas(placed[first : first + n_steps]) for first in range(0, len(placed), n_steps)]
+    held = {copy: value for name in copies.captured for copy, value in copies.values(name).items()}
+    return held, np.concatenate(losses)

@@ -20,10 +20,14 @@ from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.run.case.check import check
 from harness.study.target import TargetStudy, study
+from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.distributed.distribution import stop_distribution
 from harness.worker.jobs.distributed.synchronous import open_baseline
 from harness.worker.process.job import Job
+from strategies.errors import UnsupportedError
+from strategies.ir.graph import DType, Graph, Shape
+from strategies.ir.train_graph import BatchInput, TrainGraph
 
 pytestmark = pytest.mark.tensorflow
 
@@ -99,6 +103,15 @@ def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(stra
         "TPU system: 4 devices in a mesh 2x2x1x1 at (0,0,0,0), (0,1,0,0), (1,0,0,0), (1,1,0,0), 4 of them "
         "with a replica; matrices of float32 are multiplied in float32"
     )
+
+
+def test_examples_of_unknown_shape_are_refused_before_anything_is_made() -> None:
+    ragged = BatchInput(path="1/text", node="text", dtype=DType("float"), shape=Shape((4, -1)))
+    step = TrainGraph(
+        graph=Graph(nodes=()), variables=(), boundaries=(), regions=(), batch=(ragged,), losses=()
+    )
+    with pytest.raises(UnsupportedError, match=r"known shape, got .* of '1/text'; pad them in dataset"):
+        compiled_replicas._zero_batch(step, 8)
 
 
 def test_a_host_without_tpus_fails_with_what_it_takes(opened: TargetStudy) -> None:

@@ -16,7 +16,7 @@ from harness.worker.process.job import JobState
 from strategies.baselines import distribution
 from strategies.plan.schema import Plan
 from strategies.tf_bridge.tpu import compiled_replicas, tpu_system
-from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas
+from strategies.tf_bridge.tpu.compiled_replicas import Batch, CompiledReplicas
 
 # Four chips of a device each on one host, as of a v4 slice 2x2x1.
 CHIPS = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0)]
@@ -96,8 +96,8 @@ def n_seen_in_step(state: JobState) -> list[int]:
 def only_trace(state: JobState) -> None:
     """Let replicas trace what they would compile, since there is nothing to run it."""
 
-    def compile_nothing(replicas: CompiledReplicas, batches: Sequence[np.ndarray]) -> None:
-        _TRACED[replicas] = replicas._run.get_concrete_function(replicas._placed(batches)).graph
+    def compile_nothing(replicas: CompiledReplicas, batches: Sequence[Batch]) -> None:
+        _TRACED[replicas] = replicas._run.get_concrete_function(replicas.joined(batches)).graph
 
     CompiledReplicas.compile = compile_nothing
 

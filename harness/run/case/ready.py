@@ -62,7 +62,7 @@ class _Runner:
 def _runner_of(prepared: PreparedCase) -> _Runner:
     plan, case, seed = prepared.plan, prepared.case, prepared.seed
     document = plan.model_dump_json()
-    match case.chosen.strategy.runner_on(plan.device):
+    match case.chosen.strategy.runner_on(case.shape.hardware):
         case "graph":
             return _Runner(
                 server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),

@@ -130,7 +130,8 @@ class Opened:
 
     Attributes:
         start, stop: this worker's examples of the global batch.
-        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step.
+        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step; where
+            replicas compile, with a first run.
         nodes_before: of the captured step. nodes_after: of this worker's program. All four are None where no
             graph is rewritten.
         notes: what a record should say about this program, one sentence each.

@@ -5,6 +5,7 @@ XLA compiles what lies between sums, and TensorFlow sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,10 @@ from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _REASON = 300
-_PerReplica: TypeAlias = tf.distribute.DistributedValues
+Batch: TypeAlias = Sequence[tf.distribute.DistributedValues]
+"""Components of a dataset, of each replica its own examples."""
+_REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
+"""What TensorFlow says of an operation that XLA does not compile."""
 
 
 class CompiledReplicas:
@@ -51,62 +55,71 @@ class CompiledReplicas:
         steps = self._on_devices if loops_on_device else self._from_host
         self._run = tf.function(steps, autograph=False)
 
-    def compile(self, batches: Sequence[Array]) -> None:
+    def compile(self, batches: Sequence[Batch]) -> None:
         """Have a run compiled before anything is timed; variables change, as by a run.
 
         Args:
-            batches: as `__call__` takes them.
+            batches: as `__call__` takes them; a run of another length is compiled when it is first made.
         Raises:
-            UnsupportedError: TensorFlow refuses the step on these devices.
+            UnsupportedError: TensorFlow does not compile the step for these devices.
         """
         try:
             self(batches)
-        except Exception as error:
+        except _REFUSALS as error:
             raise UnsupportedError(
                 f"a step for TPU devices: XLA must be able to compile it, got {_reason(error)}; compare it "
                 "by cluster.device=tpu-emulated"
             ) from error
 
-    def __call__(self, batches: Sequence[Array]) -> Array:
-        """Make a step on each of some batches.
+    def placed(self, batch: Sequence[Array]) -> Batch:
+        """A batch as a run takes it, each replica's examples by themselves, still on the host.
 
         Args:
-            batches: of each component of the dataset, all batches stacked, [n_steps, n_examples, …].
+            batch: components of the dataset, [n_examples, …].
+        """
+        distribute = self._distribution.experimental_distribute_values_from_function
+        return [distribute(partial(self._share, component)) for component in batch]
+
+    def _share(self, component: Array, context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+        replica = self._replicas[context.replica_id_in_sync_group]
+        return tf.constant(component[None, replica.start : replica.stop])
+
+    def __call__(self, batches: Sequence[Batch]) -> Array:
+        """Make a step on each of some placed batches.
+
         Returns:
             loss of each replica in each step, [n_steps, n_replicas].
         """
-        losses = self._run(self._placed(batches))
+        losses = self._run(self.joined(batches))
         return np.stack([loss.numpy() for loss in losses], axis=1)
 
-    def _placed(self, batches: Sequence[Array]) -> list[_PerReplica]:
-        """Examples as each replica takes them, still on the host."""
+    def joined(self, batches: Sequence[Batch]) -> Batch:
+        """Placed batches as one; a batch alone stays as it is."""
+        if len(batches) == 1:
+            return batches[0]
+        return tf.nest.map_structure(  # type: ignore[no-any-return]
+            lambda *components: tf.concat(components, axis=0), *batches, expand_composites=True
+        )
 
-        def share(part: Array) -> Callable[[tf.distribute.experimental.ValueContext], tf.Tensor]:
-            def of(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-                replica = self._replicas[context.replica_id_in_sync_group]
-                return tf.constant(part[:, replica.start : replica.stop])
+    def _from_host(self, batches: Batch) -> tuple[tf.Tensor, ...]:
+        """Losses of each replica; every iteration sends its batch to the devices.
 
-            return of
-
-        return [
-            self._distribution.experimental_distribute_values_from_function(share(part)) for part in batches
-        ]
-
-    def _from_host(self, batches: Sequence[_PerReplica]) -> tuple[tf.Tensor, ...]:
-        """Losses of each replica; every iteration sends its batch to the devices."""
+        Args:
+            batches: components, [n_steps, n_examples, …] of each replica.
+        """
 
         def step(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            batch = tf.nest.map_structure(lambda part: part[number], batches, expand_composites=True)
+            batch = tf.nest.map_structure(lambda all_: all_[number], batches, expand_composites=True)
             return self._local(self._distribution.run(self._step, args=(batch,)))
 
         return self._loop(step, self._local(batches[0])[0], n_losses=len(self._replicas))
 
-    def _on_devices(self, batches: Sequence[_PerReplica]) -> tuple[tf.Tensor, ...]:
+    def _on_devices(self, batches: Batch) -> tuple[tf.Tensor, ...]:
         """As `_from_host`; the devices are sent all batches at once."""
 
         def steps(own: Sequence[tf.Tensor]) -> tf.Tensor:
             def step(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                return (self._step([part[number] for part in own]),)
+                return (self._step([component[number] for component in own]),)
 
             (losses,) = self._loop(step, own[0], n_losses=1)
             return losses
@@ -121,15 +134,15 @@ class CompiledReplicas:
         losses = [tf.TensorArray(dtype, n_steps, element_shape=()) for _ in range(n_losses)]
 
         def body(number: tf.Tensor, kept: Sequence[tf.TensorArray]) -> tuple[object, ...]:
-            made = step(number)
-            return number + 1, [array.write(number, loss) for array, loss in zip(kept, made, strict=True)]
+            latest = step(number)
+            return number + 1, [array.write(number, loss) for array, loss in zip(kept, latest, strict=True)]
 
         _, kept = tf.while_loop(
             lambda number, _: number < n_steps, body, (tf.constant(0), losses), parallel_iterations=1
         )
         return tuple(array.stack() for array in kept)
 
-    def _local(self, values: _PerReplica) -> tuple[tf.Tensor, ...]:
+    def _local(self, values: tf.distribute.DistributedValues) -> tuple[tf.Tensor, ...]:
         return tuple(self._distribution.experimental_local_results(values))
 
     def _step(self, batch: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -140,8 +153,8 @@ class CompiledReplicas:
         if program.rank is not None:
             values[program.rank] = tf.convert_to_tensor(context.replica_id_in_sync_group, tf.int32)
         for segment, compiled in self._segments:
-            given = compiled(*(values[ref] for ref in segment.takes))
-            values |= dict(zip(segment.gives, given, strict=True))
+            outputs = compiled(*(values[ref] for ref in segment.inputs))
+            values |= dict(zip(segment.outputs, outputs, strict=True))
             if segment.sums:
                 contributed = [values[ref] for ref in segment.sums.values()]
                 values |= dict(zip(segment.sums, sum_over_replicas(contributed), strict=True))
@@ -156,11 +169,11 @@ def replicated_variables(
     Args:
         values: name → what every copy begins with; random state differs once it is loaded.
     """
-    made = {}
+    variables = {}
     with distribution.scope():
         for v in captured:
             differs = v.rule == "per-replica"
-            made[v.name] = tf.Variable(
+            variables[v.name] = tf.Variable(
                 values[v.name],
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ
@@ -168,7 +181,7 @@ def replicated_variables(
                 else tf.VariableSynchronization.ON_WRITE,
                 aggregation=tf.VariableAggregation.SUM if differs else tf.VariableAggregation.NONE,
             )
-    return made
+    return variables
 
 
 def sum_over_replicas(contributed: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
@@ -178,25 +191,24 @@ def sum_over_replicas(contributed: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
 
 
 def _compiled(segment: Segment) -> Callable[..., Sequence[tf.Tensor]]:
-    """A segment as a function of what it takes, which XLA compiles."""
+    """A segment as a function of its inputs, which XLA compiles."""
     definition = tf.compat.v1.GraphDef.FromString(segment.graph_def)
     for function in definition.library.function:
         if not eager.context().has_function(function.signature.name):
             eager.context().add_function_def(function)
 
-    def run(*taken: tf.Tensor) -> Sequence[tf.Tensor]:
-        wanted = [*(_tensor(ref) for ref in segment.gives), *segment.runs]
+    def segment_of(*inputs: tf.Tensor) -> Sequence[tf.Tensor]:
         elements = tf.graph_util.import_graph_def(
             definition,
-            input_map={_tensor(ref): value for ref, value in zip(segment.takes, taken, strict=True)},
-            return_elements=wanted,
+            input_map={_tensor(ref): value for ref, value in zip(segment.inputs, inputs, strict=True)},
+            return_elements=[*map(_tensor, segment.outputs), *segment.targets],
             name="",
         )
-        n_given = len(segment.gives)
-        with tf.control_dependencies(elements[n_given:]):
-            return [tf.identity(value) for value in elements[:n_given]]
+        n_outputs = len(segment.outputs)
+        with tf.control_dependencies(elements[n_outputs:]):
+            return [tf.identity(value) for value in elements[:n_outputs]]
 
-    return tf.function(run, jit_compile=True, autograph=False)  # type: ignore[no-any-return]
+    return tf.function(segment_of, jit_compile=True, autograph=False)  # type: ignore[no-any-return]
 
 
 def _tensor(ref: str) -> str:
@@ -207,5 +219,6 @@ def _reason(error: Exception) -> str:
     """What an error of TensorFlow's is about, on one line, without the frames and nodes around it."""
     lines = [line.strip() for line in str(error).splitlines()]
     roots = [line.removeprefix("(0) ") for line in lines if line.startswith("(0) ")]
-    told = [line for line in lines if line and not line.startswith(("Graph execution error", "Detected at"))]
-    return (roots or told or [type(error).__name__])[0][:_REASON]
+    around = ("Graph execution error", "Detected at")
+    others = [line for line in lines if line and not line.startswith(around)]
+    return (roots or others or [type(error).__name__])[0][:_REASON]

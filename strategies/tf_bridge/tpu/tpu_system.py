@@ -92,11 +92,11 @@ class TpuSystem:
     shut_down: Callable[[], None]
 
 
-def brought_up(runtime: TpuRuntime, n_replicas: int, *, strategy: str, matmul: str) -> TpuSystem:
+def brought_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -> TpuSystem:
     """Bring the devices of this host up for so many replicas, a device for each.
 
     Args:
-        strategy: name of the plan's, for messages.
+        label: of the plan's strategy, for messages.
         matmul: in what they multiply matrices of float32, `float32` or `bfloat16`; of all of this process.
     Raises:
         StrategyError: TensorFlow finds no TPU devices, or fewer than replicas.
@@ -109,7 +109,7 @@ def brought_up(runtime: TpuRuntime, n_replicas: int, *, strategy: str, matmul: s
     except (tf.errors.OpError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise StrategyError(
-            f"strategy {strategy!r}: needs a TensorFlow that brings up the TPUs of this host, got {reason}; "
+            f"strategy {label!r}: needs a TensorFlow that brings up the TPUs of this host, got {reason}; "
             "use the image of `make image TARGET=tpu` on a TPU VM"
         ) from error
     with ExitStack() as stack:
@@ -117,7 +117,7 @@ def brought_up(runtime: TpuRuntime, n_replicas: int, *, strategy: str, matmul: s
         n_devices = int(topology.num_tpus_per_task)
         if n_devices < n_replicas or topology.num_tasks > 1:
             raise StrategyError(
-                f"strategy {strategy!r}: needs a TPU device of one host for each replica, got {n_replicas} "
+                f"strategy {label!r}: needs a TPU device of one host for each replica, got {n_replicas} "
                 f"replicas and hosts x devices {topology.num_tasks} x {n_devices}; set "
                 "cluster.replicas_per_worker, or take a slice of one host"
             )

@@ -97,8 +97,8 @@ class ReplicaSession:
         """Nothing is to be done."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """Batches are sent to the devices by the run that takes them."""
-        return batch
+        """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
+        return self._replicas.placed(batch)
 
     def step(self, feeds: Batch) -> "Sequence[npt.NDArray[np.generic]]":
         """Run one step; the loss of each replica."""
@@ -110,8 +110,8 @@ class ReplicaSession:
         return self._steps_per_run
 
     def steps(self, batches: Sequence[Batch]) -> "npt.NDArray[np.generic]":
-        """Run a step on each of some batches; losses, [n_steps, n_replicas]."""
-        return self._replicas([np.stack(parts) for parts in zip(*batches, strict=True)])
+        """Run a step on each of some prepared batches; losses, [n_steps, n_replicas]."""
+        return self._replicas(batches)
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
         """Nothing lies in parts by a plan for TPU devices."""
@@ -145,25 +145,26 @@ def _session(
 
     distribution = state.get(Distributed).distribution.strategy
     topology, execution = topology_of(plan), plan.execution
+    zeros = _zero_batch(step, plan.batch_size)
     values = {v.name: initial.value(v.name) for v in step.variables}
     variables = replicated_variables(distribution, step.variables, values)
     replicas = CompiledReplicas(
         program, distribution, variables, topology.replicas(), loops_on_device=execution.loops_on_device
     )
-    replicas.compile(_nothing(step, execution.steps_per_loop, plan.batch_size))
+    replicas.compile([replicas.placed(zeros)] * execution.steps_per_loop)
     copies = DistributedCopies(distribution, step.variables, variables, initial, topology.replicas())
     return ReplicaSession(replicas, copies, steps_per_run=execution.steps_per_loop)
 
 
-def _nothing(step: TrainGraph, n_steps: int, batch_size: int) -> "list[npt.NDArray[np.generic]]":
-    """Batches of zeros in the shapes that a run takes.
+def _zero_batch(step: TrainGraph, batch_size: int) -> "list[npt.NDArray[np.generic]]":
+    """A batch of zeros in the shapes that a step takes.
 
     Raises:
         UnsupportedError: a shape is not known.
     """
     import tensorflow as tf
 
-    batches = []
+    components = []
     for b in step.batch:
         _, *dims = b.shape.dims or (-1, -1)
         if min(dims, default=0) < 0:
@@ -171,6 +172,5 @@ def _nothing(step: TrainGraph, n_steps: int, batch_size: int) -> "list[npt.NDArr
                 f"a step for TPU devices: examples must have a known shape, got {b.shape} of {b.path!r}; pad "
                 "them in dataset()"
             )
-        dtype = tf.as_dtype(b.dtype).as_numpy_dtype
-        batches.append(np.zeros((n_steps, batch_size, *dims), dtype))
-    return batches
+        components.append(np.zeros((batch_size, *dims), tf.as_dtype(b.dtype).as_numpy_dtype))
+    return components

@@ -46,9 +46,8 @@ class DistributedCopies:
 
     def of(self, name: str) -> list[tuple[int | None, tf.Variable]]:
         """Each replica's copy of a variable with its rank, or the one that all share."""
-        found = copies(self._distribution, self.variables[name])
-        ranks = [None] if len(found) < len(self._ranks) else self._ranks
-        return list(zip(ranks, found, strict=True))
+        own = copies(self._distribution, self.variables[name])
+        return list(zip([None] if self.is_shared(name) else self._ranks, own, strict=True))
 
     def values(self, name: str) -> Mapping[Copy, Array]:
         """What a variable's copies hold; where it has none, what the capture keeps of it."""

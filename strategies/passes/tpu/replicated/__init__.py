@@ -1,1 +1,1 @@
-"""The step as one computation that all cores run, and what cores cannot run."""
+"""The step as one computation that all cores run, what they cannot run, and what a replica alone compiles."""

@@ -1,17 +1,17 @@
 """A replicated computation cut at its sums over replicas, for replicas that are compiled one by one.
 
-What lies between two rounds of sums is one segment. A node is in the first segment that can have all that it
-needs; what depends on nothing but constants is in each that needs it, since compilers want shapes as
-constants.
+A node is in the first segment that can have all that it needs; what depends on nothing but constants is in
+each that needs it, since compilers want shapes as constants.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from strategies.errors import UnsupportedError
-from strategies.ir.functions import drop_unreachable_functions, reachable_functions
+from strategies.ir.functions import drop_unreachable_functions, reachable_functions, renamed_functions
 from strategies.ir.graph import Function, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ENTERS, ancestors, topological_order
@@ -34,35 +34,31 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
     Raises:
         UnsupportedError: the step has a loop of TensorFlow 1.
     """
-    found = ReplicatedComputation.of(step)
-    loss = found.outputs[0].inputs[0]
-    updates = _without_metadata(found.graph.by_name[DONE].control_inputs)
-    inputs = {node.name for node in found.inputs}
-    needed = ancestors(found.graph, (producer(loss), *updates), stop=inputs | {METADATA})
+    computation = ReplicatedComputation.of(step)
+    loss = computation.outputs[0].inputs[0]
+    waits = computation.graph.by_name[DONE].control_inputs
+    updates = frozenset(name for name in waits if name != METADATA)
+    inputs = {node.name for node in computation.inputs}
+    needed = ancestors(computation.graph, (producer(loss), *updates), stop=inputs | {METADATA})
     nodes = [
         in_program(node, tuple(ref for ref in node.inputs if ref != f"^{METADATA}"))
-        for node in found.body
+        for node in computation.body
         if node.name in needed
     ]
-    _refuse_frames(nodes, found.graph.functions)
-    cut = _Cut.of(topological_order(nodes), roots=frozenset({producer(loss), *updates}))
-    segments = tuple(cut.segments(found.graph, keep=(loss,), run=frozenset(updates)))
+    _refuse_frames(nodes, computation.graph.functions)
+    cut = _Cut.of(topological_order(nodes), roots=updates | {producer(loss)})
+    segments = tuple(cut.segments(computation.graph, outputs=(loss,), targets=updates))
     handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in step.variables}
-    asks_rank = any(input_of(RANK) in segment.takes for segment in segments)
+    asks_rank = any(input_of(RANK) in segment.inputs for segment in segments)
     return ReplicaProgram(
         segments=segments,
         batch=tuple(input_of(b.node) for b in step.batch),
         rank=input_of(RANK) if asks_rank else None,
         variables=handles,
         loss=loss,
-        loss_dtype=dtype_of(found.outputs[0]),
+        loss_dtype=dtype_of(computation.outputs[0]),
         weight=step.losses[0].weight,
-        n_nodes=len(nodes),
     )
-
-
-def _without_metadata(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name != METADATA)
 
 
 def _refuse_frames(nodes: Sequence[Node], functions: Mapping[str, Function]) -> None:
@@ -103,12 +99,14 @@ class _Cut:
                 anywhere.add(node.name)
         return cls(nodes=nodes, places=places, anywhere=anywhere)
 
-    def segments(self, graph: Graph, *, keep: Sequence[str], run: AbstractSet[str]) -> Iterator[Segment]:
+    def segments(
+        self, graph: Graph, *, outputs: Sequence[str], targets: AbstractSet[str]
+    ) -> Iterator[Segment]:
         """All segments.
 
         Args:
             graph: with the functions that nodes call.
-            keep: references that are needed in the end. run: nodes that have to run.
+            outputs: references that are needed in the end. targets: nodes that have to run.
         """
         members: list[list[Node]] = [[] for _ in range(max(self.places.values()) + 1)]
         sums: list[dict[str, str]] = [{} for _ in members]
@@ -121,8 +119,8 @@ class _Cut:
         own = [
             self._with_constants(nodes, [*after.values()]) for nodes, after in zip(members, sums, strict=True)
         ]
-        crossing = dict.fromkeys(keep)
-        waited: set[str] = set(run)
+        crossing = dict.fromkeys(outputs)
+        waited: set[str] = set(targets)
         for nodes in own:
             names = {node.name for node in nodes}
             crossing |= dict.fromkeys(
@@ -154,17 +152,39 @@ def _segment(
     waited: AbstractSet[str],
 ) -> Segment:
     names = {node.name for node in nodes}
-    takes = dict.fromkeys(ref for node in nodes for ref in node.data_inputs if producer(ref) not in names)
-    gives = dict.fromkeys(ref for ref in (*sums.values(), *crossing) if producer(ref) in names)
+    inputs = dict.fromkeys(ref for node in nodes for ref in node.data_inputs if producer(ref) not in names)
+    outputs = dict.fromkeys(ref for ref in (*sums.values(), *crossing) if producer(ref) in names)
     alone = tuple(_without_waits_elsewhere(node, names) for node in nodes)
-    own = drop_unreachable_functions(graph.with_nodes(alone))
+    own = _with_names_of_their_own(drop_unreachable_functions(graph.with_nodes(alone)))
     return Segment(
         graph_def=serialize_graph(own),
-        takes=tuple(takes),
-        gives=tuple(gives),
-        runs=tuple(node.name for node in nodes if node.name in waited),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        targets=tuple(node.name for node in nodes if node.name in waited),
         sums=sums,
+        n_nodes=len(alone),
     )
+
+
+def _with_names_of_their_own(graph: Graph) -> Graph:
+    """The graph whose functions nothing else in a process is called by, but the same ones once more.
+
+    They come into the library of the whole process, which may have traced others by the names that they had.
+    """
+    if not graph.functions:
+        return graph
+    digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]
+    renamed = {name: f"replica_{digest}/{name}" for name in graph.functions}
+    functions = {
+        renamed[name]: replace(
+            function,
+            name=renamed[name],
+            nodes=tuple(renamed_functions(node, renamed) for node in function.nodes),
+        )
+        for name, function in graph.functions.items()
+    }
+    nodes = tuple(renamed_functions(node, renamed) for node in graph.nodes)
+    return replace(graph, nodes=nodes, functions=functions)
 
 
 def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:

@@ -16,6 +16,7 @@ from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.run.captures import Captures, planned, planned_to_run, topology_of_case
 from harness.worker.jobs.capture import CapturedWorkload, capture
+from harness.worker.jobs.check import separability
 from strategies.plan.schema import StepSummary
 
 
@@ -28,6 +29,7 @@ class Jobs:
         self.error = error
         self.replica_batch = replica_batch
         self.compilable: list[bool] = []
+        self.looked_at: list[str] = []
 
     def __call__(self, job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
         require_call(job, args)
@@ -35,6 +37,8 @@ class Jobs:
         self.limits_s.append(timeout_s)
         if self.error is not None:
             raise self.error
+        if job is separability:
+            self.looked_at.append(args[0])
         if job is not capture:
             return None
         self.compilable.append(args[-1])
@@ -170,7 +174,7 @@ def test_devices_of_tpus_have_a_capture_of_their_own_whose_shapes_are_known(tmp_
     assert jobs.compilable == [False, True]
     # Whether shards mean what the batch means is asked of one that takes them all.
     made.separability(one, made.of(one), topology_of_case(one, made.of(one)))
-    assert jobs.compilable == [False, True]
+    assert jobs.looked_at == [str(on_processors.folder)]
 
 
 def test_several_hosts_of_tpus_are_planned_and_not_run(tmp_path: Path) -> None:

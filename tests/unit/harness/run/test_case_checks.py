@@ -1,6 +1,7 @@
 """What decides where workers' own steps show nothing."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,13 @@ def decided(
         summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
     )
     checks = CaseChecks(captures=captures, recorder=nothing, folder=folder)
-    result, note = checks.decided(
+    result = checks.decided(
         case,
         Capture(folder=Path(), facts=facts),
         plan.model_copy(update={"device": device}),
         found,
         repeat=0,
     )
-    assert (note is None) == (result.dtype == "model")
     return result, captures.asked
 
 
@@ -110,17 +110,38 @@ def test_what_workers_steps_told_is_not_asked_again(found: Equivalence) -> None:
     assert decided(verdict(0.5), found) == (found, [])
 
 
-@pytest.mark.parametrize("device", ["cpu", "tpu"])
-@pytest.mark.parametrize("draws", [False, True])
-def test_random_numbers_of_tpus_are_no_fault(device: str, draws: bool) -> None:
-    wrong = Equivalence(checked=True, equivalent=False, reason="w is off", separable=True)
-    result, asked = decided(verdict(1e-12), wrong, device=device, draws=draws)
-    assert result == wrong if device == "cpu" or not draws else result.equivalent
-    assert all(plan.device == "cpu" for plan in asked)
-    rival, asked = decided(verdict(0.0), wrong, "tf-tpu", device=device, draws=draws)
-    assert asked == []
-    assert rival.equivalent is (None if device == "tpu" and draws else False)
-    assert ("draws random numbers" in rival.reason) == (rival.equivalent is None)
+WRONG = Equivalence(
+    checked=True, equivalent=False, reason="w is off by 0.5", max_update_error=0.5, separable=True
+)
+
+
+@pytest.mark.parametrize("strategy", ["all-reduce", "tf-tpu"])
+def test_random_numbers_of_tpus_are_no_fault_and_no_proof(strategy: str) -> None:
+    result, _ = decided(verdict(1e-12), WRONG, strategy, device="tpu", draws=True)
+    assert (result.equivalent, result.dtype, result.max_update_error) == (None, "model", 0.5)
+    assert result.reason.startswith("its step draws random numbers")
+    assert "w is off by 0.5" in result.reason
+    assert ("emulated on processors, it is equivalent" in result.reason) == (strategy == "all-reduce")
+
+
+@pytest.mark.parametrize(
+    ("device", "draws", "error"), [("cpu", True, 0.5), ("tpu", False, 0.5), ("tpu", True, math.inf)]
+)
+def test_other_faults_stay(device: str, draws: bool, error: float) -> None:
+    wrong = replace(WRONG, max_update_error=error)
+    assert decided(verdict(1e-12), wrong, device=device, draws=draws) == (wrong, [])
+
+
+def test_a_graph_that_is_wrong_by_itself_is_wrong_on_tpus() -> None:
+    result, (plan,) = decided(verdict(0.5), WRONG, device="tpu", draws=True)
+    assert result.wrong
+    assert (result.dtype, plan.device) == ("float64", "cpu")
+
+
+def test_what_rounding_hides_on_tpus_is_not_decided_by_their_emulation() -> None:
+    result, _ = decided(verdict(1e-12), device="tpu")
+    assert (result.equivalent, result.dtype) == (None, "model")
+    assert result.reason.endswith("in float64, emulated on processors, it is equivalent")
 
 
 def test_what_has_no_captured_graph_stays_undecidable() -> None:
