@@ -1,6 +1,6 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from harness.worker.jobs.capture import CapturedWorkload, restore
 from harness.worker.jobs.capture import capture as capture_workload
 from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.ir.variable import Rule
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
@@ -90,8 +91,10 @@ class Captures:
         """
         if case.shape.hardware != "tpu":
             return self._for_sessions(case)
-        key = (*_capture_key(case), *_batch_key(case), "compilable")
-        return self._captures.get(key, lambda: self._capture(case, compilable=True))
+        free = self._for_sessions(case)
+        rules = {v.name: v.rule for v in free.summary.variables if v.rule is not None}
+        key = (*_capture_key(case), *_batch_key(case), "compiled")
+        return self._captures.get(key, lambda: self._capture(case, compiled_rules=rules))
 
     def _for_sessions(self, case: Case) -> Capture:
         key = _capture_key(case)
@@ -184,11 +187,11 @@ class Captures:
         limits = self._timeouts.for_model(capture.summary, n_replicas)
         return self._call(job, args, timeout_s=limits.study_s, stage="check")
 
-    def _capture(self, case: Case, *, compilable: bool = False) -> Capture:
+    def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
         facts = self._call(
             capture_workload,
-            (case, self._seed, str(folder), _n_shards(case), compilable),
+            (case, self._seed, str(folder), _n_shards(case), compiled_rules),
             timeout_s=self._timeouts.capture_s,
             stage="capture",
         )

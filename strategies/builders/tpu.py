@@ -13,10 +13,12 @@ from strategies.topology import Topology
 
 MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
 """In what TPUs multiply matrices of float32; TensorFlow's own default is bfloat16, which is not exact."""
+_MOST_STEPS = 10_000
+"""Of a loop, whose batches lie in memory together; windows and checks are whole loops."""
 PARAMS = (
     Param(name="reshard", type=bool, default=False, tunable=(False, True)),
     Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
-    Param(name="steps_per_loop", type=int, default=10, minimum=1, tunable=(1, 10, 100)),
+    Param(name="steps_per_loop", type=int, default=10, minimum=1, maximum=_MOST_STEPS, tunable=(1, 10, 100)),
     SYNC_BATCH_NORM,
     MATMUL,
 )

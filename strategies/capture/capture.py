@@ -17,6 +17,7 @@ from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import Reduction, TrainGraph
+from strategies.ir.variable import Rule
 from strategies.passes.replicate.hoist_reads import calls_with_values
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -45,7 +46,7 @@ def capture(
     element_spec: object,
     *,
     replica_batch: int | None = None,
-    compilable: bool = False,
+    compiled_rules: Mapping[str, Rule] | None = None,
 ) -> Captured:
     """Trace a train step once and take it apart.
 
@@ -54,21 +55,23 @@ def capture(
             alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
         replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
-        compilable: where shards are equal, trace with that batch in any case, and as XLA wants it, which must
-            know all shapes.
+        compiled_rules: name of forward state → its rule by a capture whose batch axis is free. With them, and
+            where shards are equal, the trace has that batch in any case, and is as XLA wants it, which must
+            know all shapes; what counts examples looks constant there.
     Raises:
         CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
             calls Python.
     """
     body = body_of(step)
-    traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compilable)
+    traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
     if not traced.recorder.marks:
         raise CaptureError(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     contents = told_by(traced, declared_variables(step), element_spec)
-    contents = replace(contents, step=replace(contents.step, reduction=_reduction(step)))
+    step_contents = replace(contents.step, reduction=_reduction(step), rules=compiled_rules or {})
+    contents = replace(contents, step=step_contents)
     assembled = _assembled(contents, traced)
     _check_travels(assembled.graph)
     return Captured(

@@ -23,7 +23,7 @@ Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A knob of a strategy; `minimum` bounds numbers, and one whose default is None may be none.
+    """A knob of a strategy; `minimum` and `maximum` bound numbers, one whose default is None may be none.
 
     Attributes:
         choices: the only words it may be, any where there are none.
@@ -35,6 +35,7 @@ class Param:
     type: type[bool] | type[int] | type[float] | type[str]
     default: ParamValue
     minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = ()
     tunable: tuple[ParamValue, ...] = ()
 

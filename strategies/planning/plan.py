@@ -190,4 +190,8 @@ def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
             f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
             f"{way_out}"
         )
+    if param.maximum is not None and isinstance(value, int | float) and value > param.maximum:
+        raise StrategyError(
+            f"strategy {strategy!r}: {param.name} must be at most {param.maximum:g}, got {value!r}; {way_out}"
+        )
     return value

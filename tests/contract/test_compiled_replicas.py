@@ -18,7 +18,9 @@ tf = pytest.importorskip("tensorflow")
 import keras
 import replica_process
 from cases import case_of
+from model import on_rows
 from models import MODELS
+from state_models import descent, kernel
 
 from strategies.capture.capture import capture
 from strategies.compile import compile_replica
@@ -62,11 +64,55 @@ REFUSED = {
 """Model → why replicas do not compile it."""
 
 
+def counted_examples():
+    """The rate falls with the examples seen, whose number a trace of known shapes takes for a constant."""
+    w = kernel()
+    seen = tf.Variable(0, trainable=False, name="seen")
+
+    @tf.function
+    def train(x):
+        seen.assign_add(tf.shape(x)[0])
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean((x * w - 1) ** 2)
+        w.assign_sub(tape.gradient(value, w) / tf.cast(seen, tf.float32))
+        return value
+
+    return on_rows(train)
+
+
+def growing_array():
+    w = kernel()
+
+    def loss(x):
+        array = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
+        for i in tf.range(3):
+            array = array.write(i, tf.reduce_mean(x[:, i] * w[i]))
+        return tf.reduce_mean((array.stack() - 1) ** 2)
+
+    return on_rows(descent(loss, w))
+
+
+def until_large():
+    """A loop that ends for no example of zeros."""
+    w = kernel()
+
+    def loss(x):
+        large = tf.while_loop(lambda y: tf.reduce_max(tf.abs(y)) < 10.0, lambda y: y * 2.0, [x])[0]
+        return tf.reduce_mean((x * w - 1) ** 2) + 0.01 * tf.reduce_mean(tf.stop_gradient(large) * w)
+
+    return on_rows(descent(loss, w))
+
+
+OWN = {"counted-examples": counted_examples, "growing-array": growing_array, "until-large": until_large}
+CHOSEN |= {"counted-examples": "a sum of whole numbers", "until-large": "a loop that ends by its data"}
+REFUSED |= {"growing-array": "each tf.TensorArray must have its size, got '"}
+
+
 def pytest_generate_tests(metafunc):
     if "n_replicas" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        chosen = [(name, n) for name in MODELS if name not in REFUSED for n in (2, 4)]
+        chosen = [(name, n) for name in MODELS | OWN if name not in REFUSED for n in (2, 4)]
     else:
         chosen = [*((name, 2) for name in CHOSEN), ("normalised", 4)]
     metafunc.parametrize(("name", "n_replicas"), chosen)
@@ -80,13 +126,20 @@ def apart():
         yield pool
 
 
-def compilable(name, folder, n_replicas):
-    """A model captured for replicas of known shapes, with batches that they share evenly, and its plan."""
+def made(name):
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
-    model = MODELS[name]()
+    return (MODELS | OWN)[name]()
+
+
+def compilable(name, folder, n_replicas):
+    """A model captured for replicas of known shapes, with batches that they share evenly, and its plan."""
+    model = made(name)
     n = len(model.batches[0][0]) // n_replicas * n_replicas
-    captured = capture(model.step, model.spec, replica_batch=n // n_replicas, compilable=True)
+    free = capture(model.step, model.spec, replica_batch=n // n_replicas)
+    rules = {v.name: v.rule for v in free.step.variables if v.rule is not None}
+    model = made(name)
+    captured = capture(model.step, model.spec, replica_batch=n // n_replicas, compiled_rules=rules)
     case = case_of(captured, [[part[:n] for part in batch] for batch in model.batches], folder)
     topology = replace(case.topology((n_replicas,)), device="tpu")
     return case, make_plan("tpu-replicate", {}, case.summary, topology)
@@ -124,6 +177,14 @@ def test_loops_of_devices_make_the_steps_that_loops_of_the_host_do(name, tmp_pat
     assert len(set(on_host[1])) == len(case.batches)
     for copy, value in on_host[0].items():
         assert np.array_equal(on_device[0][copy], value), copy
+
+
+def test_examples_are_counted_on_all_replicas(tmp_path, apart):
+    case, plan = compilable("counted-examples", tmp_path, 2)
+    assert {v.name: v.rule for v in case.step.variables if v.kind == "state"} == {"seen": "sum"}
+    training = apart.submit(replica_process.trained, case.step, tmp_path, plan, case.batches, 2)
+    values, _ = training.result()
+    assert {values["seen", rank] for rank in range(2)} == {sum(len(x) for (x,) in case.batches)}
 
 
 def test_replicas_that_keep_their_gradients_are_noticed(tmp_path, apart):

@@ -57,7 +57,9 @@ def make_ready(processes: ProcessSet, case: Case, capture: Capture, plan: Plan, 
     args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(n_workers)]
     rival = open_coordinated if plan.strategy == SERVERS else open_baseline
     by_replicas = case.chosen.strategy.runner_on(plan.device) == "replicas"
-    opens = open_replicas if by_replicas else partial(rival, case=case, seed=SEED)
+    opens = (
+        partial(open_replicas, batches=str(batches)) if by_replicas else partial(rival, case=case, seed=SEED)
+    )
     opened = processes.call(opens, args, timeout_s=120)
     shares = [(str(batches), each.start, each.stop) for each in opened]
     processes.call(stage_batches, shares, timeout_s=120)

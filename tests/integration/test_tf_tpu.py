@@ -89,7 +89,8 @@ def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(stra
     with opened_study(strategy) as opened, described(opened) as processes:
         args = (str(opened.capture.folder), opened.plan.model_dump_json(), 0)
         own = opened.plan.strategy != RIVAL
-        opens = open_replicas if own else partial(open_baseline, case=opened.case, seed=0)
+        by_replicas = partial(open_replicas, batches=str(opened.batches))
+        opens = by_replicas if own else partial(open_baseline, case=opened.case, seed=0)
         (program,) = processes.call(opens, [args], timeout_s=120)
         ((operations, n_copies, of_float64),) = processes.call(tpu_jobs.traced, [()], timeout_s=120)
         (seen,) = processes.call(tpu_jobs.n_seen_in_step, [()], timeout_s=120)
@@ -111,7 +112,7 @@ def test_examples_of_unknown_shape_are_refused_before_anything_is_made() -> None
         graph=Graph(nodes=()), variables=(), boundaries=(), regions=(), batch=(ragged,), losses=()
     )
     with pytest.raises(UnsupportedError, match=r"known shape, got .* of '1/text'; pad them in dataset"):
-        compiled_replicas._zero_batch(step, 8)
+        compiled_replicas._require_known_shapes(step)
 
 
 def test_a_host_without_tpus_fails_with_what_it_takes(opened: TargetStudy) -> None:

@@ -77,7 +77,7 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
         case "replicas":
             return _Runner(
                 server=partial(distribution.start_distribution, plan=document),
-                opens=open_replicas,
+                opens=partial(open_replicas, batches=str(prepared.batches)),
                 stops=distribution.stop_distribution,
             )
         case "coordinator":

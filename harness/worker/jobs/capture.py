@@ -11,6 +11,9 @@ from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from strategies.ir.variable import Rule
     from strategies.plan.schema import StepSummary
     from workloads.protocol import Workload
 
@@ -34,13 +37,19 @@ class CapturedWorkload:
 
 
 def capture(
-    state: JobState, case: Case, seed: int, folder: str, n_shards: int, compilable: bool
+    state: JobState,
+    case: Case,
+    seed: int,
+    folder: str,
+    n_shards: int,
+    compiled_rules: "Mapping[str, Rule] | None",
 ) -> CapturedWorkload:
     """Capture a case's workload in its precision into a folder, once for all its ranks.
 
     Args:
         n_shards: into how many parts the case splits its global batch.
-        compilable: for replicas that XLA compiles, where shards are equal; see `strategies.capture.capture`.
+        compiled_rules: for replicas that XLA compiles, where shards are equal; see
+            `strategies.capture.capture`.
 
     Raises:
         UsageError: the workload or its step cannot be used; the message says why.
@@ -68,7 +77,7 @@ def capture(
         step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
         try:
             share = _even_share(case, workload, n_shards)
-            captured = capture_step(step, structure, replica_batch=share, compilable=compilable)
+            captured = capture_step(step, structure, replica_batch=share, compiled_rules=compiled_rules)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
     notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))

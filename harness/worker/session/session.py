@@ -297,7 +297,9 @@ class WorkerSession:
 def _calls(graph_def: tf.compat.v1.GraphDef) -> Iterator[str]:
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
-            if node.op in _CALLS and not node.attr["_XlaMustCompile"].b:
+            # A map of protos makes what it is asked for, and TensorFlow takes no attribute without a value.
+            compiled = "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
+            if node.op in _CALLS and not compiled:
                 yield node.name
 
 

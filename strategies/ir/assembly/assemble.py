@@ -68,7 +68,10 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     own_statistics = statistics.own
     if max(levels[b.values] for b in boundaries) > 1:
         _check_repeatable(graph, parts)
-        reason = "is in a step of several gradients and updates in a row"
+        reason = (
+            "must be in a step of one update, got several gradients and updates in a row; make them steps of "
+            "their own"
+        )
         own_statistics = {**dict.fromkeys((s.layer for s in statistics.marked), reason), **own_statistics}
     effects = side_effects(graph, traced.must_run, accounted, traced.stateful_ops)
     step = TrainGraph(
@@ -164,6 +167,7 @@ def _described(
         graph = changed
         parts = tell_apart(graph, traced, marks, access)
     rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
+    rules |= {name: rule for name, rule in traced.rules.items() if name in rules}
     owners = slot_owners(traced.variables, parts.kinds)
     variables = tuple(
         Variable(

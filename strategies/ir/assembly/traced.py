@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import Reduction
+from strategies.ir.variable import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ class TracedStep:
         loss: tensor reference of the loss that it returns, or of `target` where it returns none.
         target: tensor reference of what its gradients are of, None where that is no scalar loss.
         reduction: how the loss comes of the examples' losses.
+        rules: name of forward state → its rule, where that is known better than this trace tells.
         must_run: nodes with effects, which the traced function runs whether or not a result needs them.
         stateful_ops: the op types of the graph and its functions that have effects or state.
         statistics: means over the examples in forward, and their gradients in backward.
@@ -118,6 +120,7 @@ class TracedStep:
     stateful_ops: frozenset[str]
     tables: tuple[TracedTable, ...] = field(default=())
     reduction: Reduction = "mean"
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     statistics: tuple[TracedStatistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     synchronized: tuple[str, ...] = ()

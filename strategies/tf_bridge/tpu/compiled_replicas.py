@@ -185,9 +185,9 @@ def replicated_variables(
 
 
 def sum_over_replicas(contributed: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """The sums of what all replicas contribute; called in a replica."""
+    """The sums of what all replicas contribute, of any types; called in a replica."""
     context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, contributed)  # type: ignore[no-any-return]
+    return [context.all_reduce(tf.distribute.ReduceOp.SUM, each) for each in contributed]
 
 
 def _compiled(segment: Segment) -> Callable[..., Sequence[tf.Tensor]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.records.facts.resharding import ReplicaResharding
+from harness.worker.jobs.batches import read_batches
 from harness.worker.jobs.distributed.distribution import Distributed
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
@@ -36,11 +37,12 @@ _WHO_COMPILES = (
 )
 
 
-def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened:
+def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batches: str) -> Opened:
     """Transform a captured step for the replicas of this process's TPU devices, and have it compiled there.
 
     Args:
         capture: folder of the capture. plan: JSON of the plan, of one task.
+        batches: folder of global batches, on the first of which a first run is made.
     Raises:
         CaseError: `unsupported`, when such replicas cannot run the step.
     """
@@ -54,7 +56,9 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int) -> Opened
     try:
         program = compile_replica(step, parsed, check=False)
         transformed_s = time.monotonic()
-        session = _session(state, step, initial, parsed, program)
+        _require_known_shapes(step)
+        (batch,) = read_batches(Path(batches), n=1)
+        session = _session(state, step, initial, parsed, program, batch)
     except UnsupportedError as error:
         raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     imported_s = time.monotonic()
@@ -138,33 +142,34 @@ class ReplicaSession:
 
 
 def _session(
-    state: JobState, step: TrainGraph, initial: "InitialValues", plan: Plan, program: "ReplicaProgram"
+    state: JobState,
+    step: TrainGraph,
+    initial: "InitialValues",
+    plan: Plan,
+    program: "ReplicaProgram",
+    batch: Batch,
 ) -> ReplicaSession:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
 
     distribution = state.get(Distributed).distribution.strategy
     topology, execution = topology_of(plan), plan.execution
-    zeros = _zero_batch(step, plan.batch_size)
     values = {v.name: initial.value(v.name) for v in step.variables}
     variables = replicated_variables(distribution, step.variables, values)
     replicas = CompiledReplicas(
         program, distribution, variables, topology.replicas(), loops_on_device=execution.loops_on_device
     )
-    replicas.compile([replicas.placed(zeros)] * execution.steps_per_loop)
+    replicas.compile([replicas.placed(batch)] * execution.steps_per_loop)
     copies = DistributedCopies(distribution, step.variables, variables, initial, topology.replicas())
     return ReplicaSession(replicas, copies, steps_per_run=execution.steps_per_loop)
 
 
-def _zero_batch(step: TrainGraph, batch_size: int) -> "list[npt.NDArray[np.generic]]":
-    """A batch of zeros in the shapes that a step takes.
+def _require_known_shapes(step: TrainGraph) -> None:
+    """Refuse examples whose shape differs from one to the next.
 
     Raises:
-        UnsupportedError: a shape is not known.
+        UnsupportedError: of a component.
     """
-    import tensorflow as tf
-
-    components = []
     for b in step.batch:
         _, *dims = b.shape.dims or (-1, -1)
         if min(dims, default=0) < 0:
@@ -172,5 +177,3 @@ def _zero_batch(step: TrainGraph, batch_size: int) -> "list[npt.NDArray[np.gener
                 f"a step for TPU devices: examples must have a known shape, got {b.shape} of {b.path!r}; pad "
                 "them in dataset()"
             )
-        components.append(np.zeros((batch_size, *dims), tf.as_dtype(b.dtype).as_numpy_dtype))
-    return components

@@ -32,7 +32,7 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
     """The program of a replica of a step's replicated computation.
 
     Raises:
-        UnsupportedError: the step has a loop of TensorFlow 1.
+        UnsupportedError: the step has a loop of TensorFlow 1, or an array that grows.
     """
     computation = ReplicatedComputation.of(step)
     loss = computation.outputs[0].inputs[0]
@@ -45,7 +45,7 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
         for node in computation.body
         if node.name in needed
     ]
-    _refuse_frames(nodes, computation.graph.functions)
+    _refuse_uncompilable(nodes, computation.graph.functions)
     cut = _Cut.of(topological_order(nodes), roots=updates | {producer(loss)})
     segments = tuple(cut.segments(computation.graph, outputs=(loss,), targets=updates))
     handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in step.variables}
@@ -61,14 +61,20 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
     )
 
 
-def _refuse_frames(nodes: Sequence[Node], functions: Mapping[str, Function]) -> None:
+def _refuse_uncompilable(nodes: Sequence[Node], functions: Mapping[str, Function]) -> None:
+    """Refuse what XLA has no form for, or ends a process at."""
     bodies = (functions[name].nodes for name in sorted(reachable_functions(nodes, functions)))
-    frame = next((node for node in chain(nodes, *bodies) if node.op in ENTERS), None)
-    if frame is not None:
-        raise UnsupportedError(
-            f"a step for TPU devices: its loops must be functions, got {frame.name!r} of a loop of "
-            "TensorFlow 1; write it with tf.while_loop in a tf.function"
-        )
+    for node in chain(nodes, *bodies):
+        if node.op in ENTERS:
+            raise UnsupportedError(
+                f"a step for TPU devices: its loops must be functions, got {node.name!r} of a loop of "
+                "TensorFlow 1; write it with tf.while_loop in a tf.function"
+            )
+        if node.attrs.get("resize_if_index_out_of_bounds") is True:
+            raise UnsupportedError(
+                f"a step for TPU devices: each tf.TensorArray must have its size, got {node.name!r}, which "
+                "makes one longer; give it size=, without dynamic_size"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class Jobs:
             self.looked_at.append(args[0])
         if job is not capture:
             return None
-        self.compilable.append(args[-1])
+        self.compilable.append(args[-1] is not None)
         summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
         return CapturedWorkload(
             summary=summary, batch_size=8, flops_per_example=None, replica_batch=self.replica_batch
