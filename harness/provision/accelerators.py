@@ -119,7 +119,7 @@ def lack_of_tensorflow(device: Hardware) -> ProvisionError | None:
     wanted, way_out = {
         "cpu": (None, ""),
         "gpu": ("tensorflow", "run `make setup DEVICE=gpu` with a fresh .venv"),
-        "tpu": ("tensorflow-tpu", "use --provider cluster with nodes of `make image TARGET=tpu`"),
+        "tpu": ("tensorflow-tpu", "use the image of `make image TARGET=tpu-head` on a TPU VM"),
     }[device]
     others = [name for name in _DISTRIBUTIONS if name != wanted and _is_installed(name)]
     if wanted is None or (_is_installed(wanted) and not others):
