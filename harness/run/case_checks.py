@@ -23,6 +23,7 @@ IN_FLOAT64 = (
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
 """Why the steps of real devices tell nothing then."""
 EMULATED = "in float64, emulated on processors,"
+"""Begins what the reason says then of the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ class StandIn(MetaPathFinder):
             execute(module)
             CHANGED[fullname](module)
 
+        # A loader says nothing of when it has loaded, so that its own method has to be another one.
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 

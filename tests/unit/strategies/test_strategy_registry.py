@@ -66,6 +66,11 @@ def test_either_spelling_resolves():
             "accumulate=2 needs updates that wait for all workers, got",
         ),
         ("all-reduce", {"accumulate": 0}, "accumulate must be at least 1, got 0; leave it out for 1"),
+        (
+            "tpu-replicate",
+            {"steps_per_loop": 10**9},
+            "steps_per_loop must be at most 10000, got 1000000000; leave it out for 10",
+        ),
         ("single", {"accumulate": 2}, "unknown parameter 'accumulate'; known are fused_update"),
         ("tf-mirrored", {"accumulate": 2}, "unknown parameter 'accumulate'"),
         (

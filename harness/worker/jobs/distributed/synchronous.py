@@ -81,20 +81,20 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
 class BaselineSession:
     """One worker's part of a step under TensorFlow's own strategy; see `training.StepSession`.
 
-    Attributes:
+    Args:
         copies: of variables that this worker has.
     """
 
     def __init__(
         self, step: "DistributedStep", distribution: "tf.distribute.Strategy", copies: "DistributedCopies"
     ) -> None:
-        self.copies = copies
+        self._copies = copies
         self._step = step
         self._distribution = distribution
 
     def load(self) -> None:
         """Give every copy of every variable its initial value."""
-        self.copies.load()
+        self._copies.load()
 
     def setup(self) -> None:
         """Lookup tables are filled when their model is built: nothing is left to do."""
@@ -111,7 +111,7 @@ class BaselineSession:
         """Every copy that this worker holds; forward state as its rule merges it, on all workers together."""
         from strategies.baselines.variables import merged
 
-        own = self.copies
+        own = self._copies
         values: dict[Copy, Array] = {}
         states: dict[str, tf.Variable] = {}
         for name, v in own.captured.items():
@@ -133,7 +133,7 @@ class BaselineSession:
 
     def held_bytes(self) -> "Holdings":
         """Every copy that this worker has."""
-        return self.copies.held_bytes()
+        return self._copies.held_bytes()
 
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""

@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from harness import pipeline
+from harness.cli.commands.planned import planned_table
+from harness.cluster.connection import NO_CLUSTER
+from harness.errors import UsageError
 from harness.experiment.references import StrategyRef
 from harness.experiment.resolve import load_experiment
 from harness.preflight import check_experiment
@@ -29,6 +34,33 @@ def test_a_dry_run_names_what_will_be_skipped_on_several_hosts_and_why() -> None
         "will be skipped: tpu-replicate:device_loop=true: is run on the tpu devices of one host"
     )
     assert outcome.to_document()["notes"] == list(outcome.notes)
+
+
+def test_a_dry_run_counts_and_marks_what_will_be_skipped() -> None:
+    spec = load_experiment("tpu-pod", overrides={"strategies": ["tf-tpu", "all-reduce"]})
+    outcome = pipeline.run(spec, RunOptions(dry_run=True))
+    table = planned_table(outcome.cases, n_repeats=outcome.n_repeats, skipped=outcome.skipped)
+    assert [row[-1] for row in table.rows if row[1] == "all-reduce"] == ["skipped"] * 3
+    assert table.total == "6 cases, of which 3 will be skipped, 3 repeats of each: 9 to run"
+    assert len(outcome.to_document()["planned"]) == 3
+
+
+def test_with_xla_a_dry_run_skips_what_xla_compiles_anyway() -> None:
+    spec = load_experiment("tpu-pod", settings=["measure.xla=true"])
+    outcome = pipeline.run(spec, RunOptions(dry_run=True))
+    assert len(outcome.skipped) == len(outcome.cases)
+    assert all("compare it without xla" in note for note in outcome.notes)
+
+
+def test_another_provider_leaves_out_what_the_file_says_of_its_cluster() -> None:
+    spec = load_experiment("tpu-pod", overrides={"cluster.provider": "local"})
+    assert (spec.connection, spec.cluster.provider) == (NO_CLUSTER, ("local",))
+    assert spec.cluster.device == ("tpu",)
+    # What is asked for beside it is refused, not left out.
+    with pytest.raises(UsageError, match="is of the cluster provider, got it with local"):
+        load_experiment("tpu-pod", overrides={"cluster.provider": "local", "cluster.address": "head:1"})
+    emptied = load_experiment("tpu-pod", overrides={"cluster.provider": "local", "cluster.address": None})
+    assert emptied.connection == NO_CLUSTER
 
 
 def test_it_compares_what_has_a_form_for_tpus_on_all_chips_of_one_host() -> None:
