@@ -50,6 +50,11 @@ class ClusterShape:
         return "cpu" if self.device == "tpu-emulated" else self.device
 
     @property
+    def alone(self) -> bool:
+        """Whether its devices serve one process at a time, so that no two cases can be ready on them."""
+        return self.hardware == "tpu"
+
+    @property
     def size(self) -> str:
         """Workers and the replicas of each, such as 2x4."""
         return f"{self.workers}x{self.replicas_per_worker}"

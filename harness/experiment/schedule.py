@@ -45,9 +45,9 @@ def schedule(
         cases: in matrix order.
         repeats: per case.
         seed: of the shuffles; equal seeds give equal orders.
-        interleave: one repeat of every case of a workload on one shape is a block, and all of these come
-            before any is repeated; else every repeat is a block of its own, and all repeats of a case come in
-            a row.
+        interleave: one repeat of every case of a workload on one shape is a block, as `blocks_of` has it, and
+            all of these come before any is repeated; else every repeat is a block of its own, and all repeats
+            of a case come in a row.
         is_control: cases that others' communication is measured against; first in their block, so that
             exposed communication is known as soon as a case ends.
     """
@@ -88,11 +88,14 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
 
 
 def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases that are measured together; one worker alone has no links, and goes with whoever is first."""
+    """Cases that are measured together; one worker alone has no links, and goes with whoever is first.
+
+    Where devices serve one process at a time, each case is a block.
+    """
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):
         shape = case.shape
-        alike = (case.workload, shape.site, case.computation)
+        alike = (case.workload, shape.site, case.computation, case.id if shape.alone else None)
         first = next((key for key in blocks if key[: len(alike)] == alike), None)
         blocks.setdefault(first if shape.workers == 1 and first else (*alike, shape), []).append(case)
     order = {case.id: place for place, case in enumerate(cases)}

@@ -192,6 +192,8 @@ class SlotRunner:
         baseline = baseline_of(largest, self.cases, self.spec.baseline)
         if baseline is None or baseline.id in failed or not self.spec.measure.interleave:
             return None
+        if largest.shape.alone:
+            return None
         beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
         logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:

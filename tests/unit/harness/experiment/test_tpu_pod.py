@@ -10,6 +10,7 @@ from harness.cluster.connection import NO_CLUSTER
 from harness.errors import UsageError
 from harness.experiment.references import StrategyRef
 from harness.experiment.resolve import load_experiment
+from harness.experiment.schedule import blocks_of, schedule
 from harness.preflight import check_experiment
 from harness.requests import RunOptions
 
@@ -50,6 +51,16 @@ def test_with_xla_a_dry_run_skips_what_xla_compiles_anyway() -> None:
     outcome = pipeline.run(spec, RunOptions(dry_run=True))
     assert len(outcome.skipped) == len(outcome.cases)
     assert all("compare it without xla" in note for note in outcome.notes)
+
+
+def test_one_case_at_a_time_has_the_devices() -> None:
+    spec = load_experiment("tpu-pod")
+    cases = pipeline.expand(spec)
+    assert [len(block) for block in blocks_of(cases)] == [1] * len(cases)
+    assert max(len(block) for block in blocks_of(pipeline.expand(load_experiment("tpu-emulated")))) > 1
+    slots = schedule(cases, repeats=2, seed=0, interleave=True, is_control=lambda _: False)
+    assert [slot.repeat for slot in slots] == [0] * len(cases) + [1] * len(cases)
+    assert len({slot.block for slot in slots}) == len(slots)
 
 
 def test_another_provider_leaves_out_what_the_file_says_of_its_cluster() -> None:

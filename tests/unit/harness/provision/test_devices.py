@@ -248,7 +248,9 @@ def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPa
     assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in told
     only("tensorflow")
     assert accelerators.lack_of_tensorflow("gpu") is None
-    assert "got tensorflow; use --provider cluster" in str(accelerators.lack_of_tensorflow("tpu"))
+    assert "got tensorflow; use the image of `make image TARGET=tpu-head`" in str(
+        accelerators.lack_of_tensorflow("tpu")
+    )
     only("tensorflow-tpu")
     assert accelerators.lack_of_tensorflow("tpu") is None
 
