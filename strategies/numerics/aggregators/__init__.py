@@ -1,0 +1,1 @@
+"""Rules that combine workers' gradients, some of them faulty: rows come in, and one vector goes out."""

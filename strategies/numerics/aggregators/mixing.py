@@ -1,0 +1,53 @@
+"""Pre-aggregation: means of some rows take the rows' place before a rule sees them."""
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from strategies.numerics.rows.distances import Selection, Squares, select_by_distances
+from strategies.numerics.rows.rows import Rows
+
+
+def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
+    """Each row becomes the mean of its n − f nearest, itself among them.
+
+    Source:
+        Allouah et al. 2023, arXiv:2302.01772, algorithm 2.
+    """
+    n, size = rows.n, rows.n_present - f
+    infinite = tf.fill([n], tf.constant(float("inf"), tf.float64))
+
+    def select(squares: Squares) -> Selection:
+        nearest, doubtful = [], []
+        for i in range(n):
+            high = tf.where(rows.present, squares.high[i], infinite)
+            own = replace(squares, high=high, low=squares.low[i])
+            ranks = own.ranks()
+            nearest.append(ranks < size)
+            doubtful.append(rows.present[i] & own.is_doubtful(ranks, size))
+        return tf.cast(tf.stack(nearest), tf.int32), tf.reduce_any(tf.stack(doubtful))
+
+    chosen = tf.ensure_shape(select_by_distances(rows, select), [n, n])
+    return replace(rows, mixing=tf.cast(chosen, rows.dtype) / tf.cast(size, rows.dtype))
+
+
+def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
+    """Rows in random order, in buckets of so many, of which each becomes a row: its mean.
+
+    Args:
+        size: of a bucket; the last may have fewer.
+        draw: [2] seed of the order, which is another in each step.
+    Source:
+        Karimireddy et al. 2022, arXiv:2006.09365, algorithm 1.
+    """
+    n_buckets = -(-rows.n // size)
+    drawn = tf.random.stateless_uniform([rows.n], draw, dtype=tf.float64)
+    places = tf.argsort(tf.argsort(tf.where(rows.present, drawn, tf.ones_like(drawn))))
+    within = tf.equal(tf.range(n_buckets)[:, None], (places // size)[None, :]) & rows.present[None, :]
+    counts = tf.maximum(tf.math.count_nonzero(within, axis=1, keepdims=True, dtype=rows.dtype), 1)
+    return replace(
+        rows,
+        n=n_buckets,
+        n_present=(rows.n_present + size - 1) // size,
+        mixing=tf.cast(within, rows.dtype) / counts,
+    )

@@ -1,0 +1,155 @@
+"""Squared distances between rows, and which of several sums of them is least, whatever rounding has done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from strategies.numerics.rows.double_double import sum_of
+from strategies.numerics.rows.exact_distances import exact_squares
+from strategies.numerics.rows.rows import Rows
+
+Selection = tuple[tf.Tensor, tf.Tensor]
+"""Places that are selected, int32, and whether rounding may have decided."""
+_ROUNDING = {tf.float32: 2.0**-18, tf.float64: 2.0**-40}
+"""Relative error of a sum of squares, with room to spare."""
+_EXACT = 2.0**-96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squares:
+    """Numbers from squared distances, float64, each the sum of a high part and a low one that it rounds off.
+
+    Attributes:
+        error: relative to a number, up to which it may be wrong.
+        least: below which a number is as good as zero.
+    """
+
+    high: tf.Tensor
+    low: tf.Tensor
+    error: float
+    least: tf.Tensor
+
+    def ranks(self) -> tf.Tensor:
+        """Place of each of [n] in ascending order, int32, of equal ones the first first."""
+        n = self.high.shape[0]
+        less = self._less()
+        equal = tf.logical_not(less | tf.transpose(less))
+        earlier = tf.constant([[j < i for i in range(n)] for j in range(n)])
+        return tf.reduce_sum(tf.cast(less | (equal & earlier), tf.int32), axis=0)
+
+    def places(self) -> tf.Tensor:
+        """How many of [n] are smaller than each, int32: equal ones have the same place."""
+        return tf.reduce_sum(tf.cast(self._less(), tf.int32), axis=0)
+
+    def is_doubtful(self, ranks: tf.Tensor, n_best: int) -> tf.Tensor:
+        """Whether rounding may have decided which are the n best; equal ones it leaves equal."""
+        best = ranks < n_best
+        between = best[:, None] & tf.logical_not(best)[None, :]
+        gap = tf.abs(self._gaps())
+        close = (gap > 0) & (gap <= self.error * (self.high[:, None] + self.high[None, :]))
+        close &= tf.math.is_finite(gap)
+        largest = tf.reduce_max(tf.where(best, self.high, tf.zeros_like(self.high)))
+        return tf.reduce_any(between & close) | (tf.reduce_any(between) & self.is_lost(largest))
+
+    def is_lost(self, number: tf.Tensor) -> tf.Tensor:
+        """Whether one of these numbers is too large or too small for its type."""
+        return (number < self.least) | tf.logical_not(tf.math.is_finite(number))
+
+    def _less(self) -> tf.Tensor:
+        """[n, n]: whether the one of the row is smaller than the one of the column."""
+        # An infinite number is as large as another; a gap between these is none.
+        return self._gaps() < -(_EXACT * tf.minimum(self.high[:, None], self.high[None, :]))
+
+    def _gaps(self) -> tf.Tensor:
+        """[n, n]: how much larger the one of the row is than the one of the column."""
+        return (self.high[:, None] - self.high[None, :]) + (self.low[:, None] - self.low[None, :])
+
+
+def select_by_distances(rows: Rows, select: Callable[[Squares], Selection]) -> tf.Tensor:
+    """What a rule selects by distances between rows, which are computed exactly where rounding may decide.
+
+    Differences are taken directly, coordinate by coordinate: what all rows have in common cancels exactly.
+
+    Args:
+        select: of squared distances [n, n] in the rows' order.
+    Returns:
+        the places selected, int32.
+    """
+
+    def exactly() -> tf.Tensor:
+        high, low = exact_squares(rows)
+        exact = Squares(high=high, low=low, error=0.0, least=tf.constant(0.0, tf.float64))
+        return select(exact)[0]
+
+    def in_float64() -> tf.Tensor:
+        selected, doubtful = select(_squares(rows, tf.float64))
+        return tf.cond(doubtful, exactly, lambda: selected)
+
+    if rows.dtype == tf.float64:
+        return in_float64()
+    selected, doubtful = select(_squares(rows, rows.dtype))
+    return tf.cond(doubtful, in_float64, lambda: selected)
+
+
+def nearest_sums(squares: Squares, n_nearest: tf.Tensor, pool: tf.Tensor) -> Squares:
+    """Of each row the sum of its distances to the nearest others: [n].
+
+    Args:
+        n_nearest: how many others, of these.
+        pool: bool [n], which rows there are; the sum of others is infinite.
+    """
+    n = squares.high.shape[0]
+    others = pool[None, :] & tf.logical_not(tf.eye(n, dtype=tf.bool))
+    high = tf.where(others, squares.high, tf.fill([n, n], tf.constant(float("inf"), tf.float64)))
+    by_low = tf.argsort(squares.low, axis=1, stable=True)
+    order = tf.gather(
+        by_low, tf.argsort(tf.gather(high, by_low, batch_dims=1), axis=1, stable=True), batch_dims=1
+    )
+    counts = tf.range(n)[None, :] < n_nearest
+    zeros = tf.zeros([n, n], tf.float64)
+    high = tf.where(counts, tf.gather(high, order, batch_dims=1), zeros)
+    low = tf.where(counts, tf.gather(squares.low, order, batch_dims=1), zeros)
+    if squares.error:
+        total, rest = tf.reduce_sum(high, axis=1), tf.zeros([n], tf.float64)
+    else:
+        total, rest = sum_of(high, low)
+    infinite = tf.fill([n], tf.constant(float("inf"), tf.float64))
+    return Squares(
+        high=tf.where(pool, total, infinite),
+        low=tf.where(pool, rest, tf.zeros_like(rest)),
+        error=squares.error,
+        least=squares.least,
+    )
+
+
+def _squares(rows: Rows, dtype: tf.DType) -> Squares:
+    """Squared distances by one pass over all rows, of differences and squares in a type."""
+    n = rows.n
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    if not pairs:
+        zero = tf.zeros([n, n], tf.float64)
+        return Squares(high=zero, low=zero, error=0.0, least=tf.constant(0.0, tf.float64))
+
+    def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
+        wires = [tf.cast(wire, dtype) for wire in rows.in_any_order(chunk)[0]]
+        sums = [tf.reduce_sum(tf.math.squared_difference(wires[i], wires[j])) for i, j in pairs]
+        return tf.cast(tf.stack(sums), tf.float64)
+
+    triangle = rows.fold(of_chunk, tf.zeros([len(pairs)], tf.float64))
+    place = {pair: k for k, pair in enumerate(pairs)}
+    mirrored = [[place.get((max(i, j), min(i, j)), len(pairs)) for j in range(n)] for i in range(n)]
+    matrix = tf.gather(tf.concat([triangle, [0.0]], axis=0), tf.constant(mirrored))
+    if rows.mixing is None and rows.are_all:
+        matrix = tf.gather(tf.gather(matrix, rows.order), rows.order, axis=1)
+    # What overflows is infinite, and may be not a number.
+    matrix = tf.where(tf.math.is_nan(matrix), tf.fill([n, n], tf.constant(float("inf"), tf.float64)), matrix)
+    error = _ROUNDING[dtype]
+    size = tf.cast(tf.size(rows.vectors[0]), tf.float64)
+    least = size * (_smallest(dtype) / error)
+    return Squares(high=matrix, low=tf.zeros_like(matrix), error=error, least=least)
+
+
+def _smallest(dtype: tf.DType) -> float:
+    """The smallest normal number."""
+    return 2.0**-126 if dtype == tf.float32 else 2.0**-1022

@@ -1,0 +1,54 @@
+"""Squared distances between rows in twice the precision of float64, whatever the scale of the rows."""
+
+import tensorflow as tf
+
+from strategies.numerics.rows.double_double import square, sum_of, two_sum
+from strategies.numerics.rows.rows import Rows
+
+_EXPONENTS = (-1000.0, 1000.0)
+
+
+def exact_squares(rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+    """Squared distances [n, n] in the rows' order, up to a common factor: high parts and low ones.
+
+    The factor is a power of two by which the nearest neighbours of the row that is closest to the others are
+    about one apart. Those too far away for numbers of that scale are infinitely far.
+    """
+    n = rows.n
+    factor = _factor(rows)
+
+    def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
+        scaled = tf.cast(rows.ordered(chunk), tf.float64) * factor
+        return tf.stack(tf.map_fn(lambda i: _from_row(scaled, i), tf.range(n), (tf.float64, tf.float64)))
+
+    def added(total: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
+        high, error = two_sum(total[0], more[0])
+        return tf.stack(two_sum(high, error + (total[1] + more[1])))
+
+    both = rows.fold(of_chunk, tf.zeros([2, n, n], tf.float64), added)
+    far = tf.logical_not(tf.math.is_finite(both[0]) & tf.math.is_finite(both[1]))
+    infinite = tf.fill([n, n], tf.constant(float("inf"), tf.float64))
+    return tf.where(far, infinite, both[0]), tf.where(far, tf.zeros([n, n], tf.float64), both[1])
+
+
+def _from_row(scaled: tf.Tensor, i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Squared distances of all rows from one."""
+    return sum_of(*square(two_sum(scaled, -scaled[i])))
+
+
+def _factor(rows: Rows) -> tf.Tensor:
+    """The power of two that rows are multiplied by."""
+    n = rows.n
+
+    def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
+        # Halves: the difference of two large numbers may be none.
+        halves = tf.cast(rows.ordered(chunk), tf.float64) * 0.5
+        return tf.map_fn(lambda i: tf.reduce_max(tf.abs(halves - halves[i]), axis=1), tf.range(n), tf.float64)
+
+    farthest = rows.fold(of_chunk, tf.zeros([n, n], tf.float64), tf.maximum)
+    neighbours = tf.sort(farthest, axis=1)[:, n // 2]
+    nearest = tf.reduce_min(
+        tf.where(neighbours > 0, neighbours, tf.fill([n], tf.constant(1e300, tf.float64)))
+    )
+    exponent = -tf.math.floor(tf.math.log(nearest) / tf.math.log(tf.constant(2.0, tf.float64)))
+    return tf.pow(tf.constant(2.0, tf.float64), tf.clip_by_value(exponent, *_EXPONENTS))

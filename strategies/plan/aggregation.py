@@ -1,0 +1,288 @@
+"""Robust aggregation: which rules there are, what each needs of workers, and one as a plan asks for it.
+
+No TensorFlow; `strategies.numerics.aggregators` has the arithmetic.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strategies.errors import StrategyError
+from strategies.plan.strategy import Param, Params
+
+NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
+MEAN, CLIPPING = "mean", "centered-clipping"
+_MOST_SUBSETS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """An entry of the table.
+
+    Attributes:
+        per_fault, beyond: with f faulty workers it needs per_fault·f + beyond; 0 for a rule that withstands
+            none.
+        selects: it takes some workers' whole gradients and leaves others out.
+        knobs: parameters that are its own.
+    """
+
+    name: str
+    summary: str
+    per_fault: int
+    beyond: int
+    selects: bool = False
+    knobs: tuple[str, ...] = ()
+
+    def needs(self, f: int) -> int:
+        """Workers that it needs with so many faulty ones among them."""
+        return self.per_fault * f + self.beyond
+
+    def most(self, n: int) -> int:
+        """Faulty workers that it withstands of n, or -1 where it does not even work without any."""
+        if n < self.beyond:
+            return -1
+        return (n - self.beyond) // self.per_fault if self.per_fault else 0
+
+    def bound(self) -> str:
+        """What it needs, as a formula."""
+        return f"n ≥ {self.per_fault}f + {self.beyond}" if self.per_fault else "f = 0"
+
+
+_RULES = (
+    Rule(name=MEAN, summary="the mean, weighted by examples", per_fault=0, beyond=1),
+    Rule(name="median", summary="coordinate-wise median", per_fault=2, beyond=1),
+    Rule(
+        name="trimmed-mean",
+        summary="coordinate-wise mean without the f largest and f smallest values",
+        per_fault=2,
+        beyond=1,
+    ),
+    Rule(
+        name="meamed",
+        summary="coordinate-wise mean of the n − f values closest to the median",
+        per_fault=2,
+        beyond=1,
+    ),
+    Rule(
+        name="krum",
+        summary="the gradient whose n − f − 2 nearest others are closest",
+        per_fault=2,
+        beyond=3,
+        selects=True,
+    ),
+    Rule(
+        name="multi-krum",
+        summary="the mean of the m gradients that Krum likes best",
+        per_fault=2,
+        beyond=3,
+        selects=True,
+        knobs=("m",),
+    ),
+    Rule(
+        name="bulyan",
+        summary="Krum's best one after the other, then their mean around the coordinate-wise median",
+        per_fault=4,
+        beyond=3,
+        selects=True,
+        knobs=("variant",),
+    ),
+    Rule(
+        name="mda",
+        summary="the mean of the n − f gradients with the least diameter",
+        per_fault=2,
+        beyond=1,
+        selects=True,
+    ),
+    Rule(
+        name="geometric-median",
+        summary="the vector with the least sum of distances, by smoothed Weiszfeld steps",
+        per_fault=2,
+        beyond=1,
+        knobs=("iterations", "nu"),
+    ),
+    Rule(
+        name=CLIPPING,
+        summary="the step before's vector, moved by the mean of clipped differences from it",
+        per_fault=2,
+        beyond=1,
+        knobs=("iterations", "tau"),
+    ),
+)
+BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in _RULES}
+VARIANTS = ("bulyan", "aggregathor")
+PARAMS = (
+    Param(name="rule", type=str, default="median", choices=tuple(BY_NAME)),
+    Param(name="f", type=int, default=None, minimum=0),
+    Param(name="m", type=int, default=None, minimum=1),
+    Param(name="variant", type=str, default=None, choices=VARIANTS),
+    Param(name="iterations", type=int, default=None, minimum=1, maximum=10_000),
+    Param(name="nu", type=float, default=None, minimum=1e-300),
+    Param(name="tau", type=float, default=None, minimum=1e-300),
+    Param(name="pre", type=str, default=NONE, choices=(NONE, MIXING, BUCKETING)),
+    Param(name="bucket_size", type=int, default=None, minimum=1),
+)
+_USUAL = {
+    ("geometric-median", "iterations"): 8,
+    (CLIPPING, "iterations"): 1,
+    (CLIPPING, "tau"): 1.0,
+    ("geometric-median", "nu"): 1e-6,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """A rule for the gradients of n workers.
+
+    Attributes:
+        f: workers of these that may be faulty.
+        m: rows that Multi-Krum takes; 1 for Krum, 0 for others.
+        variant: whose number of rounds Bulyan makes.
+        iterations: of rules that repeat something in a step.
+        nu: smoothing of the geometric median. tau: limit of centered clipping.
+        pre: what comes before the rule.
+        bucket_size: workers in a bucket.
+    """
+
+    rule: str
+    n: int
+    f: int
+    m: int = 0
+    variant: str = VARIANTS[0]
+    iterations: int = 1
+    nu: float = 1e-6
+    tau: float = 1.0
+    pre: str = NONE
+    bucket_size: int = 1
+
+    @classmethod
+    def of(cls, params: Params, n: int) -> "Aggregation | None":
+        """What a strategy's parameters ask for with n workers; None where they name no rule.
+
+        Raises:
+            StrategyError: workers are too few for the rule, or it has no such knob.
+        """
+        name = params.get("rule")
+        if not isinstance(name, str):
+            return None
+        if name not in BY_NAME:
+            raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")
+        rule = BY_NAME[name]
+        _check_knobs(rule, params)
+        pre = str(params.get("pre") or NONE)
+        size = int(params.get("bucket_size") or 2) if pre == BUCKETING else 1
+        n_rows = math.ceil(n / size)
+        rows = f"{n} workers" if size == 1 else f"{n_rows} buckets of {n} workers"
+        if n_rows < rule.beyond:
+            raise StrategyError(
+                f"rule={name} needs {rule.bound()}, got {rows}; raise workers to {rule.beyond * size} or more"
+            )
+        most = rule.most(n_rows)
+        f = most if params.get("f") is None else int(params["f"] or 0)
+        if f > most:
+            way_out = "choose another rule" if not rule.per_fault else f"f may be {most} at most"
+            raise StrategyError(
+                f"rule={name} needs {rule.bound()}, got f={f} with {rows}; {way_out}"
+                + (f", or raise workers to {rule.needs(f) * size}" if rule.per_fault else "")
+            )
+        m = 1 if name == "krum" else 0
+        if name == "multi-krum":
+            m = n_rows - f - 2 if params.get("m") is None else int(params["m"] or 0)
+            if m > n_rows - f - 2:
+                raise StrategyError(
+                    f"m must be at most n − f − 2 = {n_rows - f - 2}, got {m}; lower m, or leave it out"
+                )
+        if name == "mda" and math.comb(n_rows, f) > _MOST_SUBSETS:
+            raise StrategyError(
+                f"rule=mda looks at all subsets of n − f workers, {_MOST_SUBSETS} at most, got "
+                f"{math.comb(n_rows, f)} with n={n_rows} and f={f}; lower f, or choose multi-krum"
+            )
+        return cls(
+            rule=name,
+            n=n,
+            f=f,
+            m=m,
+            variant=str(params.get("variant") or VARIANTS[0]),
+            iterations=int(_knob(params, name, "iterations", 1)),
+            nu=_knob(params, name, "nu", 1e-6),
+            tau=_knob(params, name, "tau", 1.0),
+            pre=pre,
+            bucket_size=size,
+        )
+
+    def n_rows(self, n_finite: int) -> int:
+        """Rows that the rule sees of so many finite contributions."""
+        return math.ceil(n_finite / self.bucket_size)
+
+    def still_faulty(self, n_finite: int) -> int:
+        """How many of so many finite contributions may be faulty: those that are not finite were."""
+        return max(self.f - (self.n - n_finite), 0)
+
+    def works_with(self, n_finite: int) -> bool:
+        """Whether the rule is defined for so many finite contributions."""
+        n_rows, f = self.n_rows(n_finite), self.still_faulty(n_finite)
+        enough = n_rows >= max(BY_NAME[self.rule].needs(f), 1)
+        return enough and (self.rule != "multi-krum" or n_rows - f - 2 >= self.m)
+
+    @property
+    def least_finite(self) -> int:
+        """Finite contributions below which a step fails."""
+        return next(n for n in range(1, self.n + 1) if all(map(self.works_with, range(n, self.n + 1))))
+
+    @property
+    def selects(self) -> bool:
+        """Whether it takes some workers' gradients and leaves others out."""
+        return BY_NAME[self.rule].selects
+
+
+def _check_knobs(rule: Rule, params: Params) -> None:
+    """Refuse knobs of other rules.
+
+    Raises:
+        StrategyError: for the first that is given.
+    """
+    for knob in ("m", "variant", "iterations", "nu", "tau"):
+        if params.get(knob) is not None and knob not in rule.knobs:
+            owners = [each.name for each in _RULES if knob in each.knobs]
+            raise StrategyError(
+                f"{knob} is a knob of rule={' and rule='.join(owners)}, got rule={rule.name}; leave {knob} "
+                "out"
+            )
+    if params.get("bucket_size") is not None and params.get("pre") != BUCKETING:
+        raise StrategyError(
+            f"bucket_size needs pre={BUCKETING}, got pre={params.get('pre') or NONE}; leave bucket_size out"
+        )
+
+
+def _knob(params: Params, rule: str, knob: str, otherwise: float) -> float:
+    given = params.get(knob)
+    return float(_USUAL.get((rule, knob), otherwise) if given is None else given)
+
+
+def describe() -> Sequence[Mapping[str, Any]]:
+    """What `stratbench list aggregators` shows."""
+    kinds = {param.name: param.type.__name__ for param in PARAMS}
+    rules = [
+        {
+            "name": rule.name,
+            "summary": f"{rule.summary}; needs {rule.bound()}",
+            "params": [
+                {"name": knob, "type": kinds[knob], "default": _USUAL.get((rule.name, knob))}
+                for knob in ("f", *rule.knobs)
+            ],
+        }
+        for rule in _RULES
+    ]
+    before: list[Mapping[str, Any]] = [
+        {
+            "name": MIXING,
+            "summary": "before a rule: each gradient becomes the mean of its n − f nearest",
+            "params": [],
+        },
+        {
+            "name": BUCKETING,
+            "summary": "before a rule: means of a few gradients in random order take their place",
+            "params": [{"name": "bucket_size", "type": "int", "default": 2}],
+        },
+    ]
+    return [*rules, *before]

@@ -1,0 +1,319 @@
+"""Rules of aggregation: their definitions, and laws that hold whatever workers contribute."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies.plan.aggregation import BY_NAME, MIXING, Aggregation
+from tests.unit.strategies.numerics.aggregation_reference import Asked, Vector, combined
+
+pytestmark = pytest.mark.tensorflow
+
+SHAPES: Mapping[str, tuple[int, int]] = {
+    "mean": (5, 0),
+    "median": (5, 2),
+    "trimmed-mean": (6, 2),
+    "meamed": (7, 3),
+    "krum": (7, 2),
+    "multi-krum": (8, 2),
+    "bulyan": (11, 2),
+    "mda": (6, 2),
+    "geometric-median": (5, 2),
+    "centered-clipping": (6, 2),
+}
+"""Rule → workers, and faulty ones among them."""
+DIM = 4
+Aggregate = Callable[[Vector], Vector]
+
+
+@cache
+def aggregate_of(aggregation: Aggregation, dim: int = DIM, shares: tuple[float, ...] = ()) -> Aggregate:
+    """A session's function: [n, dim] → [dim]; a rule with state begins with zeros each time."""
+    import tensorflow as tf
+
+    from strategies.numerics.aggregators.table import aggregate, states
+
+    types = {"double": tf.float64, "int64": tf.int64}
+    with tf.Graph().as_default() as graph, as_in_snippets():
+        rows = tf.compat.v1.placeholder(tf.float64, [aggregation.n, dim])
+        result = aggregate(
+            tf.unstack(rows),
+            [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, dim, "double")],
+            aggregation=aggregation,
+            shares=shares or (1.0,) * aggregation.n,
+        )
+    session = tf.compat.v1.Session(graph=graph)
+    return session.make_callable(result.vector, [rows])  # type: ignore[no-any-return]
+
+
+@contextmanager
+def as_in_snippets() -> Iterator[None]:
+    """Control flow of the first kind, which passes splice in."""
+    import tensorflow as tf
+
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+
+
+def asked(rule: str, **knobs: object) -> Aggregation:
+    """A rule for the workers of the table above."""
+    n, f = SHAPES[rule]
+    aggregation = Aggregation.of({"rule": rule, "f": f, **knobs}, n)
+    assert aggregation is not None
+    return aggregation
+
+
+def reference(rows: Vector, aggregation: Aggregation) -> Vector:
+    """What the definition says."""
+    asked_for = Asked(
+        rule=aggregation.rule,
+        f=aggregation.f,
+        m=aggregation.m,
+        variant=aggregation.variant,
+        iterations=aggregation.iterations,
+        nu=aggregation.nu,
+        tau=aggregation.tau,
+        mixed=aggregation.pre == MIXING,
+    )
+    return combined(list(rows), asked_for)
+
+
+def inputs(n: int, dim: int = DIM) -> Mapping[str, Vector]:
+    """Contributions of every kind that a rule may meet."""
+    rng = np.random.default_rng(n)
+    normal = rng.normal(size=(n, dim))
+    tied = rng.integers(-1, 2, size=(n, dim)).astype(float)
+    outliers = normal.copy()
+    outliers[: (n - 1) // 2] *= -1e6
+    mixed_scales = normal * (10.0 ** rng.integers(-8, 8, size=(n, 1)))
+    same = np.tile(normal[0], (n, 1))
+    one_apart = same.copy()
+    one_apart[n // 2] = normal[1]
+    huge_one = normal.copy()
+    huge_one[1] = 1e300
+    opposite = np.where(rng.random((n, dim)) < 0.5, -1.7e308, 1.7e308)
+    halves = 0.1 * tied + 0.3
+    return {
+        "normal": normal,
+        "tied": tied,
+        "tied and inexact": halves,
+        "near-equal": 1.0 + 1e-12 * normal,
+        "equal to a digit": 1.0 + np.finfo(float).eps * rng.integers(0, 3, size=(n, dim)),
+        "same": same,
+        "zeros": np.zeros((n, dim)),
+        "one apart": one_apart,
+        "two groups": np.where(np.arange(n)[:, None] % 2, normal[0], normal[1]),
+        "on a line": np.arange(n)[:, None] * np.ones((1, dim)),
+        "outliers": outliers,
+        "mixed scales": mixed_scales,
+        "huge": normal * 1e300,
+        "tiny": normal * 1e-300,
+        "one huge": huge_one,
+        "largest": opposite,
+    }
+
+
+@pytest.mark.parametrize("rule", list(BY_NAME))
+def test_a_rule_equals_its_definition(rule: str) -> None:
+    aggregation = asked(rule)
+    aggregate = aggregate_of(aggregation)
+    for name, rows in inputs(aggregation.n).items():
+        assert_equal(aggregate(rows), reference(rows, aggregation), rows, name)
+
+
+def assert_equal(got: Vector, expected: Vector, rows: Vector, name: str) -> None:
+    largest = np.abs(rows[np.isfinite(rows).all(axis=1)]).max()
+    error = np.abs(got / 2 - expected / 2).max()
+    assert error <= 1e-10 * largest / 2, (name, got, expected)
+
+
+def test_bulyan_of_aggregathor_makes_two_rounds_less() -> None:
+    aggregation = asked("bulyan", variant="aggregathor")
+    rows = inputs(aggregation.n)["normal"]
+    got = aggregate_of(aggregation)(rows)
+    assert_equal(got, reference(rows, aggregation), rows, "aggregathor")
+    assert np.abs(got - aggregate_of(asked("bulyan"))(rows)).max() > 1e-3
+
+
+@pytest.mark.parametrize("rule", ["median", "krum", "trimmed-mean", "mda", "mean"])
+def test_mixing_gives_a_rule_means_of_neighbours(rule: str) -> None:
+    aggregation = asked(rule, pre=MIXING)
+    aggregate = aggregate_of(aggregation)
+    for name, rows in inputs(aggregation.n).items():
+        if name not in ("largest", "equal to a digit", "near-equal"):
+            assert_equal(aggregate(rows), reference(rows, aggregation), rows, name)
+
+
+@pytest.mark.parametrize("rule", BY_NAME)
+def test_what_is_not_finite_is_left_out_and_counts_as_faulty(rule: str) -> None:
+    aggregation = asked(rule)
+    aggregate = aggregate_of(aggregation)
+    rows = inputs(aggregation.n)["normal"].copy()
+    for n_bad, bad in enumerate((np.nan, np.inf, -np.inf)):
+        if aggregation.n - n_bad - 1 < aggregation.least_finite:
+            break
+        rows[2 * n_bad, n_bad] = bad
+        assert_equal(aggregate(rows), reference(rows, aggregation), rows, f"{n_bad + 1} bad")
+
+
+def test_a_step_without_enough_finite_contributions_fails_in_words() -> None:
+    import tensorflow as tf
+
+    rows = np.full((5, DIM), np.nan)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rule=median needs 1 finite contributions of 5"):
+        aggregate_of(asked("median"))(rows)
+
+
+def test_the_mean_weighs_by_examples() -> None:
+    shares = (0.1, 0.2, 0.3, 0.2, 0.2)
+    rows = inputs(5)["normal"].copy()
+    aggregate = aggregate_of(asked("mean"), shares=shares)
+    np.testing.assert_allclose(aggregate(rows), np.array(shares) @ rows, rtol=1e-14)
+    rows[2] = np.nan
+    left = [0, 1, 3, 4]
+    expected = np.array(shares)[left] @ rows[left] / 0.7
+    np.testing.assert_allclose(aggregate(rows), expected, rtol=1e-14)
+
+
+VALUES = st.one_of(
+    st.sampled_from([-1.0, 0.0, 0.5, 1.0]),
+    st.floats(-10, 10, allow_nan=False, width=32),
+    st.sampled_from([1 + 2.0**-52, 1e-12, 1e12]),
+)
+ROWS = st.lists(st.lists(VALUES, min_size=DIM, max_size=DIM), min_size=12, max_size=12)
+PERMUTATION = st.permutations(range(12))
+
+
+@pytest.mark.parametrize("pre", ["none", MIXING])
+@pytest.mark.parametrize("rule", BY_NAME)
+@settings(max_examples=25, deadline=None)
+@given(values=ROWS, order=PERMUTATION)
+def test_the_order_of_workers_does_not_matter_to_a_digit(
+    rule: str, pre: str, values: list[list[float]], order: list[int]
+) -> None:
+    aggregation = asked(rule, pre=pre)
+    aggregate = aggregate_of(aggregation)
+    n = aggregation.n
+    rows = np.array(values)[:n]
+    permuted = rows[[i for i in order if i < n]]
+    np.testing.assert_array_equal(aggregate(rows), aggregate(permuted))
+
+
+@pytest.mark.parametrize("rule", [name for name in BY_NAME if name != "centered-clipping"])
+@settings(max_examples=25, deadline=None)
+@given(values=ROWS, shift=st.integers(-8, 8), exponent=st.integers(-20, 20))
+def test_a_rule_moves_and_grows_with_what_it_combines(
+    rule: str, values: list[list[float]], shift: int, exponent: int
+) -> None:
+    aggregation = asked(rule)
+    # Of whole numbers, whose sums and multiples by powers of two are exact.
+    rows = np.round(np.clip(np.array(values)[: aggregation.n], -100, 100) * 4)
+    factor = 2.0**exponent
+    scaled = asked(rule, nu=aggregation.nu * factor) if rule == "geometric-median" else aggregation
+    moved = aggregate_of(scaled)((rows + shift) * factor)
+    expected = (aggregate_of(aggregation)(rows) + shift) * factor
+    np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-9 * factor * (np.abs(rows).max() + 8))
+
+
+@settings(max_examples=25, deadline=None)
+@given(values=ROWS, exponent=st.integers(-20, 20))
+def test_centered_clipping_grows_with_gradients_and_limit_together(
+    values: list[list[float]], exponent: int
+) -> None:
+    factor = 2.0**exponent
+    rows = np.clip(np.array(values)[:6], -100, 100)
+    got = aggregate_of(asked("centered-clipping", tau=factor))(rows * factor)
+    expected = aggregate_of(asked("centered-clipping"))(rows) * factor
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12 * factor)
+
+
+@pytest.mark.parametrize("rule", [name for name in BY_NAME if name != "centered-clipping"])
+@settings(max_examples=20, deadline=None)
+@given(value=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=DIM, max_size=DIM))
+def test_equal_contributions_come_back_unchanged(rule: str, value: list[float]) -> None:
+    aggregation = asked(rule)
+    rows = np.tile(np.array(value), (aggregation.n, 1))
+    # Numbers below the smallest normal one lose digits when they are halved.
+    rows[np.abs(rows) < 2.0**-1000] = 0
+    np.testing.assert_array_equal(aggregate_of(aggregation)(rows), rows[0])
+
+
+@pytest.mark.parametrize("rule", BY_NAME)
+def test_long_vectors_go_in_chunks(rule: str) -> None:
+    """As the same rule in one piece, whose chunks are of the smallest length."""
+    aggregation = asked(rule, **({"tau": 1e4} if rule == "centered-clipping" else {}))
+    dim = 3 * 2**16 + 5
+    rows = np.random.default_rng(3).normal(size=(aggregation.n, dim))
+    rows[:2] *= -10
+    got = aggregate_of(aggregation, dim)(rows)
+    places = np.r_[:4, dim - 3 : dim]
+    match rule:
+        case "median":
+            np.testing.assert_array_equal(got, np.median(rows, axis=0))
+        case "trimmed-mean" | "meamed" | "mean":
+            assert_equal(got[places], reference(rows[:, places], aggregation), rows, rule)
+        case "krum" | "multi-krum" | "mda":
+            n_rows = {"krum": 1, "multi-krum": aggregation.m, "mda": aggregation.n - aggregation.f}[rule]
+            squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+            scores = np.sort(squares, axis=1)[:, 1 : aggregation.n - aggregation.f - 1].sum(axis=1)
+            best = np.argsort(scores)[:n_rows] if rule != "mda" else np.arange(2, aggregation.n)
+            assert_equal(got, rows[best].mean(axis=0), rows, rule)
+        case "bulyan":
+            chosen = rows[bulyan_choice(rows, aggregation.f)]
+            centre = np.median(chosen, axis=0)
+            closest = np.argsort(np.abs(chosen - centre), axis=0)[: len(chosen) - 2 * aggregation.f]
+            assert_equal(got, np.take_along_axis(chosen, closest, axis=0).mean(axis=0), rows, rule)
+        case "geometric-median":
+            units = (rows - got) / np.linalg.norm(rows - got, axis=1)[:, None]
+            assert np.linalg.norm(units.sum(axis=0)) < 0.1
+        case _:
+            assert_equal(got, rows.mean(axis=0), rows, rule)
+
+
+def bulyan_choice(rows: Vector, f: int) -> list[int]:
+    """Rows of the first phase, by distances in float64."""
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    left, chosen = list(range(len(rows))), []
+    while len(chosen) < len(rows) - 2 * f:
+        scores = np.sort(squares[np.ix_(left, left)], axis=1)[:, 1 : max(len(left) - f - 1, 1)].sum(axis=1)
+        best = np.flatnonzero(scores == scores.min())
+        first = min((left[i] for i in best), key=lambda i: tuple(rows[i]))
+        chosen.append(first)
+        left.remove(first)
+    return chosen
+
+
+def test_a_near_tie_of_single_precision_is_decided_in_double() -> None:
+    """Scores that differ by less than float32 shows: the one that is really less wins."""
+    import tensorflow as tf
+
+    from strategies.numerics.aggregators.table import aggregate
+
+    aggregation = Aggregation.of({"rule": "krum", "f": 1}, 5)
+    assert aggregation is not None
+    rng = np.random.default_rng(0)
+    dim, wrong_in_single = 3000, 0
+    with tf.Graph().as_default() as graph, as_in_snippets():
+        placeholder = tf.compat.v1.placeholder(tf.float32, [5, dim])
+        result = aggregate(tf.unstack(placeholder), (), aggregation=aggregation, shares=(0.2,) * 5)
+    call = tf.compat.v1.Session(graph=graph).make_callable(result.vector, [placeholder])
+    for _ in range(20):
+        first = rng.normal(size=dim)
+        rows = np.stack([first, -first, rng.normal(size=dim) * 30, first * 0, rng.normal(size=dim) * 30])
+        # The first two are as far from the fourth as each other, but for a digit of one coordinate.
+        rows = rows.astype(np.float32)
+        rows[1, 0] *= 1 - 3e-7
+        order = rng.permutation(5)
+        squares = ((rows[:, None].astype(float) - rows[None]) ** 2).sum(axis=2)
+        scores = np.sort(squares, axis=1)[:, 1:3].sum(axis=1)
+        in_single = np.sort(((rows[:, None] - rows[None]) ** 2).sum(axis=2), axis=1)[:, 1:3].sum(axis=1)
+        wrong_in_single += int(np.argmin(in_single[order]) != np.argmin(scores[order]))
+        np.testing.assert_array_equal(call(rows[order]), rows[np.argmin(scores)])
