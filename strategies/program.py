@@ -64,6 +64,7 @@ class Program:
         reshard_counts: tensors of what each local replica counts of its resharding, see
             `COUNTS` and `GAUGES` of
             `strategies.numerics.resharding`.
+        aggregation_counts: as of a `TrainGraph`; none where another worker has them.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -90,6 +91,7 @@ class Program:
     results: tuple[Result, ...] = ()
     steps_per_run: int | None = None
     reshard_counts: tuple[str, ...] = ()
+    aggregation_counts: tuple[str, ...] = ()
 
 
 def ref(name: str) -> str:

@@ -67,7 +67,7 @@ def fully_sharded(step: StepSummary, topology: Topology, params: Params) -> list
     ]
 
 
-def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
+def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]:
     """What a plan should say of variables that all replicas keep, and of tables that are gathered."""
     gathered = {node.variable for node in nodes if node.gathered}
     trainables = [v for v in step.variables if v.kind == "trainable" and v.synced]

@@ -43,7 +43,7 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
     ]
 
 
-def notes(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
+def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]:
     """What a plan should say of gradients that are dense on cores, and of updates that parts do not serve."""
     sparse = [v.name for v in step.variables if v.sparse]
     parted = {node.variable for node in nodes if node.in_parts}

@@ -150,6 +150,9 @@ class TrainGraph:
         reshard_counts: tensors of what each replica counts of its resharding, see
             `COUNTS` and `GAUGES` of
             `strategies.numerics.resharding`.
+        aggregation_counts: tensors [3, n_workers], int64, one for each level of gradients that a rule
+            combines: of each worker the steps whose result it had a part in, those in which what it sent
+            was not finite, and all steps.
         notes: what a user should know about this capture or strategy, one sentence each.
     """
 
@@ -178,6 +181,7 @@ class TrainGraph:
     results: tuple[Result, ...] = ()
     steps_per_run: int | None = None
     reshard_counts: tuple[str, ...] = ()
+    aggregation_counts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def gradients(self) -> tuple[Boundary, ...]:
@@ -222,7 +226,7 @@ class TrainGraph:
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in v.access)
-        counted = (self.taken, self.progress, *self.reshard_counts)
+        counted = (self.taken, self.progress, *self.reshard_counts, *self.aggregation_counts)
         counts = (producer(ref) for ref in counted if ref is not None)
         fed = (b.node for b in self.batch)
         run = (*self.targets(), *self.tables, *self.setup, *self.background)

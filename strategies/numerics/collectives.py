@@ -72,6 +72,20 @@ def keyed_all_reduce(
     return bucket_all_reduce(*values, shapes=shapes, group=group, keys=keys, hint=hint)
 
 
+def gather_vectors(vector: tf.Tensor, *, group: tuple[int, int], key: int, size: int) -> tf.Tensor:
+    """All members' vectors one after the other, in the members' order: [n · size].
+
+    Args:
+        vector: [size]; of none there is nothing to gather.
+        group: (members, group key). key: instance key.
+    """
+    if not size:
+        return tf.zeros([0], vector.dtype)
+    return tf.raw_ops.CollectiveGatherV2(
+        input=vector, group_size=group[0], group_key=group[1], instance_key=key, ordering_token=[]
+    )
+
+
 def gather_rows(
     rows: tf.Tensor, ids: tf.Tensor, *, group: tuple[int, int], length_key: int, row_keys: int, id_keys: int
 ) -> tuple[tf.Tensor, tf.Tensor]:

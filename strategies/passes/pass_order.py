@@ -25,6 +25,7 @@ from strategies.passes.replicate.combine_local import CombineLocal
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
+from strategies.passes.robust.gathered import AggregateGathered
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.emulation.emulate import EmulateCores
@@ -51,6 +52,7 @@ PASSES: tuple[type[Pass], ...] = (
     GatherVariables,
     ShardUpdates,
     DenseReduceScatter,
+    AggregateGathered,
     SparseAllGather,
     CompressedAllReduce,
     RoundedGradients,

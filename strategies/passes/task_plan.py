@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from strategies.ir.ranges import Cut
+from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.partitions import cuts_of, parts_of
-from strategies.plan.schema import Compression, Plan, PlanNode
+from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode
 
 Between: TypeAlias = Literal["replicas", "workers"]
 """Who exchanges values: all replicas, or the first replica of each worker, its leader."""
@@ -25,6 +26,7 @@ class TaskPlan:
         cuts: trainable or slot → its ranges, of variables that are cut.
         nodes: of the plan, with the parts of a variable in its place: all later passes see them as variables.
         n_tasks: workers.
+        aggregation: the rule by which workers' gradients are combined, None where they are added up.
         layers: those that normalise by statistics of the whole batch.
     """
 
@@ -34,6 +36,7 @@ class TaskPlan:
     execution: Execution
     n_tasks: int
     layers: frozenset[str]
+    aggregation: Aggregation | None = None
 
     @classmethod
     def of(cls, plan: Plan, task: int) -> "TaskPlan":
@@ -45,6 +48,7 @@ class TaskPlan:
             execution=plan.execution,
             n_tasks=len(plan.replicas_per_task),
             layers=frozenset(each.layer for each in plan.statistics),
+            aggregation=plan.aggregation,
         )
 
     @cached_property
@@ -80,12 +84,12 @@ class TaskPlan:
     @property
     def between(self) -> Between:
         """Who takes part in collectives."""
-        return "workers" if "hierarchical-all-reduce" in self.synchronizers else "replicas"
+        return "replicas" if self.synchronizers.isdisjoint(BETWEEN_WORKERS) else "workers"
 
     @property
     def is_reduced(self) -> bool:
         """Whether anything of variables is summed among replicas that own copies."""
-        return not self.synchronizers.isdisjoint(("all-reduce", "hierarchical-all-reduce", "average"))
+        return not self.synchronizers.isdisjoint(("all-reduce", "average", *BETWEEN_WORKERS))
 
     @property
     def needs_collectives(self) -> bool:

@@ -4,16 +4,16 @@ No TensorFlow; `strategies.numerics.aggregators` has the arithmetic.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from strategies.errors import StrategyError
-from strategies.plan.strategy import Param, Params
 
 NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
 MEAN, CLIPPING = "mean", "centered-clipping"
 _MOST_SUBSETS = 10_000
+Params: TypeAlias = Mapping[str, bool | int | float | str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Rule:
         return f"n ≥ {self.per_fault}f + {self.beyond}" if self.per_fault else "f = 0"
 
 
-_RULES = (
+RULES = (
     Rule(name=MEAN, summary="the mean, weighted by examples", per_fault=0, beyond=1),
     Rule(name="median", summary="coordinate-wise median", per_fault=2, beyond=1),
     Rule(
@@ -109,25 +109,15 @@ _RULES = (
         knobs=("iterations", "tau"),
     ),
 )
-BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in _RULES}
+BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 VARIANTS = ("bulyan", "aggregathor")
-PARAMS = (
-    Param(name="rule", type=str, default="median", choices=tuple(BY_NAME)),
-    Param(name="f", type=int, default=None, minimum=0),
-    Param(name="m", type=int, default=None, minimum=1),
-    Param(name="variant", type=str, default=None, choices=VARIANTS),
-    Param(name="iterations", type=int, default=None, minimum=1, maximum=10_000),
-    Param(name="nu", type=float, default=None, minimum=1e-300),
-    Param(name="tau", type=float, default=None, minimum=1e-300),
-    Param(name="pre", type=str, default=NONE, choices=(NONE, MIXING, BUCKETING)),
-    Param(name="bucket_size", type=int, default=None, minimum=1),
-)
-_USUAL = {
+USUAL: Mapping[tuple[str, str], int | float] = {
     ("geometric-median", "iterations"): 8,
     (CLIPPING, "iterations"): 1,
     (CLIPPING, "tau"): 1.0,
     ("geometric-median", "nu"): 1e-6,
 }
+"""Rule and knob → its value where none is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +233,7 @@ def _check_knobs(rule: Rule, params: Params) -> None:
     """
     for knob in ("m", "variant", "iterations", "nu", "tau"):
         if params.get(knob) is not None and knob not in rule.knobs:
-            owners = [each.name for each in _RULES if knob in each.knobs]
+            owners = [each.name for each in RULES if knob in each.knobs]
             raise StrategyError(
                 f"{knob} is a knob of rule={' and rule='.join(owners)}, got rule={rule.name}; leave {knob} "
                 "out"
@@ -256,33 +246,4 @@ def _check_knobs(rule: Rule, params: Params) -> None:
 
 def _knob(params: Params, rule: str, knob: str, otherwise: float) -> float:
     given = params.get(knob)
-    return float(_USUAL.get((rule, knob), otherwise) if given is None else given)
-
-
-def describe() -> Sequence[Mapping[str, Any]]:
-    """What `stratbench list aggregators` shows."""
-    kinds = {param.name: param.type.__name__ for param in PARAMS}
-    rules = [
-        {
-            "name": rule.name,
-            "summary": f"{rule.summary}; needs {rule.bound()}",
-            "params": [
-                {"name": knob, "type": kinds[knob], "default": _USUAL.get((rule.name, knob))}
-                for knob in ("f", *rule.knobs)
-            ],
-        }
-        for rule in _RULES
-    ]
-    before: list[Mapping[str, Any]] = [
-        {
-            "name": MIXING,
-            "summary": "before a rule: each gradient becomes the mean of its n − f nearest",
-            "params": [],
-        },
-        {
-            "name": BUCKETING,
-            "summary": "before a rule: means of a few gradients in random order take their place",
-            "params": [{"name": "bucket_size", "type": "int", "default": 2}],
-        },
-    ]
-    return [*rules, *before]
+    return float(USUAL.get((rule, knob), otherwise) if given is None else given)

@@ -135,6 +135,9 @@ def _add_collective(
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
     n = node.n_members(topology)
+    if node.synchronizer == "robust-gather" and not node.sparse:
+        _add_crossing(sent, (n - 1) * vector_bytes(node) * variable.crossings)
+        return
     if node.synchronizer == "average":
         _add_crossing(sent, _summed_bytes(node, n) / n_steps)
         return
@@ -192,6 +195,11 @@ def _add_crossing(sent: Matrix, crossing: float) -> None:
 def encoded_bytes(node: PlanNode) -> int:
     """Bytes of a gradient as it travels."""
     return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
+
+
+def vector_bytes(node: PlanNode) -> int:
+    """Bytes of a gradient in a worker's vector, where no type is narrower than float."""
+    return max(element_bytes(node.dtype), element_bytes("float")) * n_elements(node.shape)
 
 
 def row_bytes(node: PlanNode) -> int:

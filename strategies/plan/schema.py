@@ -6,13 +6,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
 """Classes whose variables must be the reference's; others differ from it by what they are."""
-Synchronizer = Literal["none", "ps", "all-reduce", "hierarchical-all-reduce", "average", "cross-replica-sum"]
+Synchronizer = Literal[
+    "none", "ps", "all-reduce", "hierarchical-all-reduce", "average", "cross-replica-sum", "robust-gather"
+]
+BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(("hierarchical-all-reduce", "robust-gather"))
+"""Those by which one replica of each worker speaks for all of its worker."""
 DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
 """Those by which nothing of a sparse gradient crosses as rows."""
 Transport = Literal["auto", "ring", "nccl", "tcp"]
@@ -169,12 +174,12 @@ class PlanNode(Frozen):
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""
-        by_worker = self.synchronizer == "hierarchical-all-reduce" or self.transport == "tcp"
+        by_worker = self.synchronizer in BETWEEN_WORKERS or self.transport == "tcp"
         return topology.n_tasks if by_worker else topology.n_replicas
 
     def n_encoders(self, topology: Topology) -> tuple[int, ...]:
         """By task, how many encode their gradients for its collectives: all replicas, or one of them."""
-        if self.synchronizer == "hierarchical-all-reduce":
+        if self.synchronizer in BETWEEN_WORKERS:
             return (1,) * topology.n_tasks
         return tuple(len(topology.local_replicas(task)) for task in range(topology.n_tasks))
 
@@ -215,6 +220,11 @@ class Plan(Frozen):
     def execution(self) -> Execution:
         """How its steps go."""
         return Execution.of(self.strategy_params)
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        """The rule by which it combines workers' gradients; None where it adds them up."""
+        return Aggregation.of(self.strategy_params, len(self.replicas_per_task))
 
     @property
     def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:

@@ -14,7 +14,7 @@ ParamValue: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
 Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
-Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode]], Sequence[str]]
+Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode], Topology, Params], Sequence[str]]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
 """Axis and sizes of a variable's parts, or why it stays whole."""

@@ -77,7 +77,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     if topology.n_replicas > 1 and strategy.notes is not None:
-        notes += strategy.notes(step, nodes)
+        notes += strategy.notes(step, nodes, topology, values)
     if topology.n_replicas > 1 and not partition_choices.CUTTING.isdisjoint(p.name for p in strategy.params):
         is_cut = strategy.parts is None or any(node.partition for node in nodes)
         notes += partition_choices.kept_whole(step, nodes) if is_cut else []

@@ -12,6 +12,7 @@ from strategies.builders import (
     parameter_server,
     partition_choices,
     partitioned,
+    robust,
     sharded,
     tpu,
 )
@@ -154,6 +155,24 @@ _DESCRIBED = (
         params=sharded.PARAMS,
         notes=sharded.notes,
         refuses=all_reduce.refuse_transport,
+    ),
+    Strategy(
+        name="robust-ps",
+        summary="parameter server that combines workers' gradients by a rule that withstands faulty ones",
+        strategy_class="exact",
+        layout=robust.on_server,
+        params=robust.PARAMS,
+        settle=robust.settle,
+        notes=robust.notes,
+    ),
+    Strategy(
+        name="robust-all-reduce",
+        summary="every worker gathers all gradients and combines them by a rule that withstands faulty ones",
+        strategy_class="exact",
+        layout=robust.by_all_workers,
+        params=robust.PARAMS,
+        settle=robust.settle,
+        notes=robust.notes,
     ),
     Strategy(
         name="tpu-replicate",

@@ -59,6 +59,7 @@ def build_program(
         results=step.results,
         steps_per_run=step.steps_per_run,
         reshard_counts=step.reshard_counts,
+        aggregation_counts=step.aggregation_counts,
     )
 
 

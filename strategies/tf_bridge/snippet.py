@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, Shape, producer, tensor
-from strategies.ir.traversal import copy_nodes
+from strategies.ir.traversal import COLOCATION_ATTR, copy_nodes
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
@@ -120,7 +120,12 @@ def _trace(
             "call plain Python functions instead of tf.function"
         )
     inputs = tuple(placeholder.op.name for placeholder in placeholders)
-    nodes = tuple(node for node in graph.nodes if node.name not in inputs)
+    # All of a snippet is on one device; branches would like theirs to be that of an input's placeholder.
+    nodes = tuple(
+        node.changed(attrs={key: value for key, value in node.attrs.items() if key != COLOCATION_ATTR})
+        for node in graph.nodes
+        if node.name not in inputs
+    )
     own = {node.name for node in nodes}
     sources = frozenset(node.name for node in nodes if own.isdisjoint(map(producer, node.inputs)))
     return Snippet(name=name, nodes=nodes, inputs=inputs, outputs=outputs, sources=sources)

@@ -135,7 +135,10 @@ class SparseAllGather:
         sparse = [
             b
             for b in graph.boundaries
-            if b.indices is not None and b.rank is not None and b.variable not in self.carried
+            if b.indices is not None
+            and b.rank is not None
+            and b.variable not in self.carried
+            and not any(c.total for c in b.contributions)
         ]
         if not sparse:
             return graph

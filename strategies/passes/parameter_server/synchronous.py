@@ -1,11 +1,11 @@
 """Between-graph synchronisation through parameter servers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.assembly.levels import levels_of
-from strategies.ir.boundary import Contribution
+from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.graph import Attr, Node, Shape
 from strategies.ir.replicas.after_update import late_nodes
@@ -13,7 +13,11 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.parameter_server.accumulator import INT32, Accumulator
 from strategies.passes.replicate.rewire import contribute
+from strategies.passes.robust.gathered import with_aggregated
+from strategies.passes.robust.gradient_vector import Aggregated, by_level
+from strategies.passes.robust.on_server import ServerGathering
 from strategies.passes.task_plan import TaskPlan
+from strategies.plan.aggregation import Aggregation
 from strategies.tf_bridge.constants import constant
 from strategies.topology import UPDATER, Topology
 
@@ -29,18 +33,20 @@ class ParameterServerSync:
 
     Attributes:
         destinations: variable → task that serves it.
+        aggregation: the rule by which gradients are combined, None where they are added up.
     """
 
     name: ClassVar[str] = "sync-ps"
     task: int
     destinations: Mapping[str, int]
+    aggregation: Aggregation | None = None
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ParameterServerSync | None":
         """Where servers wait for all workers."""
         if not plan.is_served or not plan.execution.waits_for_all:
             return None
-        return cls(task=plan.task, destinations=plan.destinations)
+        return cls(task=plan.task, destinations=plan.destinations, aggregation=plan.aggregation)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""
@@ -49,6 +55,7 @@ class ParameterServerSync:
         uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
         handles = {v.name: v.handle for v in graph.variables if v.rank is None}
         shared = [b for b in graph.boundaries if b.rank is None]
+        by_rule = [b for b in shared if self.aggregation is not None and b.role == "gradient"]
         updates = self.task == UPDATER
         pushes: list[str] = []
         added: list[Node] = []
@@ -67,12 +74,29 @@ class ParameterServerSync:
         ]
         # What a replica reads after an update it reads for the gradients of the next level.
         levels = levels_of(graph.graph, {n for b in shared for n in (b.values, b.indices) if n is not None})
+
+        def reads_before(pushed: Sequence[Boundary]) -> Iterable[str]:
+            own = (read for b in pushed for read in uses[handles[b.variable]].reads)
+            before = dict.fromkeys((*(name for name in own if name not in not_waited_for), *common))
+            return loops.outside(name for name in before if levels[name] < pushed[0].level)
+
+        gathered: list[Aggregated] = []
+        for gathering in self._gatherings(by_rule, topology):
+            nodes = gathering.push(
+                self.task, reads_before(gathering.vector.boundaries), topology.host_device(self.task)
+            )
+            pushes.append(nodes[-1].name)
+            added += nodes
+            if updates:
+                nodes, aggregated = gathering.take(topology, topology.local_replicas(self.task)[0].rank)
+                added += nodes
+                gathered.append(aggregated)
         for boundary in shared:
+            if boundary in by_rule:
+                continue
             device = topology.host_device(self.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
-            own = uses[handles[boundary.variable]].reads
-            before = [*(name for name in own if name not in not_waited_for), *common]
-            reads = loops.outside(name for name in before if levels[name] < boundary.level)
+            reads = reads_before([boundary])
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
             pushes.append(nodes[-1].name)
@@ -81,6 +105,7 @@ class ParameterServerSync:
                 nodes, combined[boundary.values] = accumulator.take()
                 added += nodes
         if updates:
+            graph = with_aggregated(graph, gathered, [])
             tokens = [_enqueue(w, graph.targets(), topology) for w in range(topology.n_tasks) if w != UPDATER]
             added += [node for nodes in tokens for node in nodes]
             return contribute(
@@ -96,6 +121,15 @@ class ParameterServerSync:
             shared_update=tuple(n for n in graph.shared_update if graph.graph.by_name[n].device),
             state_targets=own_state,
             step_targets=(*pushes, wait[-1].name),
+        )
+
+    def _gatherings(self, by_rule: Sequence[Boundary], topology: Topology) -> tuple[ServerGathering, ...]:
+        """What takes gradients in place of accumulators, one for each level."""
+        if self.aggregation is None:
+            return ()
+        device = topology.host_device(self.destinations[by_rule[0].variable])
+        return tuple(
+            ServerGathering(vector=vector, device=device) for vector in by_level(self.aggregation, by_rule)
         )
 
 

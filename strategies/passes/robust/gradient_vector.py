@@ -1,0 +1,231 @@
+"""The gradients of one level of a step as each worker sends them, and what a rule makes of all workers'."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strategies.errors import StrategyError
+from strategies.ir.assembly.levels import at_level
+from strategies.ir.boundary import Boundary, Contribution
+from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.sizes import n_elements
+from strategies.numerics.aggregators.table import states
+from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
+from strategies.passes.collectives.buckets import row_shape, static_dims
+from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.rewire import sync_prefix
+from strategies.plan.aggregation import CLIPPING, Aggregation
+from strategies.tf_bridge.attrs import dtype_number
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+INT64 = DType("int64")
+SEED = 0
+"""Of what rules draw: the same on all workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What a worker sends: one vector, then rows and marked ids of each sparse gradient."""
+
+    nodes: tuple[Node, ...]
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregated:
+    """What comes of all workers' gradients.
+
+    Attributes:
+        combined: `Boundary.values` → what flows into it.
+        kept: variables that live from step to step. keeps: nodes that give them their next values.
+        counts: tensor [3, n] of what has been counted so far.
+    """
+
+    nodes: tuple[Node, ...]
+    combined: Mapping[str, Contribution]
+    kept: tuple[KeptState, ...]
+    keeps: tuple[Node, ...]
+    counts: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientVector:
+    """The gradients of one level, in a fixed order: the vector that a rule sees spans all of them.
+
+    Attributes:
+        boundaries: dense ones, then sparse ones.
+        dtype: in which vectors travel: float, or double where any gradient is.
+    """
+
+    aggregation: Aggregation
+    level: int
+    boundaries: tuple[Boundary, ...]
+    dtype: DType
+
+    @classmethod
+    def of(cls, aggregation: Aggregation, boundaries: Sequence[Boundary]) -> "GradientVector":
+        """The vector of boundaries of one level, of one replica or of what all share.
+
+        Raises:
+            StrategyError: the rule keeps a value for each coordinate, and there are rows.
+        """
+        sparse = [b for b in boundaries if b.indices is not None]
+        if sparse and aggregation.rule == CLIPPING:
+            raise StrategyError(
+                f"variable {sparse[0].variable!r}: rule={CLIPPING} keeps a value for each coordinate from "
+                "step to step, got a sparse gradient; choose geometric-median, or another rule without state"
+            )
+        dense = [b for b in boundaries if b.indices is None]
+        double = any(b.dtype == "double" for b in boundaries)
+        return cls(
+            aggregation=aggregation,
+            level=boundaries[0].level,
+            boundaries=(*dense, *sparse),
+            dtype=DType("double" if double else "float"),
+        )
+
+    @property
+    def name(self) -> str:
+        """What the names of its nodes start with."""
+        return at_level("aggregate", self.level)
+
+    @property
+    def dense(self) -> tuple[Boundary, ...]:
+        """Boundaries of dense gradients."""
+        return tuple(b for b in self.boundaries if b.indices is None)
+
+    @property
+    def sparse(self) -> tuple[Boundary, ...]:
+        """Boundaries of rows."""
+        return tuple(b for b in self.boundaries if b.indices is not None)
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense part."""
+        return sum(n_elements(static_dims(b)) for b in self.dense)
+
+    @property
+    def sent_types(self) -> tuple[DType, ...]:
+        """Types of the tensors that a worker sends."""
+        return (self.dtype, *(dtype for _ in self.sparse for dtype in (self.dtype, INT64)))
+
+    def sent(self, task: int, device: str) -> Sent:
+        """Nodes that lay ready what a worker sends."""
+        number = dtype_number(self.dtype)
+        specs = tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in self.dense)
+        nodes, (vector,) = trace(as_vector, specs, dtype=number).splice(
+            f"{self.name}/vector/", [b.contributions[0].values for b in self.dense], device=device
+        )
+        tensors = [vector]
+        for b in self.sparse:
+            own = b.contributions[0]
+            assert own.indices is not None
+            assert b.index_dtype is not None
+            rows = (
+                TensorSpec(dtype=b.dtype, shape=row_shape(b)),
+                TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))),
+            )
+            snippet = trace(marked_rows, rows, owner=task, n_rows=static_dims(b)[0], dtype=number)
+            added, marked = snippet.splice(
+                f"{self.name}/{sync_prefix(b)}/rows/", [own.values, own.indices], device=device
+            )
+            nodes += added
+            tensors += marked
+        return Sent(nodes=nodes, tensors=tuple(tensors))
+
+    def aggregated(
+        self,
+        received: Sequence[str],
+        topology: Topology,
+        *,
+        rank: int,
+        owners: tuple[int, ...],
+        device: str,
+        gathered: bool,
+    ) -> Aggregated:
+        """Nodes that combine what all workers have sent.
+
+        Args:
+            received: tensors as `combined_gradients` takes them, without what is kept.
+            rank: replica that keeps what lives from step to step. owners: all that have such.
+            gathered: as in `Layout`.
+        """
+        kept = self._kept(rank, owners, device)
+        layout = Layout(
+            dtype=dtype_number(self.dtype),
+            dense=tuple((static_dims(b), dtype_number(b.dtype)) for b in self.dense),
+            sparse=tuple(
+                (static_dims(b), dtype_number(b.dtype), dtype_number(b.index_dtype or INT64))
+                for b in self.sparse
+            ),
+            gathered=gathered,
+        )
+        snippet = trace(
+            combined_gradients,
+            (
+                *self._received_specs(gathered=gathered),
+                *(TensorSpec(dtype=k.variable.dtype, shape=k.variable.shape) for k in kept),
+            ),
+            layout=layout,
+            aggregation=self.aggregation,
+            shares=_shares(topology),
+            seed=SEED,
+        )
+        prefix = f"{self.name}/rule/replica_{rank}/"
+        nodes, results = snippet.splice(prefix, [*received, *(k.value for k in kept)], device=device)
+        combined = {}
+        values = iter(results)
+        for b in self.boundaries:
+            rows, ids = next(values), None if b.indices is None else next(values)
+            combined[b.values] = Contribution(rank=rank, values=rows, indices=ids, weight=1.0, total=True)
+        keeps = tuple(state.keep(value) for state, value in zip(kept, values, strict=True))
+        return Aggregated(
+            nodes=(*(node for state in kept for node in state.nodes), *nodes),
+            combined=combined,
+            kept=kept,
+            keeps=keeps,
+            counts=kept[-1].variable.read,
+        )
+
+    def _received_specs(self, *, gathered: bool) -> tuple[TensorSpec, ...]:
+        n = 1 if gathered else self.aggregation.n
+        whole = Shape((self.aggregation.n * self.size,) if gathered else (self.size,))
+        specs = [TensorSpec(dtype=self.dtype, shape=whole)] * n
+        for b in self.sparse:
+            specs += [TensorSpec(dtype=self.dtype, shape=row_shape(b))] * n
+            specs += [TensorSpec(dtype=INT64, shape=Shape((-1,)))] * n
+        return tuple(specs)
+
+    def _kept(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[KeptState, ...]:
+        """What the rule keeps, and counts."""
+        counts = StateSpec(name="counts", dims=(3, self.aggregation.n), dtype="int64")
+        specs = states(self.aggregation, self.size, str(self.dtype))
+        return tuple(
+            KeptState.of(
+                spec,
+                f"{self.name}/{spec.name}",
+                group="aggregation",
+                path=f"{self.name}/{spec.name}",
+                rank=rank,
+                device=device,
+                owners=owners,
+                shared=True,
+                lasting=spec is not counts,
+            )
+            for spec in (*specs, counts)
+        )
+
+
+def by_level(aggregation: Aggregation, boundaries: Sequence[Boundary]) -> tuple[GradientVector, ...]:
+    """A vector for each level of these boundaries: those of an update wait for the gradients before it."""
+    levels = sorted({b.level for b in boundaries})
+    return tuple(
+        GradientVector.of(aggregation, [b for b in boundaries if b.level == level]) for level in levels
+    )
+
+
+def _shares(topology: Topology) -> tuple[float, ...]:
+    """Of the examples of a batch that each worker has."""
+    examples = (sum(r.examples for r in topology.local_replicas(t)) for t in range(topology.n_tasks))
+    return tuple(count / topology.batch_size for count in examples)
