@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from strategies.numerics.aggregators.table import aggregate
 from strategies.numerics.combine import merge_rows
+from strategies.numerics.faults import colluding
 from strategies.numerics.vectors import apart, joined
 from strategies.plan.aggregation import Aggregation
+from strategies.plan.faults import Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +59,19 @@ def marked_rows(
 
 
 def combined_gradients(
-    *tensors: tf.Tensor, layout: Layout, aggregation: Aggregation, shares: tuple[float, ...], seed: int
+    *tensors: tf.Tensor,
+    layout: Layout,
+    aggregation: Aggregation,
+    shares: tuple[float, ...],
+    seed: int,
+    faults: tuple[Fault, ...] = (),
 ) -> list[tf.Tensor]:
     """Gradients that a rule makes of those of all workers.
 
     Args:
         tensors: a vector of each worker; of each sparse gradient the rows of each worker, then the marked ids
             of each; what the rule has kept, and counts [3, n].
+        faults: of workers that see what others send.
     Returns:
         each dense gradient; rows and ids of each sparse one; what the rule keeps; and counts: of each worker
         the steps whose result it had a part in, those in which it was not finite, and all steps.
@@ -79,6 +87,7 @@ def combined_gradients(
     if unions:
         parts = [tf.unstack(tf.reshape(values, [n, -1]), n) for _, values in unions]
         vectors = [tf.concat(pieces, axis=0) for pieces in zip(vectors, *parts, strict=True)]
+    vectors = colluding(vectors, counts[-1, 0], faults=faults)
     result = aggregate(vectors, state, aggregation=aggregation, shares=shares, seed=seed)
     sizes = [layout.size, *(tf.size(values) // n for _, values in unions)]
     pieces = tf.split(result.vector, sizes) if unions else [result.vector]

@@ -26,6 +26,7 @@ from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.robust.gathered import AggregateGathered
+from strategies.passes.robust.inject_faults import InjectFaults
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.emulation.emulate import EmulateCores
@@ -49,6 +50,7 @@ PASSES: tuple[type[Pass], ...] = (
     OwnMean,
     Lead,
     CombineLocal,
+    InjectFaults,
     GatherVariables,
     ShardUpdates,
     DenseReduceScatter,

@@ -9,6 +9,7 @@ from strategies.ir.ranges import Cut
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
+from strategies.plan.faults import Fault
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode
 
@@ -27,6 +28,7 @@ class TaskPlan:
         nodes: of the plan, with the parts of a variable in its place: all later passes see them as variables.
         n_tasks: workers.
         aggregation: the rule by which workers' gradients are combined, None where they are added up.
+        faults: of all workers.
         layers: those that normalise by statistics of the whole batch.
     """
 
@@ -37,6 +39,7 @@ class TaskPlan:
     n_tasks: int
     layers: frozenset[str]
     aggregation: Aggregation | None = None
+    faults: tuple[Fault, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, task: int) -> "TaskPlan":
@@ -49,6 +52,7 @@ class TaskPlan:
             n_tasks=len(plan.replicas_per_task),
             layers=frozenset(each.layer for each in plan.statistics),
             aggregation=plan.aggregation,
+            faults=plan.faults,
         )
 
     @cached_property

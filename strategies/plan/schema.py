@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution
+from strategies.plan.faults import Fault
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
@@ -196,6 +197,7 @@ class Plan(Frozen):
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns, the one that owns the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
+        faults: of its workers, which they are to have.
         warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
     """
 
@@ -215,6 +217,7 @@ class Plan(Frozen):
     statistics: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     @property
     def execution(self) -> Execution:

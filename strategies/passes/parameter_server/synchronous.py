@@ -18,6 +18,7 @@ from strategies.passes.robust.gradient_vector import Aggregated, by_level
 from strategies.passes.robust.on_server import ServerGathering
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
+from strategies.plan.faults import Fault
 from strategies.tf_bridge.constants import constant
 from strategies.topology import UPDATER, Topology
 
@@ -34,19 +35,26 @@ class ParameterServerSync:
     Attributes:
         destinations: variable → task that serves it.
         aggregation: the rule by which gradients are combined, None where they are added up.
+        faults: of all workers.
     """
 
     name: ClassVar[str] = "sync-ps"
     task: int
     destinations: Mapping[str, int]
     aggregation: Aggregation | None = None
+    faults: tuple[Fault, ...] = ()
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ParameterServerSync | None":
         """Where servers wait for all workers."""
         if not plan.is_served or not plan.execution.waits_for_all:
             return None
-        return cls(task=plan.task, destinations=plan.destinations, aggregation=plan.aggregation)
+        return cls(
+            task=plan.task,
+            destinations=plan.destinations,
+            aggregation=plan.aggregation,
+            faults=plan.faults,
+        )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""
@@ -129,7 +137,8 @@ class ParameterServerSync:
             return ()
         device = topology.host_device(self.destinations[by_rule[0].variable])
         return tuple(
-            ServerGathering(vector=vector, device=device) for vector in by_level(self.aggregation, by_rule)
+            ServerGathering(vector=vector, device=device)
+            for vector in by_level(self.aggregation, by_rule, self.faults)
         )
 
 

@@ -14,6 +14,7 @@ from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.robust.gradient_vector import INT64, Aggregated, GradientVector, by_level
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
+from strategies.plan.faults import Fault
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -26,12 +27,14 @@ class AggregateGathered:
 
     Attributes:
         variables: names of those whose gradients are combined so.
+        faults: of all workers.
     """
 
     name: ClassVar[str] = "aggregate-gathered"
     task: int
     aggregation: Aggregation
     variables: frozenset[str]
+    faults: tuple[Fault, ...] = ()
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "AggregateGathered | None":
@@ -39,7 +42,7 @@ class AggregateGathered:
         chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-gather")
         if plan.aggregation is None or not chosen or plan.n_tasks == 1:
             return None
-        return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen)
+        return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen, faults=plan.faults)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with a gather and a rule for each level of gradients, on the worker's first replica."""
@@ -52,7 +55,7 @@ class AggregateGathered:
         ]
         added: list[Node] = []
         parts: list[Aggregated] = []
-        for vector in by_level(self.aggregation, own):
+        for vector in by_level(self.aggregation, own, self.faults):
             nodes, received = _gathered(vector, members, leader, self.task)
             added += nodes
             parts.append(

@@ -15,6 +15,7 @@ from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.aggregation import CLIPPING, Aggregation
+from strategies.plan.faults import Fault
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -56,15 +57,19 @@ class GradientVector:
     Attributes:
         boundaries: dense ones, then sparse ones.
         dtype: in which vectors travel: float, or double where any gradient is.
+        faults: of workers that see what others send.
     """
 
     aggregation: Aggregation
     level: int
     boundaries: tuple[Boundary, ...]
     dtype: DType
+    faults: tuple[Fault, ...] = ()
 
     @classmethod
-    def of(cls, aggregation: Aggregation, boundaries: Sequence[Boundary]) -> "GradientVector":
+    def of(
+        cls, aggregation: Aggregation, boundaries: Sequence[Boundary], faults: tuple[Fault, ...]
+    ) -> "GradientVector":
         """The vector of boundaries of one level, of one replica or of what all share.
 
         Raises:
@@ -83,6 +88,7 @@ class GradientVector:
             level=boundaries[0].level,
             boundaries=(*dense, *sparse),
             dtype=DType("double" if double else "float"),
+            faults=faults,
         )
 
     @property
@@ -171,6 +177,7 @@ class GradientVector:
             aggregation=self.aggregation,
             shares=_shares(topology),
             seed=SEED,
+            faults=self.faults,
         )
         prefix = f"{self.name}/rule/replica_{rank}/"
         nodes, results = snippet.splice(prefix, [*received, *(k.value for k in kept)], device=device)
@@ -217,11 +224,14 @@ class GradientVector:
         )
 
 
-def by_level(aggregation: Aggregation, boundaries: Sequence[Boundary]) -> tuple[GradientVector, ...]:
+def by_level(
+    aggregation: Aggregation, boundaries: Sequence[Boundary], faults: tuple[Fault, ...]
+) -> tuple[GradientVector, ...]:
     """A vector for each level of these boundaries: those of an update wait for the gradients before it."""
     levels = sorted({b.level for b in boundaries})
     return tuple(
-        GradientVector.of(aggregation, [b for b in boundaries if b.level == level]) for level in levels
+        GradientVector.of(aggregation, [b for b in boundaries if b.level == level], faults)
+        for level in levels
     )
 
 

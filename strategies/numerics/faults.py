@@ -1,0 +1,111 @@
+"""Faults in what workers send: gradients become others in the steps in which a fault acts."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from strategies.plan.faults import Fault, deviations
+
+_DRAW, _NOISE = 0, 1
+
+
+def acts(step: tf.Tensor, fault: Fault) -> tf.Tensor:
+    """Whether a fault acts in a step: bool scalar.
+
+    Args:
+        step: int64 scalar, from 0.
+    """
+    within = step >= fault.from_step
+    if fault.to_step is not None:
+        within &= step < fault.to_step
+    if fault.rate >= 1.0:
+        return within
+    return within & (tf.random.stateless_uniform([], _seed(fault, step, _DRAW)) < fault.rate)
+
+
+def faulty(
+    value: tf.Tensor, step: tf.Tensor, *before: tf.Tensor, fault: Fault, unit: float, salt: int
+) -> tf.Tensor:
+    """What a worker sends in place of a gradient, or of rows of one.
+
+    Args:
+        before: of what is stale, the gradient some steps before.
+        unit: what a gradient of one is in this value, which is weighed already.
+        salt: other draws for other gradients.
+    """
+    match fault.kind:
+        case "sign-flip" | "reverse":
+            sent = value * tf.constant(-(fault.scale or 1.0), value.dtype)
+        case "random" | "gaussian":
+            drawn = tf.random.stateless_normal(
+                tf.shape(value), _seed(fault, step, _NOISE + salt), dtype=tf.float32
+            )
+            noise = tf.cast(drawn * ((fault.scale or 1.0) * unit), value.dtype)
+            sent = noise if fault.kind == "random" else value + noise
+        case "nan" | "drop":
+            sent = tf.fill(tf.shape(value), tf.constant(float("nan"), value.dtype))
+        case "zero":
+            sent = tf.zeros_like(value)
+        case "stale":
+            (sent,) = before
+        case _:
+            raise AssertionError(fault.kind)
+    return tf.where(acts(step, fault), sent, value)
+
+
+def delayed(value: tf.Tensor, *kept: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """A gradient of some steps before, and what is kept for the next ones.
+
+    Args:
+        kept: gradients of the steps before, the latest first; zeros before the first step.
+    """
+    return kept[-1], value, *kept[:-1]
+
+
+def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Tensor:
+    """Labels counted from the other end, or vectors of classes in reverse.
+
+    Args:
+        labels: whole numbers, or floating vectors with a value for each class.
+    """
+    last = (fault.classes or 1) - 1
+    other = last - labels if labels.dtype.is_integer else tf.reverse(labels, axis=[-1])
+    return tf.where(acts(step, fault), other, labels)
+
+
+def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence[Fault]) -> list[tf.Tensor]:
+    """What workers send that see what the honest ones do: [d] each.
+
+    Args:
+        vectors: of all workers. step: int64 scalar.
+        faults: of all kinds; workers with none are honest.
+    """
+    bad = {fault.worker for fault in faults}
+    honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
+    sent = list(vectors)
+    for fault in (each for each in faults if each.place == "others"):
+        own = vectors[fault.worker]
+        other = _seeing(fault, vectors, honest, len(bad))
+        sent[fault.worker] = tf.cond(acts(step, fault), lambda other=other: other, lambda own=own: own)
+    return sent
+
+
+def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tensor], n_bad: int) -> tf.Tensor:
+    if fault.kind == "mimic":
+        return honest[0] if fault.target is None else vectors[fault.target]
+    share = tf.constant(1.0 / len(honest), honest[0].dtype)
+    mean = tf.add_n(list(honest)) * share
+    if fault.kind == "inner-product":
+        return mean * tf.constant(-(fault.scale or 0.0), mean.dtype)
+    variance = tf.add_n([tf.square(vector - mean) for vector in honest]) * share
+    scale = deviations(len(vectors), n_bad) if fault.scale is None else fault.scale
+    return mean - tf.sqrt(variance) * tf.constant(scale, mean.dtype)
+
+
+def _seed(fault: Fault, step: tf.Tensor, salt: int) -> tf.Tensor:
+    return tf.stack([tf.constant(fault.seed * 100_003 + fault.worker, tf.int64), step * 65_537 + salt])
+
+
+def next_step(step: tf.Tensor) -> tf.Tensor:
+    """The number of the step after."""
+    return step + 1

@@ -1,0 +1,199 @@
+"""Faults put into the step of one worker: into gradients that it sends, or labels that it learns from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.errors import StrategyError
+from strategies.ir.boundary import Boundary, Contribution
+from strategies.ir.graph import DType, Node, Shape, producer
+from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
+from strategies.passes.collectives.buckets import static_dims
+from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.task_plan import TaskPlan
+from strategies.plan.faults import Fault
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+_STEP = TensorSpec(dtype=DType("int64"), shape=Shape(()))
+_PREFIX = "fault"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InjectFaults:
+    """Let this worker send other gradients than it has computed, or compute them from other labels.
+
+    Its replicas send the same kind of them; each combines its micro-batches before.
+
+    Attributes:
+        faults: of this worker, in the order in which they act on a gradient.
+    """
+
+    name: ClassVar[str] = "inject-faults"
+    task: int
+    faults: tuple[Fault, ...]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "InjectFaults | None":
+        """Where this worker is faulty, and others hear of its gradients."""
+        own = tuple(f for f in plan.faults if f.worker == plan.task and f.place in ("gradient", "batch"))
+        return cls(task=plan.task, faults=own) if own and plan.is_synchronized else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step with faults in it, and a count of steps that they go by."""
+        counter = self._counter(topology)
+        counted, (following,) = trace(next_step, (_STEP,)).splice(
+            f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.task)
+        )
+        keep = counter.keep(following)
+        kept: list[KeptState] = [counter]
+        added: list[Node] = [*counter.nodes, *counted, keep]
+        keeps = [keep.name]
+        combined: dict[str, Contribution] = {}
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
+        gradients = [b for b in graph.boundaries if b.role == "gradient" and b.contributions]
+        for place, b in enumerate(gradients):
+            device = topology.host_device(self.task) if b.rank is None else devices[b.rank]
+            contribution = b.contributions[0]
+            for turn, fault in enumerate(f for f in self.faults if f.place == "gradient"):
+                injected = _Injected.of(b, contribution, fault, counter, device, (place, turn), topology)
+                added += injected.nodes
+                kept += injected.kept
+                keeps += injected.keeps
+                contribution = replace(contribution, values=injected.values)
+            combined[b.values] = contribution
+        rewired = contribute(graph, combined, added)
+        rewired = replace(
+            rewired,
+            variables=(*rewired.variables, *(state.variable for state in kept)),
+            state_targets=(*rewired.state_targets, *keeps),
+        )
+        for fault in (f for f in self.faults if f.place == "batch"):
+            rewired = _with_labels(rewired, fault, counter, topology.host_device(self.task))
+        return rewired
+
+    def _counter(self, topology: Topology) -> KeptState:
+        rank = topology.local_replicas(self.task)[0].rank
+        return _kept("steps", (), "int64", rank, topology.host_device(self.task))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Injected:
+    """A fault in one gradient: what is sent in its place, and what is kept for it from step to step."""
+
+    nodes: tuple[Node, ...]
+    values: str
+    kept: tuple[KeptState, ...] = ()
+    keeps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        b: Boundary,
+        contribution: Contribution,
+        fault: Fault,
+        counter: KeptState,
+        device: str,
+        place: tuple[int, int],
+        topology: Topology,
+    ) -> "_Injected":
+        prefix = f"{_PREFIX}/{captured_name(b)}/{place[1]}/replica_{contribution.rank}/"
+        spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
+        before: tuple[str, ...] = ()
+        nodes: tuple[Node, ...] = ()
+        kept: tuple[KeptState, ...] = ()
+        keeps: tuple[Node, ...] = ()
+        if fault.kind == "stale":
+            dims = _dense_dims(b, fault)
+            name = f"{captured_name(b)}/{place[1]}"
+            kept = tuple(
+                _kept(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
+                for k in range(fault.delay_steps)
+            )
+            snippet = trace(delayed, (spec,) * (1 + len(kept)))
+            added, (old, *now) = snippet.splice(
+                f"{prefix}stale/", [contribution.values, *(state.value for state in kept)], device=device
+            )
+            keeps = tuple(state.keep(value) for state, value in zip(kept, now, strict=True))
+            nodes = (*(node for state in kept for node in state.nodes), *added, *keeps)
+            before = (old,)
+        workers = topology.local_replicas(fault.worker)
+        # What is sent has the worker's share of the batch as its weight, or gets it later.
+        share = sum(r.examples for r in workers) / topology.batch_size / contribution.weight
+        unit = share if b.rule == "mean" else 1.0
+        snippet = trace(
+            faulty,
+            (spec, _STEP, *(spec for _ in before)),
+            fault=fault,
+            unit=unit,
+            salt=place[0],
+        )
+        added, (values,) = snippet.splice(
+            prefix, [contribution.values, counter.value, *before], device=device
+        )
+        return cls(nodes=(*nodes, *added), values=values, kept=kept, keeps=tuple(node.name for node in keeps))
+
+
+def _dense_dims(b: Boundary, fault: Fault) -> tuple[int, ...]:
+    if b.indices is not None:
+        raise StrategyError(
+            f"variable {b.variable!r}: kind {fault.kind} keeps gradients of earlier steps, got a sparse one, "
+            "whose rows differ from step to step; choose another kind"
+        )
+    if b.dtype not in ("float", "double"):
+        raise StrategyError(
+            f"variable {b.variable!r}: kind {fault.kind} keeps gradients of type float or double, got "
+            f"{b.dtype}; choose another kind"
+        )
+    return static_dims(b)
+
+
+def _kept(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) -> KeptState:
+    return KeptState.of(
+        StateSpec(name=name, dims=dims, dtype=dtype),
+        f"{_PREFIX}/{name}",
+        group="fault",
+        path=f"{_PREFIX}/{name}",
+        rank=rank,
+        device=device,
+        owners=(rank,),
+        lasting=False,
+    )
+
+
+def _with_labels(graph: TrainGraph, fault: Fault, counter: KeptState, host: str) -> TrainGraph:
+    """The step that learns from other labels."""
+    labels = _labels(graph.batch, fault)
+    snippet = trace(flipped_labels, (TensorSpec(dtype=labels.dtype, shape=labels.shape), _STEP), fault=fault)
+    added, (flipped,) = snippet.splice(f"{_PREFIX}/labels/", [labels.node, counter.value], device=host)
+    own = {node.name for node in added}
+    nodes = (_reading(node, labels.node, flipped) for node in graph.graph.nodes)
+    assert labels.node not in own
+    return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
+
+
+def _labels(batch: Sequence[BatchInput], fault: Fault) -> BatchInput:
+    if fault.component is None:
+        return batch[-1]
+    chosen = next((b for b in batch if b.path == fault.component), None)
+    if chosen is None:
+        paths = ", ".join(b.path for b in batch)
+        raise StrategyError(
+            f"component must be a part of the batch, one of {paths}, got {fault.component!r}; choose one"
+        )
+    return chosen
+
+
+def _reading(node: Node, name: str, instead: str) -> Node:
+    """A node that reads another tensor in place of a placeholder's."""
+    if all(producer(ref) != name for ref in node.inputs):
+        return node
+    return node.changed(inputs=tuple(_other(node.inputs, name, instead)))
+
+
+def _other(inputs: Sequence[str], name: str, instead: str) -> Iterator[str]:
+    for ref in inputs:
+        yield instead if ref[0] != "^" and producer(ref) == name else ref

@@ -1,0 +1,225 @@
+"""Faults of workers: which kinds there are, and one as an experiment asks for it; no TensorFlow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.errors import StrategyError, suggestion
+
+Place = Literal["gradient", "others", "batch", "process"]
+"""Where a fault acts: on what a worker sends, on that with a look at what others send, on its labels, or on
+the worker's process."""
+_KNOBS = ("scale", "delay_steps", "delay_ms", "rate", "classes", "component", "target")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """An entry of the table.
+
+    Attributes:
+        knobs: those that it takes, with their defaults; None where there is none but what others decide.
+        required: knobs without which it means nothing.
+    """
+
+    name: str
+    summary: str
+    place: Place
+    knobs: Mapping[str, float | int | str | None]
+    required: tuple[str, ...] = ()
+
+
+_OFTEN = {"rate": 1.0}
+_KINDS = (
+    Kind(
+        name="sign-flip",
+        summary="sends its gradient times −scale (Li et al. 2019, arXiv:1811.03761)",
+        place="gradient",
+        knobs={"scale": 1.0, **_OFTEN},
+    ),
+    Kind(
+        name="reverse",
+        summary="sends its gradient reversed and enlarged, −scale times (Damaskinos et al. 2019, AggregaThor)",
+        place="gradient",
+        knobs={"scale": 100.0, **_OFTEN},
+    ),
+    Kind(
+        name="random",
+        summary="sends normal draws of deviation scale in place of its gradient",
+        place="gradient",
+        knobs={"scale": 1.0, **_OFTEN},
+    ),
+    Kind(
+        name="gaussian",
+        summary="adds normal draws of deviation scale to its gradient",
+        place="gradient",
+        knobs={"scale": 1.0, **_OFTEN},
+    ),
+    Kind(name="nan", summary="sends what is not a number", place="gradient", knobs=_OFTEN),
+    Kind(name="zero", summary="sends zeros", place="gradient", knobs=_OFTEN),
+    Kind(
+        name="drop",
+        summary="loses what it sends, in a share of its steps: it arrives as no number",
+        place="gradient",
+        knobs={"rate": 0.5},
+    ),
+    Kind(
+        name="stale",
+        summary="sends its gradient of some steps before",
+        place="gradient",
+        knobs={"delay_steps": 1, **_OFTEN},
+    ),
+    Kind(
+        name="little-is-enough",
+        summary="sends the honest mean less scale deviations (Baruch et al. 2019, arXiv:1902.06156)",
+        place="others",
+        knobs={"scale": None, **_OFTEN},
+    ),
+    Kind(
+        name="inner-product",
+        summary="sends the honest mean times −scale (Xie et al. 2020, arXiv:1903.03936)",
+        place="others",
+        knobs={"scale": 0.1, **_OFTEN},
+    ),
+    Kind(
+        name="mimic",
+        summary="sends what an honest worker sends (Karimireddy et al. 2022, arXiv:2006.09365)",
+        place="others",
+        knobs={"target": None, **_OFTEN},
+    ),
+    Kind(
+        name="label-flip",
+        summary="learns from label classes − 1 − y in place of y",
+        place="batch",
+        knobs={"classes": None, "component": None, **_OFTEN},
+        required=("classes",),
+    ),
+    Kind(name="slow", summary="waits before each of its steps", place="process", knobs={"delay_ms": 100.0}),
+    Kind(name="dead", summary="its process is killed at a step", place="process", knobs={}),
+)
+BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
+
+
+class Fault(BaseModel):
+    """A fault of one worker.
+
+    Attributes:
+        from_step: first step that it acts in, counted from 0 when the worker begins, warm-up included.
+        to_step: first step that it does not act in any more, None for never.
+        scale: see each kind. rate: share of steps that it acts in, drawn by seed.
+        delay_steps: of what is stale. delay_ms: of what is slow.
+        classes: that labels count from 0. component: path of the labels in the batch; None for the last.
+        target: worker that is mimicked, None for the first honest one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    worker: int
+    kind: str
+    from_step: int = 0
+    to_step: int | None = None
+    scale: float | None = None
+    rate: float = 1.0
+    delay_steps: int = 1
+    delay_ms: float = 0.0
+    classes: int | None = None
+    component: str | None = None
+    target: int | None = None
+    seed: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Where it acts."""
+        return BY_NAME[self.kind].place
+
+    def __str__(self) -> str:
+        """In a few words."""
+        knobs = {knob: getattr(self, knob) for knob in BY_NAME[self.kind].knobs}
+        usual = BY_NAME[self.kind].knobs
+        told = [f"{knob}={value:g}" if isinstance(value, float) else f"{knob}={value}"
+                for knob, value in knobs.items() if value is not None and value != usual[knob]]  # fmt: skip
+        when = [f"from_step={self.from_step}"] * bool(self.from_step)
+        when += [f"to_step={self.to_step}"] * (self.to_step is not None)
+        return " ".join((self.kind, *told, *when))
+
+
+def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
+    """A fault as a person writes it.
+
+    Args:
+        document: keys of a `Fault` that its kind takes, with values of their types.
+        seed: of what it draws.
+    Raises:
+        StrategyError: for an unknown kind, or a knob that the kind does not take or lacks.
+    """
+    name = str(document.get("kind")).replace("_", "-")
+    if name not in BY_NAME:
+        raise StrategyError(f"kind must be a fault that there is, got {name!r}; {suggestion(name, BY_NAME)}")
+    kind = BY_NAME[name]
+    given = {key: value for key, value in document.items() if value is not None}
+    for knob in _KNOBS:
+        if knob in given and knob not in kind.knobs:
+            takes = f"{name} takes {' and '.join(kind.knobs)}" if kind.knobs else f"{name} takes none"
+            raise StrategyError(f"{knob} is no knob of kind {name}; {takes}")
+    missing = next((knob for knob in kind.required if knob not in given), None)
+    if missing is not None:
+        raise StrategyError(f"kind {name} needs {missing}, got none; give it")
+    to_step = given.get("to_step")
+    if to_step is not None and to_step <= given.get("from_step", 0):
+        raise StrategyError(
+            f"to_step must be above from_step={given.get('from_step', 0)}, got {to_step}; raise it"
+        )
+    usual = {knob: value for knob, value in kind.knobs.items() if value is not None}
+    return Fault.model_validate({**usual, **given, "kind": name, "seed": seed})
+
+
+def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
+    """Check that faults are of workers that there are, and leave some honest.
+
+    Raises:
+        StrategyError: for the first that is wrong.
+    """
+    faulty = {fault.worker for fault in faults}
+    for fault in faults:
+        for field, worker in (("worker", fault.worker), ("target", fault.target)):
+            if worker is not None and not 0 <= worker < n_workers:
+                raise StrategyError(
+                    f"{field} must be one of {n_workers} workers, counted from 0, got {worker}; raise workers, "
+                    "or name another"
+                )
+        if fault.place == "others" and len(faulty) == n_workers:
+            raise StrategyError(
+                f"kind {fault.kind} needs an honest worker to look at, got faults of all {n_workers}; leave one"
+            )
+        if fault.target in faulty:
+            raise StrategyError(f"target must be an honest worker, got {fault.target}, which has a fault")
+
+
+def deviations(n: int, f: int) -> float:
+    """Standard deviations from the honest mean by which faulty workers stay among the honest majority.
+
+    Source:
+        Baruch et al. 2019, arXiv:1902.06156, §3.2: z_max, of workers n and faulty ones f.
+    """
+    supporters = n // 2 + 1 - f
+    share = (n - f - supporters) / max(n - f, 1)
+    # Of so few workers that all must support it, or none, the formula has no finite value.
+    return NormalDist().inv_cdf(min(max(share, 0.05), 0.95))
+
+
+def describe() -> Sequence[Mapping[str, Any]]:
+    """What `stratbench list faults` shows."""
+    types = {"scale": "float", "rate": "float", "delay_ms": "float", "component": "str"}
+    return [
+        {
+            "name": kind.name,
+            "summary": f"a worker {kind.summary}" if not kind.summary.startswith("its") else kind.summary,
+            "params": [
+                {"name": knob, "type": types.get(knob, "int"), "default": default}
+                for knob, default in {**kind.knobs, "from_step": 0, "to_step": None}.items()
+            ],
+        }
+        for kind in _KINDS
+    ]
