@@ -17,11 +17,13 @@ from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.size import require_few_combinations, require_few_repeats
 from harness.experiment.spec import (
     AS_USUAL,
+    NO_FAULTS,
     BatchRule,
     CaseFilter,
     ClusterSpec,
     Computation,
     ExperimentSpec,
+    Scenario,
 )
 from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.plan.execution import Execution
@@ -44,6 +46,7 @@ class Case:
         batch_size: examples asked for under that rule; None for the workload's own default.
         is_twin: the baseline once more, under a name of its own.
         computation: how its steps compute.
+        scenario: what goes wrong with its workers.
     """
 
     id: str
@@ -54,11 +57,13 @@ class Case:
     batch_size: int | None = None
     is_twin: bool = False
     computation: Computation = AS_USUAL
+    scenario: Scenario = NO_FAULTS
 
     @property
     def title(self) -> str:
         """As a person is told of it."""
-        return f"{self.workload_name} {self.strategy} {self.shape.size} {self.computation}".rstrip()
+        words = (self.workload_name, self.strategy, self.shape.size, self.computation, self.scenario.name)
+        return " ".join(text for word in words if (text := str(word)))
 
     @property
     def chosen(self) -> Chosen:
@@ -80,17 +85,17 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     """Make the cases of an experiment: every combination, filtered, each once.
 
     Returns:
-        Cases by workload, then shape, then computation, then strategy as listed.
+        Cases by workload, then shape, computation and scenario, then strategy as listed.
     Raises:
         UsageError: when the filters leave nothing, one of them matches nothing, or there is more than a
             night can run.
     """
     require_few_combinations(spec)
     cases: dict[str, Case] = {}
-    for workload, shape, computation, strategy in itertools.product(
-        spec.workloads, _shapes(spec), spec.measure.computations, spec.strategies
+    for workload, shape, computation, scenario, strategy in itertools.product(
+        spec.workloads, _shapes(spec), spec.measure.computations, spec.scenarios, spec.strategies
     ):
-        case = _case(workload, strategy, shape, spec.measure.batch, computation)
+        case = _case(workload, strategy, shape, spec.measure.batch, computation, scenario)
         cases[case.id] = case
     for field, filters in (("matrix.include", spec.include), ("matrix.exclude", spec.exclude)):
         for index, item in enumerate(filters):
@@ -165,6 +170,7 @@ def _case(
     shape: ClusterShape,
     batch_rule: BatchRule,
     computation: Computation,
+    scenario: Scenario = NO_FAULTS,
 ) -> Case:
     from strategies.planning.registry import STRATEGIES
 
@@ -179,6 +185,8 @@ def _case(
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
         computation=computation,
+        # Nobody hears of the faults of a worker that is alone, or sends nothing.
+        scenario=NO_FAULTS if alone or strategy.name == CONTROL else scenario,
     )
     return dataclasses.replace(case, id=_case_id(case))
 
@@ -231,6 +239,7 @@ def _case_id(case: Case) -> str:
         **({} if shape.image is None else {"image": shape.image}),
         **({} if computation.precision == AS_WRITTEN else {"precision": computation.precision}),
         **({"xla": True} if computation.xla else {}),
+        **({"faults": [dataclasses.asdict(f) for f in case.scenario.faults]} if case.scenario.faults else {}),
         **{f"link_{key}": value for key, value in other_keys(shape.burst_kb, shape.worker_links).items()},
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))

@@ -10,6 +10,7 @@ from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
 from harness.experiment.references import Scalar
 from harness.experiment.spec import (
+    NO_FAULTS,
     SHAPE_KEYS,
     USUAL_ROUNDS,
     USUAL_WINDOW_S,
@@ -17,6 +18,7 @@ from harness.experiment.spec import (
     Checkpoints,
     ClusterSpec,
     ExperimentSpec,
+    Scenario,
     Until,
 )
 from harness.records.facts.circumstances import AS_WRITTEN
@@ -72,6 +74,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
         },
         "compare": {"baseline": str(spec.baseline)},
         **({} if spec.checkpoint == Checkpoints() else {"checkpoint": _checkpoint_document(spec.checkpoint)}),
+        **({} if spec.scenarios == (NO_FAULTS,) else {"faults": _scenarios_document(spec.scenarios)}),
     }
 
 
@@ -104,6 +107,10 @@ def _until_document(until: Until) -> JsonValue:
 def _checkpoint_document(checkpoint: Checkpoints) -> JsonValue:
     restore = checkpoint.restore
     return {"save": checkpoint.save, "restore": None if restore is None else str(restore)}
+
+
+def _scenarios_document(scenarios: Sequence[Scenario]) -> JsonValue:
+    return {scenario.name: [dict(fault.document()) for fault in scenario.faults] for scenario in scenarios}
 
 
 def _ref_document(name: str, params: Mapping[str, Scalar]) -> JsonValue:

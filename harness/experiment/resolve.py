@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.errors import UsageError
 from harness.experiment.cluster_section import (
@@ -15,11 +16,29 @@ from harness.experiment.cluster_section import (
     without_connection,
 )
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
-from harness.experiment.spec import SHAPE_KEYS, CaseFilter, Checkpoints, ExperimentSpec, Measure, Until
+from harness.experiment.spec import (
+    SHAPE_KEYS,
+    CaseFilter,
+    Checkpoints,
+    ExperimentSpec,
+    Measure,
+    Scenario,
+    Until,
+)
+from strategies.errors import StrategyError
+from strategies.plan.faults import Fault, check_faults, fault_of
 
 if TYPE_CHECKING:
-    from harness.experiment.schema import CheckpointSection, ExperimentModel, FilterSection, MeasureSection
+    from harness.experiment.schema import (
+        CheckpointSection,
+        ExperimentModel,
+        FaultSection,
+        FilterSection,
+        MeasureSection,
+    )
     from harness.experiment.yaml_reader import YamlValue
+
+T = TypeVar("T")
 
 
 def load_experiment(
@@ -112,6 +131,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),
         baseline=baseline,
         checkpoint=_checkpoints(model.checkpoint),
+        scenarios=_scenarios(model),
         connection=connection,
         prices=prices_from(model.cluster),
         notes=notes,
@@ -173,6 +193,47 @@ def _checkpoints(section: CheckpointSection) -> Checkpoints:
     # A run that is resumed elsewhere means the same checkpoint.
     restore = None if section.restore is None else Path(section.restore).absolute()
     return Checkpoints(save=section.save, restore=restore)
+
+
+def _scenarios(model: ExperimentModel) -> tuple[Scenario, ...]:
+    """What goes wrong with workers; a plain list is one scenario."""
+    if isinstance(model.faults, dict):
+        named = {name: (f"faults.{name}", faults) for name, faults in model.faults.items()}
+    else:
+        named = {"faults" if model.faults else "": ("faults", model.faults)}
+    most = max(model.cluster.workers)
+    scenarios = tuple(
+        Scenario(
+            name=name,
+            faults=tuple(
+                _fault(item, f"{field}[{index}]", model.measure.seed, most)
+                for index, item in enumerate(items)
+            ),
+        )
+        for name, (field, items) in named.items()
+    )
+    if not scenarios:
+        raise UsageError("must have a scenario, got an empty mapping; drop it", field="faults")
+    for scenario, (field, _) in zip(scenarios, named.values(), strict=True):
+        _checked(partial(check_faults, scenario.faults, most), field)
+    return scenarios
+
+
+def _fault(item: FaultSection, field: str, seed: int, n_workers: int) -> Fault:
+    fault = _checked(partial(fault_of, item.model_dump(), seed=seed), field)
+    if fault.worker >= n_workers:
+        raise UsageError(
+            f"must be one of {n_workers} workers, counted from 0, got {fault.worker}; raise cluster.workers",
+            field=f"{field}.worker",
+        )
+    return fault
+
+
+def _checked(make: Callable[[], T], field: str) -> T:
+    try:
+        return make()
+    except StrategyError as error:
+        raise UsageError(str(error), field=field) from error
 
 
 def _baseline(

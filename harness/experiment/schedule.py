@@ -81,6 +81,7 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
         if each.strategy == baseline
         and each.workload == case.workload
         and each.computation == case.computation
+        and (each.shape.n_replicas == 1 or each.scenario == case.scenario)
         and each.shape.site == case.shape.site
         and (each.shape.n_replicas == 1 or each.shape == case.shape)
     )
@@ -97,7 +98,8 @@ def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
         shape = case.shape
         alike = (case.workload, shape.site, case.computation, case.id if shape.alone else None)
         first = next((key for key in blocks if key[: len(alike)] == alike), None)
-        blocks.setdefault(first if shape.workers == 1 and first else (*alike, shape), []).append(case)
+        own = (*alike, shape, case.scenario)
+        blocks.setdefault(first if shape.workers == 1 and first else own, []).append(case)
     order = {case.id: place for place, case in enumerate(cases)}
     return [sorted(block, key=lambda case: order[case.id]) for block in blocks.values()]
 

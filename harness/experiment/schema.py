@@ -10,7 +10,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
 )
 from pydantic_core import ErrorDetails
@@ -44,6 +46,7 @@ from strategies.slices.generations import Accelerator
 
 # Each filter is held against every case.
 _MAX_FILTERS = 1_000
+_MAX_FAULTS = 1_000
 
 
 class _Section(BaseModel):
@@ -155,6 +158,35 @@ class CheckpointSection(_Section):
     restore: Text | None = None
 
 
+class FaultSection(_Section):
+    """One item of `faults`, or of one of its scenarios: what goes wrong with one worker."""
+
+    worker: Index
+    kind: Text
+    from_step: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    to_step: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    scale: Annotated[float, Field(ge=0, le=1e30)] | None = None
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    delay_steps: Annotated[int, Field(ge=1, le=100)] | None = None
+    delay_ms: Annotated[float, Field(ge=0, le=600_000)] | None = None
+    classes: Annotated[int, Field(ge=2, lt=2**31)] | None = None
+    component: Text | None = None
+    target: Index | None = None
+
+
+_Faults: TypeAlias = Annotated[list[FaultSection], Field(max_length=_MAX_FAULTS)]
+
+
+def _scenario_key(value: object) -> str:
+    return "scenarios" if isinstance(value, dict) else "faults"
+
+
+_Scenarios: TypeAlias = Annotated[
+    Annotated[_Faults, Tag("faults")] | Annotated[dict[Text, _Faults], Tag("scenarios")],
+    Discriminator(_scenario_key),
+]
+
+
 class ExperimentModel(_Section):
     """The whole file."""
 
@@ -166,6 +198,7 @@ class ExperimentModel(_Section):
     matrix: MatrixSection = MatrixSection()
     compare: CompareSection = CompareSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    faults: _Scenarios = []
 
 
 _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
@@ -181,6 +214,7 @@ _SECTIONS: dict[tuple[str, ...], type[_Section]] = {
     ("matrix", "exclude"): FilterSection,
     ("compare",): CompareSection,
     ("checkpoint",): CheckpointSection,
+    ("faults",): FaultSection,
 }
 
 

@@ -61,4 +61,5 @@ def _counts(spec: ExperimentSpec) -> Mapping[str, int]:
         "cluster.link.rate_mbit": len(cluster.rate_mbit),
         "measure.precision": len(spec.measure.precision),
         "measure.xla": len(spec.measure.xla),
+        "faults": len(spec.scenarios),
     }

@@ -12,6 +12,7 @@ from harness.cluster.connection import NO_CLUSTER, Connection
 from harness.cluster.link_limits import WorkerLinks
 from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.records.facts.circumstances import AS_WRITTEN
+from strategies.plan.faults import Fault
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Device
@@ -37,6 +38,17 @@ class Computation:
 
 
 AS_USUAL = Computation()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """What goes wrong with the workers of a case, under a name; usually nothing."""
+
+    name: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+NO_FAULTS = Scenario()
 InputRule = Literal["staged", "pipeline"]
 USUAL_ROUNDS = 10
 USUAL_WINDOW_S = 0.2
@@ -164,6 +176,7 @@ class ExperimentSpec:
     """A resolved experiment.
 
     Args:
+        scenarios: faults of workers; each case is run in every one.
         baseline: the strategy that others are compared with; one of `strategies`.
         connection: to the Ray cluster of the cluster provider.
         prices: device → price of one worker for an hour, in any currency; in the order of `cluster.device`.
@@ -179,6 +192,7 @@ class ExperimentSpec:
     exclude: tuple[CaseFilter, ...]
     baseline: StrategyRef
     checkpoint: Checkpoints = Checkpoints()
+    scenarios: tuple[Scenario, ...] = (NO_FAULTS,)
     connection: Connection = NO_CLUSTER
     prices: tuple[tuple[Device, float], ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
 from strategies.plan.execution import Execution, asked_of
+from strategies.plan.faults import Fault, check_faults, refusal
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
@@ -220,7 +221,8 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
-        return capture, case.chosen.plan(capture.summary, topology)
+        plan = case.chosen.plan(capture.summary, topology)
+        return capture, with_faults(plan, case.scenario.faults)
     except UsageError as error:
         raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
     except UnsupportedError as error:
@@ -242,9 +244,39 @@ def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
     return planned(captures, case)
 
 
+def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
+    """A plan whose workers have faults, and a warning where these are more than its rule withstands.
+
+    Raises:
+        UnsupportedError: there are no such workers, or the faults mean nothing to its steps.
+        StrategyError: they contradict each other.
+    """
+    if not faults:
+        return plan
+    n_workers = len(plan.replicas_per_task)
+    if any(fault.worker >= n_workers for fault in faults):
+        most = max(fault.worker for fault in faults)
+        raise UnsupportedError(f"faults are of workers up to {most}, got {n_workers} workers; raise workers")
+    check_faults(faults, n_workers)
+    synchronizers = {node.synchronizer for node in plan.nodes}
+    reason = refusal(faults, synchronizers, has_rule=plan.aggregation is not None)
+    if reason is not None:
+        raise UnsupportedError(f"strategy {plan.strategy!r}: {reason}")
+    warnings = list(plan.warnings)
+    n_faulty = len({fault.worker for fault in faults})
+    if plan.aggregation is not None and n_faulty > plan.aggregation.f:
+        warnings.append(
+            f"{n_faulty} of {n_workers} workers have faults and the rule is for f={plan.aggregation.f}: what "
+            "it promises is void"
+        )
+    return plan.model_copy(update={"faults": tuple(faults), "warnings": tuple(warnings)})
+
+
 def certain_refusal(case: Case) -> str | None:
     """Why no worker runs a case, where that is known before anything is captured."""
     strategy, device = case.chosen.strategy, case.shape.hardware
+    if case.scenario.faults and strategy.runner_on(device) != "graph":
+        return "faults are put into graphs of sessions, got steps that TensorFlow runs in a way of its own"
     if case.computation.xla and strategy.lacks(device) is None and strategy.runner_on(device) != "graph":
         return (
             "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "

@@ -41,7 +41,8 @@ class CaseChecks:
 
     def reference(self, case: Case, capture: Capture) -> Reference | None:
         """What to check workers against; None where the case has been checked before, or never is."""
-        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE
+        # With faults it must not be the reference's.
+        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE and not case.scenario.faults
         if self.recorder.verdict(case) is not None or not is_held:
             return None
         return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
@@ -52,7 +53,7 @@ class CaseChecks:
         None where the case was checked in an earlier repeat, or is of another class. All workers share a
         process, which may be too large for one: that costs no measurement, and the next repeat tries again.
         """
-        if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded":
+        if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded" or plan.faults:
             return None
         means = self.captures.separability(case, capture, topology_of_case(case, capture))
         try:

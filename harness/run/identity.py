@@ -102,6 +102,8 @@ def identity(
             xla=case.computation.xla,
             input=measure.input,
             freed_memory="kept",
+            scenario=case.scenario.name,
+            faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
         ),
         machine=site.machine or origin.machine,
         provenance=replace(origin.provenance, image_digest=site.image_digest, files=_files(case)),

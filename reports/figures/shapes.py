@@ -18,7 +18,7 @@ class ComparedShape:
     """What must be equal before two strategies are set against each other.
 
     `precision` is empty where steps compute as written, so that these come first; `xla`: whether XLA compiled
-    them.
+    them. `scenario`: what the experiment calls the faults of its workers, empty where there are none.
     """
 
     workload: str
@@ -30,6 +30,7 @@ class ComparedShape:
     link_mbit: float
     precision: str
     xla: bool
+    scenario: str = ""
 
 
 def _label(name: str, params: Mapping[str, object]) -> str:
@@ -53,6 +54,7 @@ def _shape_of(record: Record) -> ComparedShape:
         link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
         precision=_mixed(record),
         xla=bool(record.method and record.method.xla),
+        scenario=record.method.scenario if record.method else "",
     )
 
 
@@ -158,4 +160,6 @@ def shape_text(shape: ComparedShape) -> str:
         pieces.append(f"mixed {shape.precision}")
     if shape.xla:
         pieces.append("XLA")
+    if shape.scenario:
+        pieces.append(f"faults: {shape.scenario}")
     return ", ".join(pieces)

@@ -1,11 +1,9 @@
 """Faults of workers: which kinds there are, and one as an experiment asks for it; no TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from strategies.errors import StrategyError, suggestion
 
@@ -41,7 +39,7 @@ _KINDS = (
     ),
     Kind(
         name="reverse",
-        summary="sends its gradient reversed and enlarged, −scale times (Damaskinos et al. 2019, AggregaThor)",
+        summary="sends its gradient reversed and larger, times −scale (Damaskinos et al. 2019, AggregaThor)",
         place="gradient",
         knobs={"scale": 100.0, **_OFTEN},
     ),
@@ -102,7 +100,8 @@ _KINDS = (
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
 
 
-class Fault(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
     """A fault of one worker.
 
     Attributes:
@@ -113,8 +112,6 @@ class Fault(BaseModel):
         classes: that labels count from 0. component: path of the labels in the batch; None for the last.
         target: worker that is mimicked, None for the first honest one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     worker: int
     kind: str
@@ -133,6 +130,17 @@ class Fault(BaseModel):
     def place(self) -> Place:
         """Where it acts."""
         return BY_NAME[self.kind].place
+
+    def document(self) -> dict[str, str | int | float]:
+        """As a person would write it; its seed is the experiment's."""
+        knobs = {knob: getattr(self, knob) for knob in BY_NAME[self.kind].knobs}
+        return {
+            "worker": self.worker,
+            "kind": self.kind,
+            **({"from_step": self.from_step} if self.from_step else {}),
+            **({} if self.to_step is None else {"to_step": self.to_step}),
+            **{knob: value for knob, value in knobs.items() if value is not None},
+        }
 
     def __str__(self) -> str:
         """In a few words."""
@@ -172,7 +180,7 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
             f"to_step must be above from_step={given.get('from_step', 0)}, got {to_step}; raise it"
         )
     usual = {knob: value for knob, value in kind.knobs.items() if value is not None}
-    return Fault.model_validate({**usual, **given, "kind": name, "seed": seed})
+    return Fault(**{**usual, **given, "kind": name, "seed": seed})
 
 
 def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
@@ -186,15 +194,39 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
         for field, worker in (("worker", fault.worker), ("target", fault.target)):
             if worker is not None and not 0 <= worker < n_workers:
                 raise StrategyError(
-                    f"{field} must be one of {n_workers} workers, counted from 0, got {worker}; raise workers, "
-                    "or name another"
+                    f"{field} must be one of {n_workers} workers, counted from 0, got {worker}; raise "
+                    "workers, or name another"
                 )
         if fault.place == "others" and len(faulty) == n_workers:
             raise StrategyError(
-                f"kind {fault.kind} needs an honest worker to look at, got faults of all {n_workers}; leave one"
+                f"kind {fault.kind} needs an honest worker to look at, got faults of all {n_workers}; "
+                "leave one"
             )
         if fault.target in faulty:
             raise StrategyError(f"target must be an honest worker, got {fault.target}, which has a fault")
+
+
+def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule: bool) -> str | None:
+    """Why faults cannot be put into the steps of a plan, if so.
+
+    Args:
+        synchronizers: of its variables. has_rule: a rule combines gradients, of which it has all.
+    """
+    seeing = next((fault for fault in faults if fault.place == "others"), None)
+    if seeing is not None and not has_rule:
+        return (
+            f"fault {seeing.kind} looks at what others send, which robust-ps and robust-all-reduce alone "
+            "bring together, got a sum of it; choose another kind for this strategy"
+        )
+    sending = next((fault for fault in faults if fault.place == "gradient"), None)
+    if sending is not None and "average" in synchronizers:
+        return (
+            f"fault {sending.kind} is in gradients that workers send, got a strategy that sends variables; "
+            "leave it out"
+        )
+    if any(fault.place != "process" for fault in faults) and "cross-replica-sum" in synchronizers:
+        return "faults are put into graphs of workers, got replicas that share one program; leave it out"
+    return None
 
 
 def deviations(n: int, f: int) -> float:

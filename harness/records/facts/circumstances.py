@@ -16,8 +16,9 @@ class Method:
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
     `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
     dataset's own pipeline, `freed_memory` whether workers kept the memory of tensors that were gone, or
-    returned it and had new pages for the next ones. Defaults are how records are read from before a field
-    could be chosen.
+    returned it and had new pages for the next ones. `faults` are those put into workers, each as `worker 2:
+    sign-flip scale=10`, and `scenario` what the experiment calls them. Defaults are how records are read from
+    before a field could be chosen.
     """
 
     seed: int
@@ -36,6 +37,8 @@ class Method:
     xla: bool = False
     input: Literal["staged", "pipeline"] = "staged"
     freed_memory: Literal["returned", "kept"] = "returned"
+    scenario: str = ""
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

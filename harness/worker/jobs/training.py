@@ -18,6 +18,7 @@ from harness.errors import UNSUPPORTED, CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
+from harness.worker.session.process_faults import ProcessFaults
 from harness.worker.session.timed_loop import (
     StepTimes,
     in_turn,
@@ -96,6 +97,7 @@ class Training:
             take staged ones.
         loop: makes steps in a way of its own; None where the session makes one after the other.
         looped: the session if its program makes several steps in a run.
+        faults: of this process.
     """
 
     session: StepSession
@@ -105,6 +107,12 @@ class Training:
     pipeline: Iterator[Batch] | None = None
     loop: Loop | None = None
     looped: LoopedSession | None = None
+    faults: ProcessFaults = field(default_factory=ProcessFaults)
+
+    @property
+    def step(self) -> Callable[[Batch], Sequence[npt.NDArray[np.generic]]]:
+        """A step of the session, with what befalls this process."""
+        return self.faults.around(self.session.step)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -174,8 +182,9 @@ def open_program(
         from strategies.tf_bridge.float64_step import step_in_float64
 
         step = step_in_float64(step)
+    parsed = Plan.model_validate_json(plan)
     try:
-        compiled = compile_step(step, Plan.model_validate_json(plan), task, check=False)
+        compiled = compile_step(step, parsed, task, check=False)
     except UnsupportedError as error:
         raise CaseError(UNSUPPORTED, str(error), stage="transform") from error
     program = compiled.program
@@ -190,7 +199,16 @@ def open_program(
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     looped = None if program.steps_per_run is None else session
-    state.put(Training(session=session, task=task, weights=weights, looped=looped))
+    faults = [f for f in parsed.faults if f.worker == task and f.place == "process"]
+    state.put(
+        Training(
+            session=session,
+            task=task,
+            weights=weights,
+            looped=looped,
+            faults=ProcessFaults(faults=faults),
+        )
+    )
     return Opened(
         transform_s=compiled.seconds,
         import_s=import_s,
@@ -244,7 +262,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 
 
 def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
-    step, n_losses = training.session.step, len(training.weights)
+    step, n_losses = training.step, len(training.weights)
     if training.loop is not None:
         return training.loop(training.feeds, n_steps, first)
     if training.looped is not None:
@@ -277,7 +295,7 @@ def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> 
     training = state.get(Training)
     batches = _batches(training, first)
     if training.looped is None:
-        step_s = seconds_unobserved(training.session.step, batches, n_steps=n_steps, n_lead=n_lead)
+        step_s = seconds_unobserved(training.step, batches, n_steps=n_steps, n_lead=n_lead)
     else:
         each = training.looped.steps_per_run
         n_runs, n_lead_runs = -(-n_steps // each), -(-n_lead // each)
