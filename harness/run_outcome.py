@@ -38,4 +38,5 @@ def _exit_status(records: tuple[Record, ...]) -> int:
     if any(r.error is not None and r.error.type == USER_ERROR for r in records):
         return EXIT_USAGE
     wrong = any(r.equivalence is not None and r.equivalence.wrong and not r.control for r in records)
-    return EXIT_CASE if wrong or any(r.status == "failed" for r in records) else EXIT_OK
+    failed = any(r.status == "failed" and not r.is_broken_by_faults for r in records)
+    return EXIT_CASE if wrong or failed else EXIT_OK

@@ -1,7 +1,7 @@
 """A workload: a single-device training step and the examples it learns from."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -80,4 +80,16 @@ class Workload(Protocol):
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return unbatched examples (tuples, dicts or tensors of fixed shapes), finite or not."""
+        ...
+
+
+@runtime_checkable
+class EvaluatedWorkload(Workload, Protocol):
+    """A workload that can tell how good a trained model is."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Return metrics, such as accuracy on examples that no step learns from, by name.
+
+        Called after `train_step`, once its variables have the values that training came to.
+        """
         ...

@@ -8,7 +8,7 @@ from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
 from harness.equivalence.step_results import ComparedResult
 from harness.equivalence.verdict import BoundVerdict, Verdict
-from harness.errors import CaseError
+from harness.errors import NON_FINITE_LOSS, CaseError
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, StrategyClass
 
 
@@ -86,7 +86,7 @@ def comparable(reference: Reference) -> Reference:
     for step, loss in enumerate(reference.yardstick.losses):
         if not np.isfinite(loss):
             raise CaseError(
-                "non-finite-loss",
+                NON_FINITE_LOSS,
                 f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning rate "
                 "or check the data",
                 stage="verify",

@@ -60,6 +60,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             **({"aa": True} if measure.aa else {}),
             **({"observer": True} if measure.observer else {}),
             **({"exposed_comm": True} if measure.exposed_comm else {}),
+            **({"evaluate": True} if measure.evaluate else {}),
             **(
                 {}
                 if measure.precision == (AS_WRITTEN,)

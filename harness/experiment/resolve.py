@@ -171,6 +171,7 @@ def _measure(section: MeasureSection) -> Measure:
         aa=section.aa,
         observer=section.observer,
         exposed_comm=section.exposed_comm,
+        evaluate=section.evaluate,
         precision=tuple(section.precision),
         xla=tuple(section.xla),
         input=section.input,

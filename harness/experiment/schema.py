@@ -117,6 +117,7 @@ class MeasureSection(_Section):
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    evaluate: bool = False
     precision: Sweep[PrecisionName] = [AS_WRITTEN]
     xla: Sweep[bool] = [False]
     input: Literal["staged", "pipeline"] = "staged"

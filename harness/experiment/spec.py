@@ -114,6 +114,7 @@ class Measure:
         aa: whether the baseline is timed once more, under a name of its own.
         observer: whether it is measured what measuring takes.
         exposed_comm: whether the control runs too where it is not among the strategies.
+        evaluate: whether the workload is asked how good the model is after the last step.
         precision: types that steps compute in; a sweep of one or more.
         xla: whether XLA compiles them; a sweep.
         input: where timed steps take their batches from: memory, or the dataset's own pipeline as it runs.
@@ -132,6 +133,7 @@ class Measure:
     aa: bool = False
     observer: bool = False
     exposed_comm: bool = False
+    evaluate: bool = False
     precision: tuple[Precision, ...] = (AS_WRITTEN,)
     xla: tuple[bool, ...] = (False,)
     input: InputRule = "staged"

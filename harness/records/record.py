@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
 from harness.records.facts.circumstances import Machine, Method, Provenance
 from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, TracedTimes
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
 from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated, Evaluation
 from harness.records.facts.rounds import Rounds
 from harness.records.facts.stability import Stability
 
 SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
+_WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str
@@ -32,6 +35,8 @@ class Record:
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
     `resharding`: of variables around host loops; None where none lies in parts meanwhile.
+    `aggregation`: of gradients by a rule; None where they are added up. `evaluation`: of the model after the
+    last step; None where nobody asked.
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
     `gpus`: what those of all workers did; None where the case uses none.
@@ -104,6 +109,8 @@ class Record:
     peak_rss_bytes: tuple[int | None, ...] | None = None
     variable_bytes: tuple[int, ...] | None = None
     resharding: Resharding | None = None
+    aggregation: Aggregated | None = None
+    evaluation: Evaluation | None = None
     loss: tuple[float | None, ...] | None = None
     equivalence: Equivalence | None = None
     link: Link | None = None
@@ -118,6 +125,12 @@ class Record:
     provenance: Provenance | None = None
     comparison_key: str | None = None
     file_checksums: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_broken_by_faults(self) -> bool:
+        """Whether its training went to pieces under the faults put into it: what was to be found out."""
+        has_faults = self.method is not None and bool(self.method.faults)
+        return has_faults and self.error is not None and self.error.type in _WENT_TO_PIECES
 
     @property
     def median_examples_per_s(self) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import BoundVerdict, Verdict
+from harness.equivalence.yardstick import Array
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
@@ -17,6 +18,7 @@ from harness.worker.jobs import check
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.jobs.capture import CapturedWorkload, restore
 from harness.worker.jobs.capture import capture as capture_workload
+from harness.worker.jobs.evaluate import evaluate
 from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
@@ -169,6 +171,16 @@ class Captures:
             return self._checked(check.bounds, args, capture, case.shape.n_replicas)
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+
+    def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
+        """Metrics of a case's workload with these values of its variables.
+
+        Raises:
+            CaseError: it has none, or they cannot be found out.
+        """
+        limits = self._timeouts.for_model(capture.summary, 1)
+        args = (case, self._seed, str(capture.folder), values)
+        return self._call(evaluate, args, timeout_s=limits.study_s, stage="evaluate")
 
     def _reference(
         self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool

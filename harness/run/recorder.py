@@ -111,6 +111,8 @@ class RunRecorder:
             peak_rss_bytes=measured.peak_rss_bytes,
             variable_bytes=run.variable_bytes,
             resharding=run.resharding,
+            aggregation=run.aggregation,
+            evaluation=run.evaluation,
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
             equivalence=self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),

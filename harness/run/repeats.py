@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 
-from harness.errors import UNSUPPORTED, CaseError
+from harness.errors import UNSUPPORTED, CaseError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec, Measure
@@ -15,6 +16,7 @@ from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import Cluster
 from harness.records.facts.outcome import Equivalence
+from harness.records.facts.robustness import Evaluation
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
@@ -114,6 +116,7 @@ class SlotRunner:
                     yield slot, self._failed(slot, failure, plan, wall_s)
                     continue
                 ran = self._decided(slot, ready[name], results.runs[name], bounded[name])
+                ran = self._evaluated(slot, ready[name], ran)
                 yield slot, self._measured(slot, ready[name], ran, wall_s)
 
     def _ready(self, slot: Slot, n_seats: int) -> tuple[Repeat, Equivalence | None]:
@@ -218,6 +221,23 @@ class SlotRunner:
             )
         notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
+
+    def _evaluated(self, slot: Slot, repeat: Repeat, ran: CaseRun) -> CaseRun:
+        """What ran, with how good the model is that it came to, if anybody asked."""
+        if ran.values is None:
+            return ran
+        measured, prepared = ran.measurement, repeat.prepared
+        try:
+            with self.progress.doing(f"{slot.title}: evaluating"):
+                metrics = self.captures.evaluated(slot.case, prepared.capture, ran.values)
+        except CaseError as error:
+            note = f"not evaluated: {first_line(str(error))}"
+            return replace(ran, values=None, notes=(*ran.notes, note))
+        found = Evaluation(
+            step=measured.warmup_steps + measured.n_steps,
+            metrics={name: value if isfinite(value) else None for name, value in metrics.items()},
+        )
+        return replace(ran, values=None, evaluation=found)
 
     def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
         case, prepared = slot.case, repeat.prepared

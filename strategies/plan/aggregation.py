@@ -13,6 +13,8 @@ from strategies.errors import StrategyError
 NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
 MEAN, CLIPPING = "mean", "centered-clipping"
 _MOST_SUBSETS = 10_000
+TOO_FEW_FINITE = "finite contributions"
+"""What the error of a step says that has too few for its rule."""
 Params: TypeAlias = Mapping[str, bool | int | float | str | None]
 
 

@@ -323,7 +323,7 @@ def training(shared) -> Training:
     summary = summarise(captured.step, "digits-cnn", {})
     save(shared / "training", captured.step, captured.initial, summary)
     fed = examples_of(workload, seed=0).batches(batch_size)
-    n_steps = 1797 // batch_size
+    n_steps = 1438 // batch_size
     return Training(
         step=captured.step,
         summary=summary,

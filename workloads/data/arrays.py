@@ -6,9 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 Array = npt.NDArray[np.generic]
+_HELD_OUT = 5
 
 
 def endless(*columns: Array, seed: int) -> "tf.data.Dataset":
@@ -29,9 +31,21 @@ def endless(*columns: Array, seed: int) -> "tf.data.Dataset":
     return tf.data.Dataset.counter().flat_map(epoch)
 
 
-def digits() -> tuple[Array, Array]:
-    """Load scikit-learn's 1,797 handwritten digits: images [n, 8, 8] float32 in 0..1, labels [n] int32."""
+def digits(*, held_out: bool = False) -> tuple[Array, Array]:
+    """Load scikit-learn's 1,797 handwritten digits: images [n, 8, 8] float32 in 0..1, labels [n] int32.
+
+    Args:
+        held_out: every fifth, which no step learns from, or the others.
+    """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return (bunch.images / 16.0).astype(np.float32), bunch.target.astype(np.int32)
+    chosen = (np.arange(len(bunch.target)) % _HELD_OUT == _HELD_OUT - 1) == held_out
+    return (bunch.images[chosen] / 16.0).astype(np.float32), bunch.target[chosen].astype(np.int32)
+
+
+def accuracy(model: "keras.Model", examples: Array, labels: Array) -> float:
+    """Share of examples whose label has a model's largest logit; none of those with logits of no number."""
+    logits = np.asarray(model(examples, training=False))
+    right = (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+    return float(right.mean())

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workloads.data.arrays import digits, endless
+from workloads.data.arrays import accuracy, digits, endless
 from workloads.flops import dense_flops
 from workloads.models.losses import cross_entropy
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 _PIXELS = 64
@@ -33,6 +34,7 @@ class DigitsMlp:
     batch_size: int
     units: int
     flops_per_example: float | None = field(init=False)
+    _model: "keras.Model | None" = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.flops_per_example = (
@@ -56,7 +58,13 @@ class DigitsMlp:
             name="digits_mlp",
         )
 
+        self._model = model
         return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the share of held-out digits that the model of the last `train_step` names rightly."""
+        assert self._model is not None
+        return {"accuracy": accuracy(self._model, *digits(held_out=True))}
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (image [8, 8] float32 in 0..1, label [] int32), endless, in a new order each epoch."""

@@ -1,15 +1,18 @@
 """What one repeat of a case is to do, and what it has shown."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.yardstick import Array
 from harness.measure.collector import Measurement
 from harness.measure.traced_repeat import Traced
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence
 from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated, Evaluation
 from harness.records.facts.rounds import Rounds
 from harness.run.case.ready import PreparedCase
 from harness.worker.jobs.training import Opened
@@ -30,6 +33,9 @@ class CaseRun:
         links: what the workers' links carried before all of it; None where none is limited.
         rounds: what its windows came to beside those of others.
         resharding: of variables around host loops; None where nothing lies in parts.
+        aggregation: of gradients by a rule; None where they are added up.
+        values: of variables after the last step, by name; None where nobody asked how good the model is.
+        evaluation: what that came to.
     """
 
     measurement: Measurement
@@ -44,6 +50,9 @@ class CaseRun:
     links: tuple[MeasuredLink, ...] | None = None
     rounds: Rounds | None = None
     resharding: Resharding | None = None
+    aggregation: Aggregated | None = None
+    values: Mapping[str, Array] | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,19 @@
 """What is asked of a case's workers once its last window is timed."""
 
+from harness.equivalence.yardstick import Array
 from harness.errors import UNSUPPORTED, CaseError
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated
 from harness.worker.counters.memory import memory_left_bytes
-from harness.worker.jobs import training
+from harness.worker.jobs import aggregation, training
+from harness.worker.jobs.checkpoint import gather_checkpoint
 from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.xla import compiled_clusters
-from strategies.plan.schema import Plan
+from harness.worker.session.variable_parts import values_of
+from strategies.plan.schema import Plan, StepSummary
+from strategies.topology import UPDATER
 
 
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
@@ -47,6 +52,49 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
     args = [()] * len(processes.pids)
     counted = processes.call(training.resharding, args, timeout_s=timeouts.setup_s, stage="collect")
     return Resharding.of([replica for of_worker in counted for replica in of_worker])
+
+
+def aggregated(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Aggregated | None:
+    """What a rule has done with workers' gradients, and what it costs; None where they are added up."""
+    asked = plan.aggregation
+    if asked is None:
+        return None
+    args = [()] * len(processes.pids)
+    counted = processes.call(
+        aggregation.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
+    )
+    # Where every worker combines for itself, all count the same.
+    counts = next((each for each in counted if each), None)
+    taken_s = processes.call_one(
+        UPDATER,
+        aggregation.aggregation_seconds,
+        (plan.model_dump_json(),),
+        timeout_s=timeouts.study_s,
+        stage="collect",
+    )
+    chosen, not_finite, steps = counts or (None, None, None)
+    return Aggregated(
+        rule=asked.rule,
+        n=asked.n,
+        f=asked.f,
+        n_faulty=len({fault.worker for fault in plan.faults}),
+        rule_s=None if taken_s is None else taken_s[0],
+        mean_s=None if taken_s is None else taken_s[1],
+        n_steps=None if steps is None else max(steps),
+        chosen=None if chosen is None else tuple(chosen),
+        not_finite=None if not_finite is None else tuple(not_finite),
+        selects=asked.selects,
+    )
+
+
+def last_values(processes: ProcessSet, step: StepSummary, timeouts: Timeouts) -> dict[str, Array]:
+    """Values of a model's variables by name; no step may be in flight."""
+    n_workers = len(processes.pids)
+    processes.call(training.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="collect")
+    shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
+    args = [(shared, False)] * n_workers
+    gathered = processes.call(gather_checkpoint, args, timeout_s=timeouts.save_s, stage="collect")
+    return {name: value for name, value in values_of(gathered).items() if name in shared}
 
 
 def least_memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> int | None:

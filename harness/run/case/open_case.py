@@ -17,7 +17,9 @@ from harness.run import checkpoints
 from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.check import checked
 from harness.run.case.collected import (
+    aggregated,
     compiled_notes,
+    last_values,
     least_memory_left_bytes,
     resharding,
     slowest_codec_s,
@@ -144,6 +146,8 @@ class OpenCase:
         notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
         reshardings = resharding(processes, prepared.plan, limits)
+        by_rule = aggregated(processes, prepared.plan, limits)
+        values = last_values(processes, prepared.capture.summary, limits) if self._measure.evaluate else None
         codec_s = slowest_codec_s(processes, prepared.plan, limits)
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
         observer = self._observer(measurement) if self._measure.observer else None
@@ -160,6 +164,8 @@ class OpenCase:
             traced=last,
             links=self._links,
             resharding=reshardings,
+            aggregation=by_rule,
+            values=values,
         )
 
     def discard_windows(self, n_windows: int | None = None) -> None:

@@ -4,9 +4,11 @@
 the jobs that need it.
 """
 
+import re
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import UNSUPPORTED, CaseError
+from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, UNSUPPORTED, CaseError
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
@@ -29,6 +31,7 @@ from harness.worker.session.timed_loop import (
 )
 from harness.worker.session.timed_loop import run_steps as timed_steps
 from harness.worker.session.variable_parts import Held
+from strategies.plan.aggregation import TOO_FEW_FINITE
 
 if TYPE_CHECKING:
     from harness.records.facts.resharding import ReplicaResharding
@@ -98,6 +101,8 @@ class Training:
         loop: makes steps in a way of its own; None where the session makes one after the other.
         looped: the session if its program makes several steps in a run.
         faults: of this process.
+        aggregation_counts: what rules have counted of workers' gradients; see
+            `strategies.ir.train_graph.TrainGraph`.
     """
 
     session: StepSession
@@ -108,6 +113,7 @@ class Training:
     loop: Loop | None = None
     looped: LoopedSession | None = None
     faults: ProcessFaults = field(default_factory=ProcessFaults)
+    aggregation_counts: Callable[[], Sequence[npt.NDArray[np.generic]]] = tuple
 
     @property
     def step(self) -> Callable[[Batch], Sequence[npt.NDArray[np.generic]]]:
@@ -207,6 +213,7 @@ def open_program(
             weights=weights,
             looped=looped,
             faults=ProcessFaults(faults=faults),
+            aggregation_counts=session.aggregation_counts,
         )
     )
     return Opened(
@@ -240,25 +247,42 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     """Run steps `first`, `first + 1`, … on the staged batches, or on the next ones of the pipeline.
 
     Raises:
-        CaseError: `non-finite-loss`, after the last step.
+        CaseError: `non-finite-loss`, after the last step, or `non-finite-gradients`.
         UsageError: the dataset of the pipeline failed.
     """
     training = state.get(Training)
     before = read_cores()
-    times = _timed(training, n_steps, first)
+    with _told_of_rules():
+        times = _timed(training, n_steps, first)
     after = read_cores()
     _wait_for_prefetch(training, float((times.end_s - times.start_s).max()))
     finite = np.isfinite(times.losses)
     if not finite.all():
         index, column = (int(place[0]) for place in np.nonzero(~finite))
         raise CaseError(
-            "non-finite-loss",
+            NON_FINITE_LOSS,
             f"worker {training.task}, step {first + index} (the first is 0): the loss must be finite, got "
             f"{times.losses[index, column]}; lower the learning rate or check the data",
             stage="run",
         )
     cores = None if before is None or after is None else (before, after)
     return TimedSteps(times=times, weights=training.weights, cores=cores, resident_bytes=_resident_bytes())
+
+
+@contextmanager
+def _told_of_rules() -> Iterator[None]:
+    """Turn what TensorFlow says of a rule that has too few gradients into one line."""
+    try:
+        yield
+    except Exception as error:
+        told = re.search(rf"(rule=[^\]]*{TOO_FEW_FINITE}[^\]]*)\] \[(\d+)\]", str(error))
+        if told is None:
+            raise
+        raise CaseError(
+            NON_FINITE_GRADIENTS,
+            f"{told[1]} {told[2]}; lower the learning rate, or look for what makes gradients infinite",
+            stage="run",
+        ) from error
 
 
 def _timed(training: Training, n_steps: int, first: int) -> StepTimes:

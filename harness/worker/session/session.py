@@ -168,6 +168,11 @@ class WorkerSession:
         self._n_loops += 1
         return losses
 
+    def aggregation_counts(self) -> list[Array]:
+        """What rules have counted, [3, n_workers] for each level of gradients; none where another counts."""
+        counts = self.program.aggregation_counts
+        return list(self._session.run(counts, {})) if counts else []
+
     def resharding(self) -> tuple[ReplicaResharding, ...]:
         """What each local replica has counted of its resharding; none where nothing is resharded."""
         values = self._session.run(self.program.reshard_counts, {}) if self.program.reshard_counts else []

@@ -20,7 +20,7 @@ from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.rows.counted import by_count
 from strategies.numerics.rows.lexicographic import lexicographic_order
 from strategies.numerics.rows.rows import Rows, finite_rows
-from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, Aggregation
+from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +77,8 @@ def aggregate(
     finite = finite_rows(vectors)
     n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
     order = lexicographic_order(vectors, finite)
-    needed = tf.debugging.Assert(
-        n_finite >= least,
-        [
-            (
-                f"rule={aggregation.rule} needs {least} finite contributions of {n} workers; lower the "
-                "learning rate, or look for what makes gradients infinite; got"
-            ),
-            n_finite,
-        ],
-    )
+    rule = f"rule={aggregation.rule} needs {least} {TOO_FEW_FINITE} of {n} workers, got"
+    needed = tf.debugging.Assert(n_finite >= least, [rule, n_finite])
     with tf.control_dependencies([needed]):
         n_finite = tf.identity(n_finite)
         rows = Rows.of(vectors, tf.identity(order), n_finite)

@@ -36,12 +36,14 @@ class PackPushes:
     Attributes:
         destinations: variable → task that serves it.
         encoded: variables whose gradients a compressor makes smaller.
+        by_rule: gradients go as the vector that a rule sees, and are not packed before.
     """
 
     name: ClassVar[str] = "pack-pushes"
     task: int
     destinations: Mapping[str, int]
     encoded: frozenset[str]
+    by_rule: bool = False
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "PackPushes | None":
@@ -49,7 +51,12 @@ class PackPushes:
         if not plan.is_served or plan.n_tasks == 1:
             return None
         encoded = frozenset(plan.compressions("servers"))
-        return cls(task=plan.task, destinations=plan.destinations, encoded=encoded)
+        return cls(
+            task=plan.task,
+            destinations=plan.destinations,
+            encoded=encoded,
+            by_rule=plan.aggregation is not None,
+        )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step whose contributions have come to their servers together."""
@@ -73,6 +80,8 @@ class PackPushes:
         return contribute(graph, combined, added)
 
     def _is_packed(self, b: Boundary) -> bool:
+        if self.by_rule and b.role == "gradient":
+            return False
         sent = b.rank is None and b.contributions and self.destinations[b.variable] != self.task
         plain = b.indices is None and b.dtype in _PUSHED and b.variable not in self.encoded
         return bool(sent and plain and _is_small(b.shape, b.dtype))
