@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated, Evaluation
 from harness.records.record import Record
 from reports.aggregate import (
     between_hosts_bytes,
@@ -17,7 +18,7 @@ from reports.aggregate import (
 )
 from reports.figures.shapes import ComparedShape, shape_text
 from reports.marks import mark_of
-from reports.rows import LoopResharding, Problem, Row, RowStatus
+from reports.rows import LoopResharding, Mean, Problem, Row, RowStatus, RuleUse
 from reports.statistics import Ratio
 
 
@@ -81,6 +82,9 @@ def case_row(
             (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
         ),
         resharding=_resharding([r.resharding for r in usable if r.resharding]),
+        rule=_rule([r.aggregation for r in records if r.aggregation]),
+        metrics=_metrics([r.evaluation for r in usable if r.evaluation]),
+        metric_step=mean_of([r.evaluation.step for r in usable if r.evaluation]),
         cpu_s=mean_of([sum(r.cpu_s_per_step) for r in usable if r.cpu_s_per_step]),
         package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
         gpu_j=mean_of([gpus.joules_per_step for gpus in gpu_uses]),
@@ -118,6 +122,34 @@ def _resharding(found: Sequence[Resharding]) -> LoopResharding | None:
         whole_bytes=max(each.whole_bytes for each in found),
         kept_bytes=max(each.kept_bytes for each in found),
     )
+
+
+def _rule(found: Sequence[Aggregated]) -> RuleUse | None:
+    if not found:
+        return None
+    first = found[0]
+    n_steps = sum(each.n_steps or 0 for each in found)
+    chosen = [each.chosen for each in found if each.chosen is not None]
+    not_finite = [sum(each.not_finite) for each in found if each.not_finite is not None]
+    return RuleUse(
+        rule=first.rule,
+        n=first.n,
+        f=first.f,
+        n_faulty=first.n_faulty,
+        selects=first.selects,
+        rule_s=mean_of([each.rule_s for each in found]),
+        over_mean=mean_of([each.rule_s / each.mean_s for each in found if each.rule_s and each.mean_s]),
+        not_finite=sum(not_finite) / n_steps if n_steps and not_finite else None,
+        chosen=tuple(sum(column) / n_steps for column in zip(*chosen, strict=False))
+        if n_steps and chosen
+        else None,
+    )
+
+
+def _metrics(found: Sequence[Evaluation]) -> Mapping[str, Mean]:
+    names = dict.fromkeys(name for each in found for name in each.metrics)
+    means = {name: mean_of([each.metrics.get(name) for each in found]) for name in names}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:

@@ -12,6 +12,7 @@ from reports.aggregate import (
 )
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
+from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
 from reports.notes.doubts import (
@@ -58,6 +59,7 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Repor
     return Report(
         title=names or "empty report",
         comparisons=tuple(comparisons),
+        fault_matrices=fault_matrices(comparisons),
         problems=tuple(dict.fromkeys(problems)),
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
@@ -116,6 +118,11 @@ def _comparison(
         ),
         precision=shape.precision or AS_WRITTEN,
         xla=shape.xla,
+        scenario=shape.scenario,
+        faults=next(
+            (r.method.faults for records in cases.values() for r in records if r.method and r.method.faults),
+            (),
+        ),
         baseline=baseline,
         rows=tuple(rows),
         verdict=verdict(rows, contrasts, is_emulated=shape.device == "tpu-emulated"),

@@ -136,6 +136,25 @@ class LoopResharding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleUse:
+    """Gradients of n workers combined by a rule for f faulty ones, of which there were some.
+
+    `rule_s`: what combining takes by itself, `over_mean` times a plain mean. `not_finite`: contributions in a
+    step on average; `chosen`: share of the steps in whose result each worker had a part.
+    """
+
+    rule: str
+    n: int
+    f: int
+    n_faulty: int
+    selects: bool
+    rule_s: Mean | None
+    over_mean: Mean | None
+    not_finite: float | None
+    chosen: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
 
@@ -147,7 +166,8 @@ class Row:
     `cpu_s` is the processor time of all workers in a step, `package_j` the energy of their
     hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
     `price_per_hour` is that of all workers. Losses are those of the first and the last timed step,
-    whose numbers count from the first step of the warm-up, which is 1.
+    whose numbers count from the first step of the warm-up, which is 1. `metrics` are those of the model after
+    `metric_step` steps.
     """
 
     strategy: str
@@ -181,6 +201,9 @@ class Row:
     transform_s: Mean | None
     peak_rss_bytes: float | None
     resharding: LoopResharding | None
+    rule: RuleUse | None
+    metrics: Mapping[str, Mean]
+    metric_step: Mean | None
     cpu_s: Mean | None
     package_j: Mean | None
     gpu_j: Mean | None
@@ -228,10 +251,53 @@ class Comparison:
     link_measured_mbit: Mean | None
     precision: str
     xla: bool
+    scenario: str
+    faults: tuple[str, ...]
     baseline: str | None
     rows: tuple[Row, ...]
     verdict: Advice
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCell:
+    """What a strategy came to in a scenario: a metric after so many steps, or another outcome in a word.
+
+    `void`: more workers are faulty than its rule is for.
+    """
+
+    value: Mean | None
+    outcome: str
+    step: Mean | None
+    void: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultLine:
+    """A strategy in all scenarios; a cell is None where it was not run.
+
+    `relative_rate` and `payload_bytes` are without faults, `worst` is the least within its rule's bound.
+    """
+
+    strategy: str
+    cells: tuple[FaultCell | None, ...]
+    relative_rate: float | None
+    worst: float | None
+    payload_bytes: float | None
+    on_front: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMatrix:
+    """A metric by strategy and scenario, on one workload and cluster shape."""
+
+    run: str
+    workload: str
+    shape: str
+    metric: str
+    baseline: str | None
+    scenarios: tuple[tuple[str, tuple[str, ...]], ...]
+    lines: tuple[FaultLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +315,7 @@ class Report:
 
     title: str
     comparisons: tuple[Comparison, ...]
+    fault_matrices: tuple[FaultMatrix, ...]
     problems: tuple[Problem, ...]
     left_out: tuple[LeftOut, ...]
     origins: tuple[Origin, ...]

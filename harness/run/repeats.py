@@ -74,13 +74,17 @@ class SlotRunner:
         cases = {slot.case.id: slot.case for slot in slots}.values()
         # A host that cannot limit links is found out here, before anything is measured.
         self.cluster.limit_links(next((case.shape.links for case in cases if any(case.shape.links)), ()))
+        warned: set[str] = set()
         for case in cases:
             if time.monotonic() >= deadline_s:
                 return
             with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
                 capture, plan = planned_to_run(self.captures, case)
                 for warning in plan.warnings:
-                    self.progress.note(f"warning: {case.workload_name} {case.strategy}: {warning}")
+                    # The report says of which other cases as well.
+                    if warning not in warned:
+                        self.progress.note(f"warning: {case.title}: {warning}")
+                    warned.add(warning)
                 self.captures.batches(case, capture)
                 self._checks.reference(case, capture)
                 self._checks.bounded(case, capture, plan, repeat=0)

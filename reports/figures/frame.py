@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from reports.figures.svg import clipped, text
-from reports.rows import Comparison, Row
+from reports.rows import Row
 
+Drawn = TypeVar("Drawn")
 _WIDE = 1060
 _NARROW = 340
 _LABEL_WIDE = 222
@@ -52,11 +54,11 @@ class Frame:
         return "wide" if self.wide else "narrow"
 
 
-def both(draw: Callable[[Comparison, Frame], Markup], comparison: Comparison) -> Markup:
+def both(draw: Callable[[Drawn, Frame], Markup], drawn: Drawn) -> Markup:
     """A chart for wide pages and print, and one for narrow pages; the style sheet shows one of them."""
     wide = Frame(width=_WIDE, left=_LABEL_WIDE, right=_WIDE - 236, label_above=0, most_ticks=7)
     narrow = Frame(width=_NARROW, left=2, right=_NARROW - 8, label_above=18, most_ticks=4)
-    return draw(comparison, wide) + draw(comparison, narrow)
+    return draw(drawn, wide) + draw(drawn, narrow)
 
 
 def row_label(row: Row, frame: Frame, top: float, middle: float) -> Markup:

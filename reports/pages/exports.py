@@ -16,6 +16,7 @@ from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.resharding import reshard_table
+from reports.tables.robustness import fault_table, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
 from reports.tables.table import Table
 
@@ -57,12 +58,16 @@ def to_markdown(report: Report) -> str:
             trace_table,
             byte_table,
             reshard_table,
+            rule_table,
             check_table,
             cost_table,
         ):
             content = table(comparison)
             lines += [] if content is None else ["", *_markdown_table(content)]
         lines.append("")
+    for matrix in report.fault_matrices:
+        lines += [f"## {markdown_text(f'{matrix.metric} under faults: {matrix.workload}')}", ""]
+        lines += [markdown_text(matrix.shape), "", *_markdown_table(fault_table(matrix)), ""]
     if report.problems:
         lines += ["## Failures", "", *_markdown_table(problem_table(report.problems)), ""]
     if report.left_out:
@@ -151,6 +156,7 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "link_requested_mbit": comparison.link_requested_mbit,
         "precision": comparison.precision,
         "xla": comparison.xla,
+        "scenario": comparison.scenario or None,
         "strategy": row.strategy,
         "class": row.class_,
         "status": row.status,
@@ -177,6 +183,9 @@ def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
         "input_bound": row.input_bound,
         **_split_cells(row.time_split),
         "codec_s": _value(row.codec_s),
+        "rule_s": _value(row.rule.rule_s) if row.rule else None,
+        "n_faulty": row.rule.n_faulty if row.rule else None,
+        "accuracy": _value(row.metrics.get("accuracy")),
         "link_measured_mbit": _value(comparison.link_measured_mbit),
         "predicted_step_s": _value(row.predicted_step_s),
         "cpu_s_per_step": _value(row.cpu_s),

@@ -7,6 +7,7 @@ import yaml
 from markupsafe import Markup
 
 from reports.figures import charts
+from reports.figures.fault_front import fault_front
 from reports.figures.frame import both
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
@@ -17,6 +18,7 @@ from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.resharding import reshard_table
+from reports.tables.robustness import fault_table, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
 
 
@@ -34,6 +36,10 @@ def to_html(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         sections=[_section(comparison, i) for i, comparison in enumerate(report.comparisons)],
+        matrices=[
+            {"matrix": matrix, "table": fault_table(matrix), "chart": both(fault_front, matrix)}
+            for matrix in report.fault_matrices
+        ],
         problems=problem_table(report.problems) if report.problems else None,
         words=WORDS,
         experiments=[
@@ -58,6 +64,7 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "checks": check_table(comparison),
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
+        "rules": rule_table(comparison),
         "ranking_chart": both(charts.ranking, comparison),
         "byte_chart": both(charts.bytes_sent, comparison),
         "step_chart": both(charts.step_times, comparison),

@@ -5,7 +5,7 @@ from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
 from strategies.builders.waiting import KNOBS
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.aggregation import (
     BUCKETING,
     BY_NAME,
@@ -33,6 +33,10 @@ RULE = (
     Param(name="bucket_size", type=int, default=None, minimum=1),
 )
 PARAMS = (*RULE, *KNOBS)
+SERVERS = (
+    Param(name="servers", type=int, default=1, minimum=1),
+    Param(name="lying", type=int, default=0, minimum=0),
+)
 SERVER = 0
 
 
@@ -52,7 +56,25 @@ def on_server(step: StepSummary, topology: Topology, params: Params) -> list[Pla
         StrategyError: workers are too few for the rule, or it has no such knob.
     """
     _check(step, topology, params)
+    if int(params.get("servers") or 1) > 1:
+        return _in_copies(step, topology, params)
     return parameter_server.placed(step, {v.name: SERVER for v in step.variables}, topology, params)
+
+
+def _in_copies(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """All variables on several servers, which each combine all gradients."""
+    if max(topology.replicas_per_task) > 1:
+        raise UnsupportedError(
+            "strategy 'robust-ps': servers of copies need one replica in each worker, got "
+            f"{max(topology.replicas_per_task)}; use replicas=1, or leave servers out"
+        )
+    nodes = all_reduce.hierarchical(step, topology, params)
+    trained = {v.name for v in step.variables if v.kind == "trainable" and v.synced}
+    return [_served(node) if node.variable in trained else node for node in nodes]
+
+
+def _served(node: PlanNode) -> PlanNode:
+    return node.model_copy(update={"synchronizer": "robust-servers", "group": None, "transport": None})
 
 
 def by_all_workers(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

@@ -27,6 +27,7 @@ from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.robust.gathered import AggregateGathered
 from strategies.passes.robust.inject_faults import InjectFaults
+from strategies.passes.robust.replicated_servers import ReplicatedServers
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.emulation.emulate import EmulateCores
@@ -55,6 +56,7 @@ PASSES: tuple[type[Pass], ...] = (
     ShardUpdates,
     DenseReduceScatter,
     AggregateGathered,
+    ReplicatedServers,
     SparseAllGather,
     CompressedAllReduce,
     RoundedGradients,

@@ -134,6 +134,7 @@ class Aggregation:
         nu: smoothing of the geometric median. tau: limit of centered clipping.
         pre: what comes before the rule.
         bucket_size: workers in a bucket.
+        servers: that combine gradients, each all of them. lying: of these, the last ones.
     """
 
     rule: str
@@ -146,6 +147,8 @@ class Aggregation:
     tau: float = 1.0
     pre: str = NONE
     bucket_size: int = 1
+    servers: int = 1
+    lying: int = 0
 
     @classmethod
     def of(cls, params: Params, n: int) -> "Aggregation | None":
@@ -161,6 +164,7 @@ class Aggregation:
             raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")
         rule = BY_NAME[name]
         _check_knobs(rule, params)
+        _check_servers(params, n)
         pre = str(params.get("pre") or NONE)
         size = int(params.get("bucket_size") or 2) if pre == BUCKETING else 1
         n_rows = math.ceil(n / size)
@@ -200,6 +204,8 @@ class Aggregation:
             tau=_knob(params, name, "tau", 1.0),
             pre=pre,
             bucket_size=size,
+            servers=int(params.get("servers") or 1),
+            lying=int(params.get("lying") or 0),
         )
 
     def n_rows(self, n_finite: int) -> int:
@@ -243,6 +249,25 @@ def _check_knobs(rule: Rule, params: Params) -> None:
     if params.get("bucket_size") is not None and params.get("pre") != BUCKETING:
         raise StrategyError(
             f"bucket_size needs pre={BUCKETING}, got pre={params.get('pre') or NONE}; leave bucket_size out"
+        )
+
+
+def _check_servers(params: Params, n: int) -> None:
+    """Refuse more servers than workers, and so many liars that these decide.
+
+    Raises:
+        StrategyError: there are.
+    """
+    servers, lying = int(params.get("servers") or 1), int(params.get("lying") or 0)
+    if servers > n:
+        raise StrategyError(
+            f"servers must be at most the number of workers, got servers={servers} and workers={n}; lower "
+            "servers, or raise workers"
+        )
+    if servers < 2 * lying + 1:
+        raise StrategyError(
+            f"lying={lying} needs servers ≥ 2·lying + 1, got servers={servers}; raise servers to "
+            f"{2 * lying + 1}, or lower lying"
         )
 
 

@@ -44,6 +44,7 @@ def payload_of(
     statistics: Sequence[StatisticSummary] = (),
     period: int = 1,
     steps_per_loop: int = 1,
+    servers: int = 1,
 ) -> Payload:
     """What tasks send each other.
 
@@ -53,6 +54,7 @@ def payload_of(
         statistics: of batches, of the layers that take them of all replicas' examples.
         period: steps from one averaging of variables to the next; its bytes are spread over all of them.
         steps_per_loop: steps of a host loop, likewise.
+        servers: the first workers, each with a copy of what such servers tell.
     """
     sent, pulled = _nothing(topology), _nothing(topology)
     by_name = {v.name: v for v in step.variables}
@@ -60,6 +62,8 @@ def payload_of(
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
             _add_parameter_server(sent, pulled, part, variable, topology)
+        elif part.synchronizer == "robust-servers":
+            _add_copies(sent, pulled, part, variable, servers)
         elif part.synchronizer == "cross-replica-sum" or part.in_parts:
             cores = CorePayload.of(part, by_name, topology.n_replicas, steps_per_loop=steps_per_loop)
             cores.add_to(sent, topology)
@@ -125,6 +129,16 @@ def _add_parameter_server(
         sent[node.destination][task] += pull
         pulled[node.destination][task] += pull
         sent[task][node.destination] += push + ids
+
+
+def _add_copies(
+    sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, servers: int
+) -> None:
+    """Each worker pulls the variable from all servers, and pushes its gradient to all; rows at most."""
+    for task, server in ((t, s) for t in range(len(sent)) for s in range(servers) if t != s):
+        sent[server][task] += node.bytes
+        pulled[server][task] += node.bytes
+        sent[task][server] += vector_bytes(node) * variable.crossings
 
 
 def _add_collective(

@@ -15,9 +15,18 @@ StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
 """Classes whose variables must be the reference's; others differ from it by what they are."""
 Synchronizer = Literal[
-    "none", "ps", "all-reduce", "hierarchical-all-reduce", "average", "cross-replica-sum", "robust-gather"
+    "none",
+    "ps",
+    "all-reduce",
+    "hierarchical-all-reduce",
+    "average",
+    "cross-replica-sum",
+    "robust-gather",
+    "robust-servers",
 ]
-BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(("hierarchical-all-reduce", "robust-gather"))
+BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(
+    ("hierarchical-all-reduce", "robust-gather", "robust-servers")
+)
 """Those by which one replica of each worker speaks for all of its worker."""
 DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
 """Those by which nothing of a sparse gradient crosses as rows."""

@@ -7,6 +7,7 @@ from strategies.builders import local, partition_choices, tpu
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
+from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressed_payload import compressed
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_of, server_bytes, worker_bytes
@@ -118,6 +119,7 @@ def assembled(
         )
     statistics = joint_statistics(strategy, step, topology)
     execution = Execution.of(values)
+    aggregation = Aggregation.of(values, topology.n_tasks)
     payload = payload_of(
         step,
         nodes,
@@ -125,6 +127,7 @@ def assembled(
         statistics=statistics.layers,
         period=execution.period,
         steps_per_loop=execution.steps_per_loop,
+        servers=1 if aggregation is None else aggregation.servers,
     )
     return Plan(
         workload=step.workload,

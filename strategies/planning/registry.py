@@ -161,7 +161,7 @@ _DESCRIBED = (
         summary="parameter server that combines workers' gradients by a rule that withstands faulty ones",
         strategy_class="exact",
         layout=robust.on_server,
-        params=robust.PARAMS,
+        params=(*robust.PARAMS, *robust.SERVERS),
         settle=robust.settle,
         notes=robust.notes,
     ),

@@ -92,7 +92,7 @@ class GatherVariables:
         )
         own = {name for v in kept for name in prior.get(v.handle, ())}
         replaced = _whole_nodes(graph, joins, gathered.wholes, own)
-        nodes = _after_reads(graph, _with_values(graph, taken, prior, gathered.values, replaced), reads)
+        nodes = _after_reads(graph, with_values(graph, taken, prior, gathered.values, replaced), reads)
         return replace(
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
@@ -164,7 +164,7 @@ def _waits(node: Node) -> tuple[str, ...]:
     return tuple(f"^{name}" for name in node.control_inputs)
 
 
-def _with_values(
+def with_values(
     graph: TrainGraph,
     taken: Sequence[Variable],
     prior: Mapping[str, Sequence[str]],

@@ -90,11 +90,10 @@ class ParameterServerSync:
 
         gathered: list[Aggregated] = []
         for gathering in self._gatherings(by_rule, topology):
-            nodes = gathering.push(
-                self.task, reads_before(gathering.vector.boundaries), topology.host_device(self.task)
-            )
+            sent = gathering.vector.sent(self.task, topology.host_device(self.task))
+            nodes = gathering.push(self.task, sent, reads_before(gathering.vector.boundaries))
             pushes.append(nodes[-1].name)
-            added += nodes
+            added += [*sent.nodes, *nodes]
             if updates:
                 nodes, aggregated = gathering.take(topology, topology.local_replicas(self.task)[0].rank)
                 added += nodes
@@ -137,7 +136,7 @@ class ParameterServerSync:
             return ()
         device = topology.host_device(self.destinations[by_rule[0].variable])
         return tuple(
-            ServerGathering(vector=vector, device=device)
+            ServerGathering(vector=vector, device=device, task=UPDATER, name=vector.name)
             for vector in by_level(self.aggregation, by_rule, self.faults)
         )
 

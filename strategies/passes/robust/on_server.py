@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strategies.ir.graph import Attr, Node, tensor
 from strategies.passes.robust.gradient_vector import Aggregated, GradientVector, Sent
-from strategies.topology import UPDATER, Topology
+from strategies.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,15 +13,17 @@ class ServerGathering:
     """Workers find its queues by their shared names; each holds what one worker sends in a step.
 
     Attributes:
-        device: of the server.
+        device: of the server. task: that takes.
+        name: of its queues.
     """
 
     vector: GradientVector
     device: str
+    task: int
+    name: str
 
-    def push(self, task: int, after: Iterable[str], host: str) -> list[Node]:
-        """Nodes that send a worker's gradients once others have run; the push is last."""
-        sent: Sent = self.vector.sent(task, host)
+    def push(self, task: int, sent: Sent, after: Iterable[str]) -> list[Node]:
+        """Nodes that send what a worker has laid ready once others have run; the push is last."""
         queue = self._queue(task)
         push = Node(
             name=f"{queue.name}/push",
@@ -30,12 +32,12 @@ class ServerGathering:
             attrs={"Tcomponents": self.vector.sent_types, "timeout_ms": -1},
             device=self.device,
         )
-        return [queue, *sent.nodes, push]
+        return [queue, push]
 
     def take(self, topology: Topology, rank: int) -> tuple[list[Node], Aggregated]:
         """Nodes that wait for all workers and take what they have sent, and what a rule makes of it.
 
-        The updater makes them, beside its own push.
+        Whoever takes makes them, beside its own push.
 
         Args:
             rank: replica whose session keeps what the rule keeps.
@@ -53,8 +55,8 @@ class ServerGathering:
                 device=self.device,
             )
             takes.append(take)
-            # The updater's own push has the queue already.
-            nodes += [take] if task == UPDATER else [queue, take]
+            # The own push has the queue already.
+            nodes += [take] if task == self.task else [queue, take]
         n_sent = len(self.vector.sent_types)
         # Of each kind that of every worker: vectors, and of each sparse gradient rows and then ids.
         received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
@@ -64,7 +66,7 @@ class ServerGathering:
         return nodes, aggregated
 
     def _queue(self, task: int) -> Node:
-        name = f"{self.vector.name}/worker_{task}"
+        name = f"{self.name}/worker_{task}"
         attrs: dict[str, Attr] = {
             "component_types": self.vector.sent_types,
             "shapes": (),

@@ -1,0 +1,115 @@
+"""Rules against faults: what each strategy comes to in every scenario, and which of them pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
+from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
+
+_WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+
+
+def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
+    """A matrix for each metric of each workload and shape that was run in scenarios with faults."""
+    alike: dict[Comparison, list[Comparison]] = {}
+    for comparison in comparisons:
+        alike.setdefault(_without_scenario(comparison), []).append(comparison)
+    matrices = []
+    for members in alike.values():
+        metrics = dict.fromkeys(name for each in members for row in each.rows for name in row.metrics)
+        if any(each.faults for each in members):
+            matrices += [_matrix(members, metric) for metric in metrics]
+    return tuple(matrices)
+
+
+def _without_scenario(comparison: Comparison) -> Comparison:
+    """What scenarios have in common."""
+    bare = replace(
+        comparison, scenario="", faults=(), rows=(), notes=(), baseline=None, link_measured_mbit=None
+    )
+    verdict = replace(comparison.verdict, headline="", details=(), leaders=(), kind="none")
+    return replace(bare, verdict=verdict, shape=comparison.shape.partition(", faults: ")[0])
+
+
+def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
+    """One metric: higher is better."""
+    clean = next((each for each in members if not each.faults), None)
+    rows = {each.scenario: {row.strategy: row for row in each.rows} for each in members}
+    names = dict.fromkeys(row.strategy for each in members for row in each.rows)
+    lines = []
+    for name in names:
+        cells = tuple(_cell(rows[each.scenario].get(name), metric) for each in members)
+        if all(cell is None for cell in cells):
+            continue
+        usual = None if clean is None else rows[clean.scenario].get(name)
+        attacked = [
+            cell for cell, each in zip(cells, members, strict=True) if each.faults and cell is not None
+        ]
+        lines.append(
+            FaultLine(
+                strategy=name,
+                cells=cells,
+                relative_rate=_relative(usual, clean),
+                worst=min((_score(cell) for cell in attacked if not cell.void), default=None),
+                payload_bytes=None
+                if usual is None or usual.payload_bytes is None
+                else usual.payload_bytes.value,
+            )
+        )
+    front = set(_front(lines))
+    first = _without_scenario(members[0])
+    return FaultMatrix(
+        run=first.run,
+        workload=first.workload,
+        shape=first.shape,
+        metric=metric,
+        baseline=None if clean is None else clean.baseline,
+        scenarios=tuple((each.scenario or "no faults", each.faults) for each in members),
+        lines=tuple(replace(line, on_front=line.strategy in front) for line in lines),
+    )
+
+
+def _cell(row: Row | None, metric: str) -> FaultCell | None:
+    """None where a strategy was not run in a scenario."""
+    if row is None:
+        return None
+    void = row.rule is not None and row.rule.n_faulty > row.rule.f
+    found = row.metrics.get(metric)
+    if found is not None:
+        return FaultCell(value=found, outcome="", step=row.metric_step, void=void)
+    kinds = [problem.type for problem in row.problems]
+    diverged = any(kind in _WENT_TO_PIECES for kind in kinds)
+    outcome = "diverged" if diverged else row.status if row.status != "ok" else "no figure"
+    # Of a rule for none, faults always void what it promises.
+    return FaultCell(value=None, outcome=outcome, step=None, void=void)
+
+
+def _score(cell: FaultCell) -> float:
+    """What went to pieces is worth nothing."""
+    return 0.0 if cell.value is None else cell.value.value
+
+
+def _relative(row: Row | None, clean: Comparison | None) -> float | None:
+    """Throughput without faults relative to the baseline's."""
+    if row is None or clean is None or row.rate is None:
+        return None
+    base = next((each.rate for each in clean.rows if each.strategy == clean.baseline), None)
+    return None if base is None else row.rate.value / base.value
+
+
+def _front(lines: Iterable[FaultLine]) -> Iterable[str]:
+    """Strategies than which no other is both at least as fast and at least as good at worst."""
+    points: Mapping[str, tuple[float, float]] = {
+        line.strategy: (line.relative_rate, line.worst)
+        for line in lines
+        if line.relative_rate is not None and line.worst is not None
+    }
+    for name, (rate, worst) in points.items():
+        beaten = any(
+            other != name and r >= rate and w >= worst and (r, w) != (rate, worst)
+            for other, (r, w) in points.items()
+        )
+        if not beaten:
+            yield name

@@ -1,0 +1,47 @@
+"""The chart of what robustness costs: throughput against the worst metric under faults."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from reports.figures.frame import Frame
+from reports.figures.svg import Scale, axis, chart, dots, line, text
+from reports.quantities import digits, times
+from reports.rows import FaultMatrix
+
+_HEIGHT = 260.0
+
+
+def fault_front(matrix: FaultMatrix, frame: Frame) -> Markup:
+    """Each strategy as a dot: speed without faults to the right, its worst result under faults upwards."""
+    points = [
+        (each.strategy, each.relative_rate, each.worst, each.on_front)
+        for each in matrix.lines
+        if each.relative_rate is not None and each.worst is not None
+    ]
+    if not points:
+        return Markup("")
+    left = 56.0 if frame.wide else 40.0
+    high = max(rate for _, rate, _, _ in points)
+    across = Scale(low=0, high=high * 1.1, left=left, right=frame.right)
+    top = max(1e-9, *(worst for _, _, worst, _ in points))
+    up = Scale(low=0, high=top * 1.1, left=_HEIGHT, right=16)
+    parts = [axis(across, 8, _HEIGHT, times, most=frame.most_ticks)]
+    for tick in up.ticks(5):
+        y = up.at(tick)
+        parts += [
+            line(left, y, frame.right, y, kind="grid"),
+            text(left - 6, y + 4, digits(tick), kind="tick", anchor="end"),
+        ]
+    for name, rate, worst, on_front in points:
+        x, y = across.at(rate), up.at(worst)
+        tip = f"{name}: {times(rate)} the speed, {matrix.metric} {digits(worst)} at worst"
+        dot = dots([(x, y)], kind="dots front" if on_front else "dots behind")
+        parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
+        if on_front or frame.wide:
+            anchor = "end" if x > (left + frame.right) / 2 else "start"
+            parts.append(text(x + (-8 if anchor == "end" else 8), y - 7, name, kind="small", anchor=anchor))
+    caption = f"speed relative to {matrix.baseline or 'the baseline'} without faults"
+    parts.append(text(left, _HEIGHT + 32, caption, kind="tick"))
+    label = f"Worst {matrix.metric} under faults against speed on {matrix.workload}, by strategy"
+    return chart(parts, width=frame.width, height=_HEIGHT + 40, label=label, kind=frame.width_class)

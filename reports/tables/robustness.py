@@ -1,0 +1,84 @@
+"""Tables of rules of aggregation: what they cost, whom they chose, and what they come to under faults."""
+
+from __future__ import annotations
+
+from reports.quantities import MISSING, byte_count, digits, seconds, times
+from reports.rows import Comparison, FaultCell, FaultMatrix, Row, RuleUse
+from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell
+from reports.tables.table import Table, table_of
+
+
+def rule_table(comparison: Comparison) -> Table | None:
+    """What rules cost and did; None where no strategy here combines gradients by one."""
+    rows = [(row, row.rule) for row in comparison.rows if row.rule is not None]
+    if not rows:
+        return None
+    return table_of(
+        "Rules of aggregation: what combining the gradients of all workers takes by itself, beside a plain "
+        "mean of the same vectors and as a share of the median step; contributions that were not finite, in "
+        "a step on average; in how many steps of a hundred each worker had a part in the result",
+        ("strategy", "rule", "combining", "÷ plain mean", "of a step", "not finite", "chosen, by worker"),
+        [_rule_cells(row, use) for row, use in rows],
+        words=("rule", "chosen, by worker"),
+    )
+
+
+def fault_table(matrix: FaultMatrix) -> Table:
+    """A metric by strategy and scenario, with what each strategy costs without faults."""
+    names = [name for name, _ in matrix.scenarios]
+    against = f"speed ÷ {matrix.baseline}" if matrix.baseline else "speed"
+    return table_of(
+        f"{matrix.metric} after the last step by scenario, mean and range over repeats, and speed and bytes "
+        "without faults; void: more workers are faulty than the rule is for",
+        ("strategy", *names, "worst within the bound", against, "payload a step"),
+        [
+            (
+                Cell(text=line.strategy, note="on the front" if line.on_front else ""),
+                *map(_fault_cell, line.cells),
+                Cell(text=MISSING if line.worst is None else digits(line.worst)),
+                Cell(text=MISSING if line.relative_rate is None else times(line.relative_rate)),
+                Cell(text=MISSING if line.payload_bytes is None else byte_count(line.payload_bytes)),
+            )
+            for line in matrix.lines
+        ],
+    )
+
+
+def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
+    faulty = f", {use.n_faulty} faulty" if use.n_faulty else ""
+    void = "void" if use.n_faulty > use.f else ""
+    rule = Cell(text=f"{use.rule}, f={use.f} of {use.n}{faulty}", note=void)
+    return (
+        name_cell(row),
+        rule,
+        mean_cell(use.rule_s, unit="seconds"),
+        mean_cell(use.over_mean),
+        _percent(use, row),
+        Cell(text=MISSING if use.not_finite is None else digits(use.not_finite)),
+        Cell(text=_by_worker(use)),
+    )
+
+
+def _percent(use: RuleUse, row: Row) -> Cell:
+    step = estimate_cell(row.p50_s, seconds)
+    if use.rule_s is None or row.p50_s is None:
+        return Cell(text=MISSING)
+    return Cell(text=f"{100 * use.rule_s.value / row.p50_s.value:.0f} %", note=f"of {step.text}")
+
+
+def _by_worker(use: RuleUse) -> str:
+    if use.chosen is None:
+        return MISSING
+    if not use.selects:
+        return "all that are finite"
+    return " ".join(f"{100 * share:.0f}" for share in use.chosen)
+
+
+def _fault_cell(cell: FaultCell | None) -> Cell:
+    if cell is None:
+        return Cell(text=MISSING)
+    void = "void" if cell.void else ""
+    if cell.value is None:
+        return Cell(text=cell.outcome, note=void)
+    note = ", ".join(filter(None, (void, f"n={cell.value.n}")))
+    return Cell(text=f"{cell.value.value:.3f}", note=note)

@@ -1,0 +1,221 @@
+"""Several servers with the same variables, some of which may lie: workers take the median of all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.errors import UnsupportedError
+from strategies.ir.graph import Attr, Node
+from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.replicas.prior_reads import prior_reads
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
+from strategies.numerics.model_median import told_median
+from strategies.passes.collectives.gather_variables import with_values
+from strategies.passes.parameter_server.accumulator import INT32
+from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.robust.gathered import with_aggregated
+from strategies.passes.robust.gradient_vector import Aggregated, by_level
+from strategies.passes.robust.on_server import ServerGathering
+from strategies.passes.task_plan import TaskPlan
+from strategies.plan.aggregation import Aggregation
+from strategies.plan.faults import Fault
+from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Replica, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicatedServers:
+    """Let the first workers serve: each has all variables, gets all gradients, and updates by itself.
+
+    A step begins with the coordinate-wise median of what the servers tell of each variable that updates
+    change. Its gradients go to all servers, and it ends when all of them have made their updates; nobody
+    reads before. Workers that do not serve make no updates and keep no slots.
+
+    Attributes:
+        aggregation: the rule, and how many servers there are and lie; the last ones do.
+        faults: of all workers.
+
+    Source:
+        El Mhamdi et al. 2020, arXiv:1905.03853, "Genuinely distributed Byzantine machine learning"; here
+        servers wait for all gradients, and workers for all servers.
+    """
+
+    name: ClassVar[str] = "replicated-servers"
+    task: int
+    aggregation: Aggregation
+    variables: frozenset[str]
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "ReplicatedServers | None":
+        """Where several servers have the same variables."""
+        chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-servers")
+        if plan.aggregation is None or not chosen:
+            return None
+        return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen, faults=plan.faults)
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step of a worker that pulls from servers and pushes to them, and of a server that updates.
+
+        Raises:
+            UnsupportedError: a variable is read after its update.
+        """
+        servers = topology.replicas()[: self.aggregation.servers]
+        (own,) = topology.local_replicas(self.task)
+        serves = own in servers
+        updated = [v for v in graph.variables if v.rule is None]
+        reads = prior_reads(graph, updated)
+        for v in updated:
+            if v.handle not in reads:
+                raise UnsupportedError(
+                    f"variable {v.name!r}: servers={len(servers)} tells workers of variables when a step "
+                    "begins, got a read after its update; leave servers out"
+                )
+        told = [v for v in updated if reads[v.handle]]
+        pulled = _Pulled.of(told, graph, servers, own, self.aggregation.lying)
+        nodes = list(with_values(graph, told, reads, pulled.values, {}))
+        graph = replace(graph, graph=graph.graph.with_nodes([*nodes, *pulled.nodes]))
+        gradients = [b for b in graph.boundaries if b.role == "gradient" and b.variable in self.variables]
+        added: list[Node] = []
+        pushes: list[str] = []
+        parts: list[Aggregated] = []
+        for vector in by_level(self.aggregation, gradients, self.faults):
+            sent = vector.sent(self.task, own.device)
+            added += sent.nodes
+            for place, server in enumerate(servers):
+                gathering = ServerGathering(
+                    vector=vector,
+                    device=server.device,
+                    task=server.task,
+                    name=f"server_{place}/{vector.name}",
+                )
+                pushed = gathering.push(self.task, sent, pulled.by_server[place])
+                added += pushed
+                pushes.append(pushed[-1].name)
+                if server == own:
+                    taken, aggregated = gathering.take(topology, own.rank)
+                    added += taken
+                    parts.append(aggregated)
+        if serves:
+            graph = with_aggregated(graph, parts, added)
+            tokens = [_give(own, other, graph.targets()) for other in topology.replicas() if other != own]
+        else:
+            graph = _without_updates(graph, updated, added)
+            tokens = []
+        waits = [_wait(server, own, pushes) for server in servers if server != own]
+        extra = [node for group in (*tokens, *waits) for node in group]
+        ends = (group[-1].name for group in (*tokens, *waits))
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*graph.graph.nodes, *extra]),
+            step_targets=(*graph.step_targets, *pushes, *ends),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pulled:
+    """What servers tell a worker.
+
+    Attributes:
+        values: variable and rank → the median. by_server: reads of each server's variables.
+    """
+
+    nodes: tuple[Node, ...]
+    values: Mapping[tuple[str, int | None], str]
+    by_server: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(
+        cls, told: Sequence[Variable], graph: TrainGraph, servers: Sequence[Replica], own: Replica, lying: int
+    ) -> "_Pulled":
+        nodes: list[Node] = []
+        values: dict[tuple[str, int | None], str] = {}
+        by_server: list[list[str]] = [[] for _ in servers]
+        for v in told:
+            reads = []
+            for place, server in enumerate(servers):
+                name = f"servers/{place}/{v.handle}"
+                handle = _handle_on(graph.graph.by_name[v.handle], name, own, server)
+                read = Node(
+                    name=f"{name}/told",
+                    op="ReadVariableOp",
+                    inputs=(name,),
+                    attrs={"dtype": v.dtype},
+                    device=server.device,
+                )
+                nodes += [handle, read]
+                reads.append(read.name)
+                by_server[place].append(read.name)
+            snippet = trace(
+                told_median, (TensorSpec(dtype=v.dtype, shape=v.shape),) * len(servers), n_lying=lying
+            )
+            added, (value,) = snippet.splice(f"servers/median/{v.handle}/", reads, device=own.device)
+            nodes += added
+            values[v.name, v.rank] = value
+        return cls(nodes=tuple(nodes), values=values, by_server=tuple(map(tuple, by_server)))
+
+
+def _handle_on(handle: Node, name: str, own: Replica, server: Replica) -> Node:
+    """The handle of a server's copy of a variable, which is called as this worker's but for the replica."""
+    shared_name = handle.attrs.get("shared_name") or handle.name.encode()
+    assert isinstance(shared_name, bytes)
+    captured = shared_name.removeprefix(replica_prefix(own.rank).encode())
+    there = replica_prefix(server.rank).encode() + captured
+    return replace(handle, name=name, attrs={**handle.attrs, "shared_name": there}, device=server.device)
+
+
+def _without_updates(graph: TrainGraph, updated: Sequence[Variable], added: Sequence[Node]) -> TrainGraph:
+    """The step of a worker that has none of these variables."""
+    late = late_nodes(graph, updated)
+    handles = {v.handle for v in updated}
+    names = {v.name for v in updated}
+    return replace(
+        graph,
+        graph=graph.graph.with_nodes([*graph.graph.nodes, *added]),
+        variables=tuple(v for v in graph.variables if v.handle not in handles),
+        boundaries=tuple(b for b in graph.boundaries if b.variable not in names),
+        regions=tuple(r for r in graph.regions if r.variable not in names),
+        shared_update=(),
+        state_targets=tuple(t for t in graph.state_targets if t not in late),
+    )
+
+
+def _queue(server: Replica, worker: Replica) -> Node:
+    name = f"servers/tokens/{server.rank}_to_{worker.rank}"
+    attrs: dict[str, Attr] = {
+        "component_types": (INT32,),
+        "shapes": (),
+        "capacity": 1,
+        "container": b"",
+        "shared_name": name.encode(),
+    }
+    return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=server.device)
+
+
+def _give(server: Replica, worker: Replica, after: Sequence[str]) -> tuple[Node, ...]:
+    """Nodes that tell a worker that a server has made its updates."""
+    queue = _queue(server, worker)
+    token = constant(f"{queue.name}/token", worker.rank, INT32, queue.device)
+    give = Node(
+        name=f"{queue.name}/give",
+        op="QueueEnqueueV2",
+        inputs=(queue.name, token.name, *(f"^{name}" for name in after)),
+        attrs={"Tcomponents": (INT32,), "timeout_ms": -1},
+        device=queue.device,
+    )
+    return queue, token, give
+
+
+def _wait(server: Replica, worker: Replica, after: Sequence[str]) -> tuple[Node, ...]:
+    """Nodes by which a worker waits for a server's updates."""
+    queue = _queue(server, worker)
+    wait = Node(
+        name=f"{queue.name}/await",
+        op="QueueDequeueV2",
+        inputs=(queue.name, *(f"^{name}" for name in after)),
+        attrs={"component_types": (INT32,), "timeout_ms": -1},
+        device=queue.device,
+    )
+    return queue, wait
