@@ -106,10 +106,6 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
 
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:
-    if topology.n_tasks == 1:
-        raise StrategyError(
-            "a rule combines the gradients of workers, got one worker; raise workers, or use all-reduce"
-        )
     Aggregation.of(params, topology.n_tasks)
     unknown = next((v for v in step.variables if v.kind == "trainable" and v.synced and -1 in v.shape), None)
     if unknown is not None:

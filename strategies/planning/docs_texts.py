@@ -144,6 +144,21 @@ STRATEGIES: Mapping[str, Text] = {
         avoid="where memory allows `sharded-update`, whose steps begin without waiting for values, or for "
         "large tables with sparse gradients; every replica keeps what a step reads after its update too",
     ),
+    "robust-ps": Text(
+        payload="as `ps`, with one vector of all dense gradients from each worker; with `servers` every "
+        "worker pulls from each of these and pushes to each",
+        memory=f"task 0 holds all, and W gradients while it combines them; {_SERVED}; with `servers` each of "
+        "these holds all",
+        choose="where workers may be wrong: broken memory, bad data, or somebody who lies, see "
+        "[Faulty workers](robust.md); with `servers` and `lying` where servers may be",
+        avoid="where all workers are sound: `ps` sends as much and waits for no rule",
+    ),
+    "robust-all-reduce": Text(
+        payload="W(W − 1)·S: every worker gathers the gradients of all",
+        memory=f"{_ALL_OF_IT}, and W gradients while it combines them",
+        choose="as `robust-ps`, where there is no server to trust",
+        avoid="for many workers or large models: what it sends and combines grows with W²",
+    ),
     "tpu-replicate": Text(
         payload="as `all-reduce` by rings of all replicas; with `reshard` also what puts variables together "
         "after a loop, once for `steps_per_loop` steps",
@@ -196,6 +211,7 @@ STRATEGIES: Mapping[str, Text] = {
 
 KNOBS: Mapping[str, str] = {
     "accumulate": "micro-batches of each replica, one after the other, before all synchronise once",
+    "bucket_size": "with `pre=bucketing`: workers in a bucket; 2 if left out",
     "bucket_bytes": "most that shares a bucket; what has half of it or more is alone; for `chunk_size`",
     "bytes_per_pack": "TensorFlow closes a pack of gradients once it holds more; 0 makes one of all",
     "backup": "an update waits for W − `backup` workers, late contributions are dropped; statistical",
@@ -209,22 +225,32 @@ KNOBS: Mapping[str, str] = {
     "device_loop": "of `tpu-replicate`: cores make the loop by themselves, in place of the host",
     "fused_update": "optimizers' small operations become TensorFlow's kernels of gradient descent, momentum, "
     "Adam and AMSGrad, where these compute the same",
+    "f": "workers that a rule must withstand; as many as it can if left out",
+    "iterations": "of `geometric-median` (8 if left out) and `centered-clipping` (1)",
     "local_proxy_variable": "a worker reads a dense variable once per step, for all of its replicas",
+    "lying": "of `servers`, the last ones, which tell the opposite of what they hold",
+    "m": "of `multi-krum`: gradients that its mean is of; W − f − 2 if left out",
     "matmul": "of `tpu-replicate` and `tf-tpu`: in what TPU devices multiply matrices of float32; `bfloat16` "
     "is TensorFlow's own default, and differs from the reference by more than rounding",
     "max_shards": "a variable that would need more parts stays whole",
     "min_bytes": "a smaller variable stays whole",
+    "nu": "of `geometric-median`: distance below which a gradient gets no more weight; 1e-6 if left out",
     "period": "steps from one average of variables to the next; the first step ends with one",
+    "pre": "what comes before a rule: means of neighbours, or of buckets",
     "reshard": "of `tpu-replicate`, emulated: variables lie in parts between iterations, and whole after a "
     "loop",
+    "rule": "by which gradients are combined, see [Faulty workers](robust.md)",
     "seed": "of the draws of axes",
-    "servers": "workers that have a parameter server beside them, the first ones; all if left out",
+    "servers": "of `tf-parameter-server`: workers that have a server beside them, the first ones; all if "
+    "left out. Of `robust-ps`: the first workers, each of which serves all variables; workers take the "
+    "median",
     "staleness": "a worker may be so many steps ahead of the slowest; statistical",
     "steps_per_loop": "of `tpu-replicate`: most steps in one run of its loop",
     "sync": "false: each worker's gradients are applied at once, nobody waits; statistical",
     "sync_batch_norm": "BatchNormalization takes mean and variance of all replicas' examples, as one device "
     "does on the whole batch; they and their gradients are payload; layers with "
     "`synchronized=True` do so without it",
+    "tau": "of `centered-clipping`: the norm above which a difference is clipped; 1 if left out",
     "transport": "`tcp`: a ring of the workers' own, in which the gradients of a worker's replicas are "
     "summed first, rows of sparse ones merged, and encodings that cannot be summed travel one by one; "
     "`ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else "
@@ -232,4 +258,5 @@ KNOBS: Mapping[str, str] = {
     "other encodings by `ring` or `nccl`, rows by these, averages of variables and statistics of batches "
     "by all. Not `nccl` for `sharded-update` and `fully-sharded`, whose owners begin sums in orders of "
     "their own",
+    "variant": "of `bulyan`: rounds as in the paper, or two less as in AggregaThor",
 }

@@ -32,6 +32,8 @@ EXACT = tuple(_exact())
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, PARTITIONED.get(name, {})) for name in EXACT},
     "ps-with-proxies": ("ps-load-balancing", {"local_proxy_variable": True}),
+    "robust-ps-mean": ("robust-ps", {"rule": "mean"}),
+    "robust-all-reduce-mean": ("robust-all-reduce", {"rule": "mean"}),
 }
 """Exact strategies, and knobs that make another one of it, with parameters."""
 CORE_ROWS: dict[str, tuple[str, dict[str, Any]]] = {

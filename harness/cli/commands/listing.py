@@ -23,6 +23,8 @@ class ListedKind(StrEnum):
     WORKLOADS = "workloads"
     PROVIDERS = "providers"
     COMPRESSORS = "compressors"
+    AGGREGATORS = "aggregators"
+    FAULTS = "faults"
     EXPERIMENTS = "experiments"
 
 
@@ -32,7 +34,7 @@ def listing(
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """List strategies, workloads, providers, compressors or experiments, with their parameters."""
+    """List strategies, workloads, providers, compressors, rules, faults or experiments, with parameters."""
     rows = _SOURCES[kind]()
     return Answer(document=rows, show=partial(_show, rows))
 
@@ -61,6 +63,18 @@ def _compressors() -> Sequence[Mapping[str, object]]:
     return compressors.describe()
 
 
+def _aggregators() -> Sequence[Mapping[str, object]]:
+    from strategies.builders import robust
+
+    return robust.describe()
+
+
+def _faults() -> Sequence[Mapping[str, object]]:
+    from strategies.plan import faults
+
+    return faults.describe()
+
+
 def _experiments() -> Sequence[Mapping[str, object]]:
     from harness.experiment.file import read, shipped
     from harness.experiment.resolve import resolve
@@ -79,6 +93,8 @@ _SOURCES: Mapping[ListedKind, Callable[[], Sequence[Mapping[str, object]]]] = {
     ListedKind.WORKLOADS: _workloads,
     ListedKind.PROVIDERS: _providers,
     ListedKind.COMPRESSORS: _compressors,
+    ListedKind.AGGREGATORS: _aggregators,
+    ListedKind.FAULTS: _faults,
     ListedKind.EXPERIMENTS: _experiments,
 }
 

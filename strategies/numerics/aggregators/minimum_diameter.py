@@ -19,7 +19,8 @@ def minimum_diameter(rows: Rows, *, f: int) -> tf.Tensor:
     Returns:
         their places in the rows' order, int32, ascending.
     Source:
-        Rousseeuw 1985, Multivariate estimation with high breakdown point; El Mhamdi et al. 2018, §5.
+        Rousseeuw 1985, Multivariate estimation with high breakdown point; El Mhamdi et al. 2020,
+        arXiv:1905.03853, minimum-diameter averaging.
     """
     n, size = rows.n, rows.n - f
     subsets = tf.constant(list(combinations(range(n), size)), shape=[comb(n, size), size])

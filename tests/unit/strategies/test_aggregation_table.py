@@ -2,8 +2,9 @@
 
 import pytest
 
+from strategies.builders.robust import describe
 from strategies.errors import StrategyError
-from strategies.plan.aggregation import BY_NAME, Aggregation, describe
+from strategies.plan.aggregation import BY_NAME, Aggregation
 
 
 @pytest.mark.parametrize(
