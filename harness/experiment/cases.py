@@ -131,6 +131,7 @@ def matches(item: CaseFilter, case: Case) -> bool:
     return (
         (item.workload is None or _same_workload(item.workload, case.workload))
         and (item.strategy is None or _same_strategy(item.strategy, case.strategy))
+        and item.scenario in (None, case.scenario.name)
         and all(getattr(case.shape, field) == value for field, value in item.shape)
     )
 

@@ -130,6 +130,7 @@ def _filter_document(item: CaseFilter) -> JsonValue:
         "strategy": None
         if item.strategy is None
         else _ref_document(item.strategy.name, item.strategy.params),
+        "faults": item.scenario,
         **{SHAPE_KEYS[field]: _value(SHAPE_KEYS[field], value) for field, value in item.shape},
     }
     return {key: value for key, value in document.items() if value is not None}

@@ -275,6 +275,7 @@ def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter,
                     for shape_field, key in SHAPE_KEYS.items()
                     if (value := getattr(item, key, None)) is not None
                 ),
+                scenario=item.faults,
             )
         )
     return tuple(filters)

@@ -134,6 +134,7 @@ class FilterSection(_Section):
     device: DeviceName | None = None
     cores_per_worker: Count | None = None
     memory_per_worker: Memory | None = None
+    faults: Text | None = None
 
 
 _Filters: TypeAlias = Annotated[list[FilterSection], Field(max_length=_MAX_FILTERS)]

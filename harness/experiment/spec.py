@@ -158,11 +158,13 @@ class CaseFilter:
 
     Args:
         shape: field of its `ClusterShape` → value.
+        scenario: name of its scenario.
     """
 
     workload: WorkloadRef | None = None
     strategy: StrategyRef | None = None
     shape: tuple[tuple[str, Scalar], ...] = ()
+    scenario: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -81,5 +81,6 @@ _IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
 _IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
     (("precision", lambda case: case.computation.precision), "float32"),
     (("XLA", lambda case: "yes" if case.computation.xla else "no"), "no"),
+    (("faults", lambda case: case.scenario.name or "-"), "-"),
 )
 """Column → what is not worth one where all cases have it."""
