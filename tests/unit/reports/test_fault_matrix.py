@@ -1,0 +1,106 @@
+"""Rules against faults: the rows of a report, and that they are there in each medium."""
+
+from pathlib import Path
+
+import pytest
+from synthetic_run import Case, write_run
+
+from harness.records.facts.robustness import Aggregated, Evaluation
+from reports.compare import build
+from reports.load import load
+from reports.pages.exports import to_csv, to_json, to_markdown
+from reports.pages.page import to_html
+from reports.rows import FaultMatrix, Report
+from reports.tables.robustness import fault_table, rule_table
+
+BAD = "<i>flip|</i>"
+
+
+def rule(f: int, n_faulty: int = 0, *, selects: bool = False) -> Aggregated:
+    return Aggregated(
+        rule="krum" if selects else "median",
+        n=5,
+        f=f,
+        n_faulty=n_faulty,
+        rule_s=0.002,
+        mean_s=0.001,
+        n_steps=100,
+        chosen=(50, 50, 0, 0, 0) if selects else (100,) * 5,
+        not_finite=(0, 0, 0, 0, 25),
+        selects=selects,
+    )
+
+
+def case(strategy: str, scenario: str, accuracy: float | None, *, step_s: float = 0.01, **more: object) -> Case:
+    evaluation = None if accuracy is None else Evaluation(step=105, metrics={"accuracy": accuracy})
+    return Case(
+        strategy=strategy,
+        class_="statistical",
+        step_s=step_s,
+        scenario=scenario,
+        faults=("worker 4: sign-flip",) if scenario else (),
+        evaluation=evaluation,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    cases = [
+        case("mean", "", 0.9, aggregation=rule(0)),
+        case("median", "", 0.89, step_s=0.02, aggregation=rule(2)),
+        case("krum", "", 0.8, step_s=0.03, aggregation=rule(1, selects=True)),
+        case("mean", BAD, None, aggregation=rule(0, 1), fails="non-finite-loss"),
+        case("median", BAD, 0.85, step_s=0.02, aggregation=rule(2, 1)),
+        case("krum", BAD, 0.7, step_s=0.03, aggregation=rule(1, 1, selects=True)),
+    ]
+    return build([load(write_run(tmp_path / "run", cases, baseline="mean"))])
+
+
+@pytest.fixture
+def matrix(report: Report) -> FaultMatrix:
+    (only,) = report.fault_matrices
+    return only
+
+
+def test_scenarios_are_compared_apart(report: Report) -> None:
+    assert [(each.scenario, each.baseline) for each in report.comparisons] == [("", "mean"), (BAD, "median")]
+
+
+def test_a_strategy_has_a_line_and_a_scenario_a_column(matrix: FaultMatrix) -> None:
+    assert [name for name, _ in matrix.scenarios] == ["no faults", BAD]
+    lines = {line.strategy: line for line in matrix.lines}
+    (_, broken), (_, held) = lines["mean"].cells, lines["median"].cells
+    assert broken is not None
+    assert held is not None
+    assert (broken.outcome, broken.value, broken.void) == ("diverged", None, True)
+    assert held.value is not None
+    assert (held.value.value, held.void) == (0.85, False)
+    assert lines["median"].relative_rate == pytest.approx(0.5, rel=0.05)
+    assert lines["median"].worst == 0.85
+    assert lines["mean"].worst is None
+
+
+def test_the_front_has_what_nothing_else_beats(matrix: FaultMatrix) -> None:
+    assert {line.strategy for line in matrix.lines if line.on_front} == {"median"}
+
+
+def test_rules_tell_what_they_cost_and_chose(report: Report) -> None:
+    table = rule_table(report.comparisons[0])
+    assert table is not None
+    rows = {row[0].text: [cell.text for cell in row] for row in table.rows}
+    assert rows["krum"][-2:] == ["0.25", "50 50 0 0 0"]
+    assert rows["median"][-1] == "all that are finite"
+    assert rows["median"][3] == "2"
+
+
+def test_every_medium_has_the_matrix_and_escapes_names(report: Report, matrix: FaultMatrix) -> None:
+    html, markdown = to_html(report), to_markdown(report)
+    assert BAD not in html
+    assert "&lt;i&gt;flip|&lt;/i&gt;" in html
+    assert "accuracy under faults" in html
+    assert "diverged" in markdown
+    assert BAD not in markdown
+    assert BAD in to_csv(report)
+    assert '"fault_matrices"' in to_json(report)
+    assert len(fault_table(matrix).rows) == 3
