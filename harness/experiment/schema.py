@@ -237,9 +237,7 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
     first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
     location = first["loc"]
     if first["type"] == "extra_forbidden":
-        known = _SECTIONS[
-            tuple(str(piece) for piece in location[:-1] if not isinstance(piece, int))
-        ].model_fields
+        known = _section_at(location[:-1]).model_fields
         key = str(location[-1])
         return UsageError(f"unknown key, {suggestion(key, sorted(known))}", field=_path(location, document))
     if first["type"] == "missing":
@@ -260,6 +258,12 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
     received = first["input"]
     kind = "" if received is None else f" ({type(received).__name__})"
     return UsageError(f"{rule}, got {'null' if received is None else repr(received)[:80]}{kind}", field=path)
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[_Section]:
+    """The section that a location is in; scenarios have names of their own."""
+    keys = tuple(str(piece) for piece in location if not isinstance(piece, int))
+    return _SECTIONS[keys[:1] if keys[:1] == ("faults",) else keys]
 
 
 def _rule(message: str) -> str:

@@ -15,6 +15,7 @@ from harness.records.facts.costs import Energy, TracedTimes
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
 from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated, Evaluation
 from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
@@ -59,6 +60,10 @@ class Case:
     precision: str = AS_WRITTEN
     xla: bool = False
     resharding: Resharding | None = None
+    scenario: str = ""
+    faults: tuple[str, ...] = ()
+    aggregation: Aggregated | None = None
+    evaluation: Evaluation | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -199,6 +204,7 @@ def write_run(
 def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
     computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
+    label += case.scenario
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
@@ -230,6 +236,8 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
             cores_per_worker=1,
             precision=case.precision,
             xla=case.xla,
+            scenario=case.scenario,
+            faults=case.faults,
         ),
         machine=Machine(
             cpu_model="Example CPU @ 2.60GHz", n_cores=2, memory_bytes=8 * 2**30, architecture="x86_64"
@@ -242,6 +250,8 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
         ),
         link=_link(case),
         resharding=case.resharding,
+        aggregation=case.aggregation,
+        evaluation=case.evaluation,
         notes=case.notes,
         warnings=case.warnings,
     )

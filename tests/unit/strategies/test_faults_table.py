@@ -66,9 +66,7 @@ def test_faults_that_mean_nothing_to_a_strategy_are_told() -> None:
     assert refusal(seeing, {"robust-gather"}, has_rule=True) is None
     assert "looks at what others send" in str(refusal(seeing, {"all-reduce"}, has_rule=False))
     assert "got a strategy that sends variables" in str(refusal(sending, {"average"}, has_rule=False))
-    assert "replicas that share one program" in str(
-        refusal(sending, {"cross-replica-sum"}, has_rule=False)
-    )
+    assert "replicas that share one program" in str(refusal(sending, {"cross-replica-sum"}, has_rule=False))
     assert refusal(slow, {"average"}, has_rule=False) is None
 
 

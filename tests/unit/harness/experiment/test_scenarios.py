@@ -55,7 +55,9 @@ def test_without_faults_nothing_changes() -> None:
 
 
 def test_a_written_experiment_is_the_same_experiment() -> None:
-    spec = resolve(document(faults={"clean": [], "flip": [FLIP, {"worker": 2, "kind": "stale", "delay_steps": 3}]}))
+    spec = resolve(
+        document(faults={"clean": [], "flip": [FLIP, {"worker": 2, "kind": "stale", "delay_steps": 3}]})
+    )
     assert resolve(spec_document(spec)) == spec
 
 
@@ -87,11 +89,19 @@ def test_filters_choose_by_scenario() -> None:
 @pytest.mark.parametrize(
     ("faults", "field", "message"),
     [
-        ([{"worker": 3, "kind": "nan"}], "faults[0].worker", "must be one of 3 workers, counted from 0, got 3"),
+        (
+            [{"worker": 3, "kind": "nan"}],
+            "faults[0].worker",
+            "must be one of 3 workers, counted from 0, got 3",
+        ),
         ([{"worker": 0, "kind": "nam"}], "faults[0]", "kind must be a fault that there is, got 'nam'; did"),
         ([{"worker": -1, "kind": "nan"}], "faults[0].worker", "must be greater than or equal to 0, got -1"),
         ([{"worker": 0, "kind": "nan", "rate": 2.0}], "faults[0].rate", "must be less than or equal to 1"),
-        ([{"worker": 0, "kind": "nan", "sacle": 2.0}], "faults[0].sacle", "unknown key, did you mean 'scale'"),
+        (
+            [{"worker": 0, "kind": "nan", "sacle": 2.0}],
+            "faults[0].sacle",
+            "unknown key, did you mean 'scale'",
+        ),
         ({"a": [{"worker": 0}]}, "faults.a[0].kind", "must be given, got nothing"),
         ({}, "faults", "must have a scenario, got an empty mapping; drop it"),
         ("nan", "faults", "must be"),
