@@ -99,7 +99,7 @@ def test_rules_tell_what_they_cost_and_chose(report: Report) -> None:
     rows = {row[0].text: [cell.text for cell in row] for row in table.rows}
     assert rows["krum"][-2:] == ["0.250", "50 50 0 0 0"]
     assert rows["median"][-1] == "all that are finite"
-    assert rows["median"][3] == "2"
+    assert rows["median"][3] == "2.00"
 
 
 def test_every_medium_has_the_matrix_and_escapes_names(report: Report, matrix: FaultMatrix) -> None:
