@@ -100,11 +100,14 @@ def _relative(row: Row | None, clean: Comparison | None) -> float | None:
 
 
 def _front(lines: Iterable[FaultLine]) -> Iterable[str]:
-    """Strategies than which no other is both at least as fast and at least as good at worst."""
+    """Strategies than which no other is both at least as fast and at least as good at worst.
+
+    What goes to pieces is on no front, however fast.
+    """
     points: Mapping[str, tuple[float, float]] = {
         line.strategy: (line.relative_rate, line.worst)
         for line in lines
-        if line.relative_rate is not None and line.worst is not None
+        if line.relative_rate is not None and line.worst
     }
     for name, (rate, worst) in points.items():
         beaten = any(

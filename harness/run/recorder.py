@@ -21,6 +21,7 @@ from harness.records.record import Record
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
 from harness.run.case.case_run import CaseRun
+from harness.run.case.collected import asked_of
 from harness.run.identity import NOWHERE, Origin, SiteFacts, identity
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
 from strategies.plan.schema import Plan, StepSummary
@@ -139,6 +140,7 @@ class RunRecorder:
             identity(self.spec, self.run, self._origin, slot, site, wall_s),
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
+            aggregation=None if plan is None else asked_of(plan),
             error=Failure(type=error.kind, message=str(error), stage=error.stage),
         )
 

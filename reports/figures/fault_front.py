@@ -5,11 +5,12 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from reports.figures.frame import Frame
-from reports.figures.svg import Scale, axis, chart, dots, line, text
+from reports.figures.svg import CHARACTER_PX, Scale, axis, chart, dots, line, text
 from reports.quantities import digits, times
 from reports.rows import FaultMatrix
 
 _HEIGHT = 260.0
+_LINE = 13.0
 
 
 def fault_front(matrix: FaultMatrix, frame: Frame) -> Markup:
@@ -33,15 +34,38 @@ def fault_front(matrix: FaultMatrix, frame: Frame) -> Markup:
             line(left, y, frame.right, y, kind="grid"),
             text(left - 6, y + 4, digits(tick), kind="tick", anchor="end"),
         ]
-    for name, rate, worst, on_front in points:
+    taken: list[tuple[float, float, float]] = []
+    for name, rate, worst, on_front in sorted(points, key=lambda point: (not point[3], point[1])):
         x, y = across.at(rate), up.at(worst)
         tip = f"{name}: {times(rate)} the speed, {matrix.metric} {digits(worst)} at worst"
         dot = dots([(x, y)], kind="dots front" if on_front else "dots behind")
         parts.append(Markup("<g><title>{}</title>{}</g>").format(tip, dot))
         if on_front or frame.wide:
-            anchor = "end" if x > (left + frame.right) / 2 else "start"
-            parts.append(text(x + (-8 if anchor == "end" else 8), y - 7, name, kind="small", anchor=anchor))
+            parts.append(_label(name, x, y, taken, middle=(left + frame.right) / 2))
     caption = f"speed relative to {matrix.baseline or 'the baseline'} without faults"
     parts.append(text(left, _HEIGHT + 32, caption, kind="tick"))
     label = f"Worst {matrix.metric} under faults against speed on {matrix.workload}, by strategy"
     return chart(parts, width=frame.width, height=_HEIGHT + 40, label=label, kind=frame.width_class)
+
+
+def _label(
+    name: str, x: float, y: float, taken: list[tuple[float, float, float]], *, middle: float
+) -> Markup:
+    """A dot's name, at the first height where no other name is.
+
+    Args:
+        taken: left, right and height of names that are there; this one's is added.
+        middle: right of which names stand left of their dots.
+    """
+    width = CHARACTER_PX * len(name)
+    anchor, start = ("end", x - 8 - width) if x > middle else ("start", x + 8)
+    heights = [y + offset for offset in (-7, 16, -22, 31, -37, 46)]
+
+    def is_free(height: float) -> bool:
+        return all(
+            start > right or start + width < other or abs(height - at) > _LINE for other, right, at in taken
+        )
+
+    height = next(filter(is_free, heights), heights[0])
+    taken.append((start, start + width, height))
+    return text(x + (-8 if anchor == "end" else 8), height, name, kind="small", anchor=anchor)

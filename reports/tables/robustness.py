@@ -26,11 +26,12 @@ def rule_table(comparison: Comparison) -> Table | None:
 def fault_table(matrix: FaultMatrix) -> Table:
     """A metric by strategy and scenario, with what each strategy costs without faults."""
     names = [name for name, _ in matrix.scenarios]
-    against = f"speed ÷ {matrix.baseline}" if matrix.baseline else "speed"
+    relative = f", relative to {matrix.baseline}," if matrix.baseline else ""
     return table_of(
-        f"{matrix.metric} after the last step by scenario, mean and range over repeats, and speed and bytes "
-        "without faults; void: more workers are faulty than the rule is for",
-        ("strategy", *names, "worst within the bound", against, "payload a step"),
+        f"{matrix.metric} after the last step by scenario, mean over repeats, and the worst of them; speed"
+        f"{relative} and payload of a step without faults; void: more workers are faulty than the rule is "
+        "for, which does not count for the worst",
+        ("strategy", *names, "worst", "speed", "payload"),
         [
             (
                 Cell(text=line.strategy, note="on the front" if line.on_front else ""),

@@ -1,5 +1,7 @@
 """What is asked of a case's workers once its last window is timed."""
 
+from dataclasses import replace
+
 from harness.equivalence.yardstick import Array
 from harness.errors import UNSUPPORTED, CaseError
 from harness.measure.timeouts import USUAL, Timeouts
@@ -56,7 +58,7 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
 
 def aggregated(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Aggregated | None:
     """What a rule has done with workers' gradients, and what it costs; None where they are added up."""
-    asked = plan.aggregation
+    asked = asked_of(plan)
     if asked is None:
         return None
     args = [()] * len(processes.pids)
@@ -73,16 +75,26 @@ def aggregated(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Aggrega
         stage="collect",
     )
     chosen, not_finite, steps = counts or (None, None, None)
-    return Aggregated(
-        rule=asked.rule,
-        n=asked.n,
-        f=asked.f,
-        n_faulty=len({fault.worker for fault in plan.faults}),
+    return replace(
+        asked,
         rule_s=None if taken_s is None else taken_s[0],
         mean_s=None if taken_s is None else taken_s[1],
         n_steps=None if steps is None else max(steps),
         chosen=None if chosen is None else tuple(chosen),
         not_finite=None if not_finite is None else tuple(not_finite),
+    )
+
+
+def asked_of(plan: Plan) -> Aggregated | None:
+    """What a plan asks of a rule; None where gradients are added up."""
+    asked = plan.aggregation
+    if asked is None:
+        return None
+    return Aggregated(
+        rule=asked.rule,
+        n=asked.n,
+        f=asked.f,
+        n_faulty=len({fault.worker for fault in plan.faults}),
         selects=asked.selects,
     )
 
