@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from reports.marks import mark_words
 from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
-from reports.rows import Comparison, Mean, Report, Row
+from reports.rows import Comparison, FaultMatrix, Mean, Report, Row
+from reports.tables.cells import Cell
+from reports.tables.robustness import fault_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class TerminalTable:
 def terminal_tables(report: Report) -> tuple[TerminalTable, ...]:
     """All comparisons of a report; what concerns the whole report stands in the notes of the last one."""
     tables = [terminal_table(comparison) for comparison in report.comparisons]
+    tables += map(_fault_table, report.fault_matrices)
     rest = [f"left out: {item.where}: {item.why}" for item in report.left_out]
     if rest and tables:
         last = tables[-1]
@@ -70,6 +73,24 @@ def terminal_table(comparison: Comparison) -> TerminalTable:
         verdict=tuple(literal(text) for text in (comparison.verdict.headline, *comparison.verdict.details)),
         notes=tuple(literal(text) for text in (*comparison.notes, *problems)),
     )
+
+
+def _fault_table(matrix: FaultMatrix) -> TerminalTable:
+    """One metric by strategy and scenario as literal text."""
+    table = fault_table(matrix)
+    return TerminalTable(
+        title=literal(f"{matrix.metric} under faults: {matrix.workload} · {matrix.shape}"),
+        columns=tuple(literal(column.name) for column in table.columns),
+        rows=tuple(tuple(literal(_short(cell)) for cell in row) for row in table.rows),
+        verdict=(),
+        notes=(literal(table.caption),),
+    )
+
+
+def _short(cell: Cell) -> str:
+    """A cell with what it rests on, but for a lone repeat."""
+    note = ", ".join(part for part in cell.note.split(", ") if part != "n=1")
+    return f"{cell.text} ({note})" if note else cell.text
 
 
 def literal(text: str) -> str:
