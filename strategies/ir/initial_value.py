@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
-Inherits: TypeAlias = Literal["own", "first", "share", "nothing"]
+Inherits: TypeAlias = Literal["own", "first", "alike", "share", "nothing"]
 _TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64}
 
 
@@ -20,7 +20,8 @@ class Fresh:
         kind: zeros, normal draws of this seed, or `seed`: the seed itself and then zeros.
         dtype: float, double or int64.
         inherits: what a replica gets of the values that a checkpoint has for the replicas that saved it: its
-            `own`; the `first` of all, where all replicas must have the same; or its `share` of their sum,
+            `own`; the `first` of all, where all replicas must have the same, or, where a value of another
+            shape must not be passed over either, `alike`; or its `share` of their sum,
             which is its own and, for the first of `owners`, those of all ranks that are no owners any more;
             or `nothing`, for what counts from the start of a session.
         owners: the ranks that have such a variable, in ascending order.
@@ -49,7 +50,7 @@ class Fresh:
             saved: rank → value of these dimensions.
         """
         own = None if self.inherits == "nothing" else saved.get(rank or 0)
-        if saved and self.inherits == "first":
+        if saved and self.inherits in ("first", "alike"):
             own = saved[min(saved)]
         elif self.inherits == "share" and self.owners[:1] == (rank,):
             orphaned = [saved[r] for r in sorted(saved) if r not in self.owners]

@@ -10,6 +10,10 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
+from checkpointing import restored, steps
+
+from harness.errors import UsageError
+from harness.worker.session.restored_state import first_value
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.rounding import PLAIN
 from harness.worker.verify.shard_steps import ShardSteps
@@ -261,3 +265,38 @@ def test_counts_tell_whom_a_rule_chose_and_what_was_not_finite(cases):
     assert steps.tolist() == [n_steps] * 7
     assert not_finite.tolist() == [0, 0, n_steps, 0, 0, 0, 0]
     assert (chosen[2], chosen[4], chosen.sum()) == (0, 0, 3 * n_steps)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_a_rule_keeps_goes_on_with_a_checkpoint(cases, tmp_path, strategy):
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan(strategy, (1, 1, 1), rule="centered-clipping", f=1, tau=0.1)
+    whole = steps(case, plan, case.batches)
+    steps(case, plan, case.batches[:1], tmp_path / "saved")
+    continued = steps(restored(case, tmp_path / "saved"), plan, case.batches[1:])
+    for copy, value in whole.items():
+        if not copy[0].startswith("aggregate/counts"):
+            np.testing.assert_allclose(continued[copy], value, rtol=1e-12, atol=1e-15)
+
+
+def test_new_workers_get_what_the_others_have_of_a_rule(cases, tmp_path):
+    case = cases.of("digits-mlp", "momentum")
+    few = case.plan("robust-all-reduce", (1, 1, 1), rule="centered-clipping", f=1, tau=0.1)
+    more = case.plan("robust-all-reduce", (1,) * 5, rule="centered-clipping", f=1, tau=0.1)
+    steps(case, few, case.batches[:1], tmp_path / "saved")
+    values = steps(restored(case, tmp_path / "saved"), more, case.batches[1:])
+    kernels = [value for (name, _), value in values.items() if name == "digits_mlp/logits/kernel"]
+    assert len(kernels) == 5
+    for kernel in kernels[1:]:
+        np.testing.assert_array_equal(kernel, kernels[0])
+
+
+def test_what_another_model_kept_is_refused(cases, tmp_path):
+    case = cases.of("digits-mlp", "momentum")
+    plan = case.plan("robust-ps", (1, 1, 1), rule="centered-clipping", f=1)
+    programs = programs_of(case.step, plan)
+    centre = next(a for a in programs[0].variables if a.variable == "aggregate/centre")
+    with pytest.raises(
+        UsageError, match=r"state 'aggregate/centre' must have the shape .* got \[3\]; restore"
+    ):
+        first_value(centre, {0: np.zeros(3)})

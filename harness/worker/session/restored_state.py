@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from harness.equivalence.yardstick import Array
+from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues, variable_and_rank
 from harness.worker.session.variable_parts import of_part
 from strategies.ir.variable import Part
@@ -19,9 +20,21 @@ def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
 
     Args:
         saved: rank → the whole value that a checkpoint has; empty where there is none.
+    Raises:
+        UsageError: it has a value of another shape, of what all must have the same of.
     """
     assert access.fresh is not None
-    return access.fresh.inherited(access.rank, _fitting(access, saved))
+    fitting = _fitting(access, saved)
+    if saved and not fitting and access.fresh.inherits == "alike":
+        # All must go on from the same value; from nothing they would, but not from where they were.
+        shapes = sorted({value.shape for value in saved.values()})
+        raise UsageError(
+            f"state {access.variable!r} must have the shape {list(access.fresh.dims)}, got "
+            f"{', '.join(str(list(shape)) for shape in shapes)}; restore a checkpoint of the same model and "
+            "precision, or one of a strategy without this state",
+            field="restore",
+        )
+    return access.fresh.inherited(access.rank, fitting)
 
 
 def left_out(

@@ -44,8 +44,8 @@ def states(aggregation: Aggregation, size: int, dtype: str) -> tuple[StateSpec, 
     Args:
         size: of a vector. dtype: float or double.
     """
-    centre = StateSpec(name="centre", dims=(size,), dtype=dtype)
-    turn = StateSpec(name="turn", dims=(), dtype="int64")
+    centre = StateSpec(name="centre", dims=(size,), dtype=dtype, common=True)
+    turn = StateSpec(name="turn", dims=(), dtype="int64", common=True)
     return (
         *((centre,) if aggregation.rule == CLIPPING else ()),
         *((turn,) if aggregation.pre == BUCKETING else ()),

@@ -18,6 +18,7 @@ class StateSpec:
     Attributes:
         initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
         owed: a part of the gradient that is still to be sent; sums over replicas must not get lost.
+        common: all who have it must have the same, also after a checkpoint.
     """
 
     name: str
@@ -25,6 +26,7 @@ class StateSpec:
     dtype: str
     initial: Literal["zeros", "normal", "seed"] = "zeros"
     owed: bool = False
+    common: bool = False
 
 
 class Codec(Protocol):

@@ -96,6 +96,8 @@ class KeptState:
 def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
     if not lasting:
         return "nothing"
+    if spec.common:
+        return "alike"
     if shared and spec.initial == "normal":
         return "first"
     return "share" if spec.owed else "own"
