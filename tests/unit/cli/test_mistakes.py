@@ -162,11 +162,11 @@ def test_a_mistake_costs_one_line_and_status_2(
     [
         (
             ["list"],
-            "strategies, workloads, providers, compressors, experiments; see `stratbench list --help`",
+            "compressors, aggregators, faults, experiments; see `stratbench list --help`",
         ),
         (
             ["list", "mice"],
-            "'workloads', 'providers', 'compressors', 'experiments'; see `stratbench list --help`",
+            "'compressors', 'aggregators', 'faults', 'experiments'; see `stratbench list --help`",
         ),
         (["run", "quickstart", "--workers", "two"], ", got 'two'; see `stratbench run --help`"),
         (["run", "quickstart", "--workers=two"], ", got 'two'; see `stratbench run --help`"),

@@ -37,7 +37,7 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = {"warned": SimpleNamespace(warnings=(WARNING,)), "plain": SimpleNamespace(warnings=())}
-    case = SimpleNamespace(workload_name="w", shape=ClusterShape(workers=1), id="id")
+    case = SimpleNamespace(workload_name="w", title="w warned", shape=ClusterShape(workers=1), id="id")
     slots = [
         SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name, "strategy": name}), repeat=repeat)
         for repeat in range(2)
