@@ -37,10 +37,9 @@ def faulty(
         case "sign-flip" | "reverse":
             sent = value * tf.constant(-(fault.scale or 1.0), value.dtype)
         case "random" | "gaussian":
-            drawn = tf.random.stateless_normal(
-                tf.shape(value), _seed(fault, step, _NOISE + salt), dtype=tf.float32
-            )
-            noise = tf.cast(drawn * ((fault.scale or 1.0) * unit), value.dtype)
+            seed = _seed(fault, step, _NOISE + salt)
+            drawn = tf.random.stateless_normal(tf.shape(value), seed, dtype=tf.float32)
+            noise = tf.cast(drawn, value.dtype) * tf.constant((fault.scale or 1.0) * unit, value.dtype)
             sent = noise if fault.kind == "random" else value + noise
         case "nan" | "drop":
             sent = tf.fill(tf.shape(value), tf.constant(float("nan"), value.dtype))

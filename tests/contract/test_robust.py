@@ -211,6 +211,24 @@ def test_random_draws_are_those_of_the_seed(cases):
     assert any((value != first[copy]).any() for copy, value in drawn(1, "gaussian").items())
 
 
+@pytest.mark.parametrize("kind", ["random", "gaussian"])
+@pytest.mark.parametrize("other", ["ps", "all-reduce", "hierarchical-all-reduce"])
+def test_draws_weigh_alike_in_sums_and_under_rules(cases, other, kind):
+    """Whatever a contribution is multiplied by on its way, and whenever."""
+    case = cases.of("digits-mlp", "momentum")
+    faults = (fault_of({"worker": 1, "kind": kind, "scale": 3.0}, seed=4),)
+    plans = (case.plan("robust-ps", (1, 1, 1), rule="mean"), case.plan(other, (1, 1, 1)))
+    by_rule, summed = (
+        {
+            name: value
+            for (name, _), value in values_after(case, plan.model_copy(update={"faults": faults})).items()
+        }
+        for plan in plans
+    )
+    for name, value in by_rule.items():
+        np.testing.assert_allclose(summed[name], value, rtol=1e-9, atol=1e-12)
+
+
 def test_flipped_labels_are_what_a_worker_learns_from(cases):
     case = cases.of("digits-mlp", "momentum")
     faults = (fault_of({"worker": 1, "kind": "label-flip", "classes": 10}, seed=0),)

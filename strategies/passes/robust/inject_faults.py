@@ -11,6 +11,7 @@ from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
+from strategies.passes.parameter_server.asynchronous import OwnMean
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
@@ -30,17 +31,21 @@ class InjectFaults:
 
     Attributes:
         faults: of this worker, in the order in which they act on a gradient.
+        own_mean: what a worker brings is the mean of its own examples, not its share of all.
     """
 
     name: ClassVar[str] = "inject-faults"
     task: int
     faults: tuple[Fault, ...]
+    own_mean: bool = False
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "InjectFaults | None":
         """Where this worker is faulty, and others hear of its gradients."""
         own = tuple(f for f in plan.faults if f.worker == plan.task and f.place in ("gradient", "batch"))
-        return cls(task=plan.task, faults=own) if own and plan.is_synchronized else None
+        if not own or not plan.is_synchronized:
+            return None
+        return cls(task=plan.task, faults=own, own_mean=OwnMean.of(plan) is not None)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with faults in it, and a count of steps that they go by."""
@@ -59,7 +64,8 @@ class InjectFaults:
             device = topology.host_device(self.task) if b.rank is None else devices[b.rank]
             contribution = b.contributions[0]
             for turn, fault in enumerate(f for f in self.faults if f.place == "gradient"):
-                injected = _Injected.of(b, contribution, fault, counter, device, (place, turn), topology)
+                share = 1.0 if self.own_mean else _share(self.task, topology)
+                injected = _Injected.of(b, contribution, fault, counter, device, (place, turn), share)
                 added += injected.nodes
                 kept += injected.kept
                 keeps += injected.keeps
@@ -98,7 +104,7 @@ class _Injected:
         counter: KeptState,
         device: str,
         place: tuple[int, int],
-        topology: Topology,
+        share: float,
     ) -> "_Injected":
         prefix = f"{_PREFIX}/{captured_name(b)}/{place[1]}/replica_{contribution.rank}/"
         spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
@@ -120,21 +126,23 @@ class _Injected:
             keeps = tuple(state.keep(value) for state, value in zip(kept, now, strict=True))
             nodes = (*(node for state in kept for node in state.nodes), *added, *keeps)
             before = (old,)
-        workers = topology.local_replicas(fault.worker)
         # What is sent has the worker's share of the batch as its weight, or gets it later.
-        share = sum(r.examples for r in workers) / topology.batch_size / contribution.weight
-        unit = share if b.rule == "mean" else 1.0
         snippet = trace(
             faulty,
             (spec, _STEP, *(spec for _ in before)),
             fault=fault,
-            unit=unit,
+            unit=share / contribution.weight,
             salt=place[0],
         )
         added, (values,) = snippet.splice(
             prefix, [contribution.values, counter.value, *before], device=device
         )
         return cls(nodes=(*nodes, *added), values=values, kept=kept, keeps=tuple(node.name for node in keeps))
+
+
+def _share(task: int, topology: Topology) -> float:
+    """Of the examples of a batch that a worker has."""
+    return sum(replica.examples for replica in topology.local_replicas(task)) / topology.batch_size
 
 
 def _dense_dims(b: Boundary, fault: Fault) -> tuple[int, ...]:
