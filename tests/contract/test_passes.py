@@ -20,9 +20,12 @@ from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.combine_local import CombineLocal
+from strategies.plan.faults import fault_of
 from strategies.planning.plan import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 
+FAULT = "fault"
+"""In place of a parameter: the kind of fault that both workers have."""
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]
 # Pass → strategies and parameters that some capture needs it for: every pass that there is.
 ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
@@ -41,6 +44,10 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "shard-updates": [("sharded-update", {}), ("fully-sharded", {})],
     # Over the workers' own transport there is nothing left for the collectives.
     "dense-reduce-scatter": [("sharded-update", {"transport": "ring"})],
+    # Of both workers: each has a pass of its own for its fault.
+    "inject-faults": [("ps", {FAULT: "gaussian"}), ("all-reduce", {FAULT: "label-flip"})],
+    "aggregate-gathered": [("robust-all-reduce", {"rule": "multi-krum", "f": 0, "pre": "bucketing"})],
+    "replicated-servers": [("robust-ps", {"servers": 2})],
     "sparse-all-gather": [("all-reduce", {"transport": "ring"})],
     "compressed-all-reduce": [("all-reduce", {"compressor": "fp16-ef"})],
     "rounded-gradients": [("all-reduce", {"compressor": "bf16-ef"})],
@@ -70,8 +77,17 @@ TURNS = count()
 
 
 def plan_of(case, strategy, params):
-    """On replicas that have an example for each micro-batch."""
-    return case.plan(strategy, (2, 1) if "accumulate" in params else (2, 2), **params)
+    """On replicas that have an example for each micro-batch; servers of copies have one each."""
+    fault = params.get(FAULT)
+    asked = {name: value for name, value in params.items() if name != FAULT}
+    few = {"accumulate": (2, 1), "servers": (1, 1)}
+    replicas = next((few[name] for name in few if name in asked), (2, 2))
+    plan = case.plan(strategy, replicas, **asked)
+    if fault is None:
+        return plan
+    knobs = {"classes": 10} if fault == "label-flip" else {}
+    faults = (fault_of({"worker": worker, "kind": fault, **knobs}, seed=0) for worker in (0, 1))
+    return plan.model_copy(update={"faults": tuple(faults)})
 
 
 def task_needs(name, plan):

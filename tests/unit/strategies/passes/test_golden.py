@@ -9,6 +9,7 @@ from golden_steps import text_of, tiny
 from golden_texts import check_text
 
 from strategies.passes.pass_order import passes_of
+from strategies.plan.faults import fault_of
 from strategies.planning.plan import topology_of
 from strategies.planning.registry import make_plan
 from strategies.summary import summarise
@@ -43,6 +44,12 @@ from strategies.topology import Topology
         ("ps", 1, "place"),
         ("ps", 0, "compressed-push"),
         ("ps", 1, "compressed-push"),
+        ("ps", 1, "inject-faults"),
+        ("robust-all-reduce", 1, "aggregate-gathered"),
+        ("robust-ps", 0, "sync-ps"),
+        ("robust-ps", 1, "sync-ps"),
+        ("robust-ps", 0, "replicated-servers"),
+        ("robust-ps", 2, "replicated-servers"),
     ],
 )
 def test_golden(strategy, task, name):
@@ -57,9 +64,17 @@ def test_golden(strategy, task, name):
     params = {"transport": "ring"} if by_collectives else {}
     if name.startswith(("compressed", "rounded")):
         params["compressor"] = "bf16-ef" if name.startswith("rounded") else "fp16-ef"
+    replicas = (2, 1)
+    if name == "replicated-servers":
+        params["servers"], replicas = 2, (1, 1, 1)
+    if strategy.startswith("robust"):
+        params["rule"] = "mean"
     plan = make_plan(
-        strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2, 1), batch_size=3)
+        strategy, params, summarise(step, "tiny", {}), Topology(replicas_per_task=replicas, batch_size=3)
     )
+    if name == "inject-faults":
+        fault = fault_of({"worker": task, "kind": "sign-flip"}, seed=0)
+        plan = plan.model_copy(update={"faults": (fault,)})
     for each in passes_of(plan, task):
         step = each.apply(step, topology_of(plan))
         if each.name == name:
