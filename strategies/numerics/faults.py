@@ -35,11 +35,11 @@ def faulty(
     """
     match fault.kind:
         case "sign-flip" | "reverse":
-            sent = value * tf.constant(-(fault.scale or 1.0), value.dtype)
+            sent = value * tf.constant(-_scale(fault), value.dtype)
         case "random" | "gaussian":
             seed = _seed(fault, step, _NOISE + salt)
             drawn = tf.random.stateless_normal(tf.shape(value), seed, dtype=tf.float32)
-            noise = tf.cast(drawn, value.dtype) * tf.constant((fault.scale or 1.0) * unit, value.dtype)
+            noise = tf.cast(drawn, value.dtype) * tf.constant(_scale(fault) * unit, value.dtype)
             sent = noise if fault.kind == "random" else value + noise
         case "nan" | "drop":
             sent = tf.fill(tf.shape(value), tf.constant(float("nan"), value.dtype))
@@ -65,10 +65,11 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
     """Labels counted from the other end, or vectors of classes in reverse.
 
     Args:
-        labels: whole numbers, or floating vectors with a value for each class.
+        labels: numbers of classes, or vectors with a value for each class.
     """
-    last = (fault.classes or 1) - 1
-    other = last - labels if labels.dtype.is_integer else tf.reverse(labels, axis=[-1])
+    assert fault.classes is not None
+    one_hot = labels.shape.rank is not None and labels.shape.rank > 1 and labels.shape[-1] == fault.classes
+    other = tf.reverse(labels, axis=[-1]) if one_hot else fault.classes - 1 - labels
     return tf.where(acts(step, fault), other, labels)
 
 
@@ -83,10 +84,20 @@ def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence
     honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
     sent = list(vectors)
     for fault in (each for each in faults if each.place == "others"):
-        own = vectors[fault.worker]
+        own = sent[fault.worker]
         other = _seeing(fault, vectors, honest, len(bad))
         sent[fault.worker] = tf.cond(acts(step, fault), lambda other=other: other, lambda own=own: own)
     return sent
+
+
+def next_step(step: tf.Tensor) -> tf.Tensor:
+    """The number of the step after."""
+    return step + 1
+
+
+def _scale(fault: Fault) -> float:
+    assert fault.scale is not None
+    return fault.scale
 
 
 def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tensor], n_bad: int) -> tf.Tensor:
@@ -95,7 +106,7 @@ def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tens
     share = tf.constant(1.0 / len(honest), honest[0].dtype)
     mean = tf.add_n(list(honest)) * share
     if fault.kind == "inner-product":
-        return mean * tf.constant(-(fault.scale or 0.0), mean.dtype)
+        return mean * tf.constant(-_scale(fault), mean.dtype)
     variance = tf.add_n([tf.square(vector - mean) for vector in honest]) * share
     scale = deviations(len(vectors), n_bad) if fault.scale is None else fault.scale
     return mean - tf.sqrt(variance) * tf.constant(scale, mean.dtype)
@@ -103,8 +114,3 @@ def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tens
 
 def _seed(fault: Fault, step: tf.Tensor, salt: int) -> tf.Tensor:
     return tf.stack([tf.constant(fault.seed * 100_003 + fault.worker, tf.int64), step * 65_537 + salt])
-
-
-def next_step(step: tf.Tensor) -> tf.Tensor:
-    """The number of the step after."""
-    return step + 1

@@ -34,8 +34,13 @@ def minimum_diameter(rows: Rows, *, f: int) -> tf.Tensor:
         chosen = tf.gather(subsets, tf.argmin(widest, output_type=tf.int32))
         diameters = tf.reduce_max(_within(high, subsets), axis=[1, 2])
         least = tf.reduce_min(diameters)
-        close = (diameters > least) & (diameters <= least * (1 + 2 * squares.error))
-        return chosen, tf.reduce_any(close) | squares.is_lost(least)
+        if not squares.error:
+            return chosen, tf.zeros([], tf.bool)
+        # Subsets with the same two farthest rows have one diameter; other pairs as far may really be nearer.
+        above = tf.constant([[i < j for j in range(n)] for i in range(n)])
+        as_far = above & (tf.abs(high - least) <= 2 * squares.error * least)
+        several = tf.math.count_nonzero(as_far) > 1
+        return chosen, several | squares.is_lost(least)
 
     if not f:
         return tf.range(rows.n_present)

@@ -21,7 +21,8 @@ def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
         nearest, doubtful = [], []
         for i in range(n):
             high = tf.where(rows.present, squares.high[i], infinite)
-            own = replace(squares, high=high, low=squares.low[i])
+            alike = tf.equal(squares.high, 0.0)
+            own = replace(squares, high=high, low=squares.low[i], alike=alike)
             ranks = own.ranks()
             nearest.append(ranks < size)
             doubtful.append(rows.present[i] & own.is_doubtful(ranks, size))

@@ -23,12 +23,14 @@ class Squares:
     Attributes:
         error: relative to a number, up to which it may be wrong.
         least: below which a number is as good as zero.
+        alike: bool [n, n] of numbers that are equal whatever rounding has done, and of which either will do.
     """
 
     high: tf.Tensor
     low: tf.Tensor
     error: float
     least: tf.Tensor
+    alike: tf.Tensor | None = None
 
     def ranks(self) -> tf.Tensor:
         """Place of each of [n] in ascending order, int32, of equal ones the first first."""
@@ -43,14 +45,20 @@ class Squares:
         return tf.reduce_sum(tf.cast(self._less(), tf.int32), axis=0)
 
     def is_doubtful(self, ranks: tf.Tensor, n_best: int) -> tf.Tensor:
-        """Whether rounding may have decided which are the n best; equal ones it leaves equal."""
+        """Whether rounding may have decided which are the n best: it may have made equal what is not."""
+        if not self.error:
+            return tf.zeros([], tf.bool)
         best = ranks < n_best
         between = best[:, None] & tf.logical_not(best)[None, :]
+        # What is as good as zero may be another number, also where rows seem to be the same.
+        lost = tf.reduce_any(between) & self.is_lost(
+            tf.reduce_max(tf.where(best, self.high, tf.zeros_like(self.high)))
+        )
+        if self.alike is not None:
+            between &= tf.logical_not(self.alike)
         gap = tf.abs(self._gaps())
-        close = (gap > 0) & (gap <= self.error * (self.high[:, None] + self.high[None, :]))
-        close &= tf.math.is_finite(gap)
-        largest = tf.reduce_max(tf.where(best, self.high, tf.zeros_like(self.high)))
-        return tf.reduce_any(between & close) | (tf.reduce_any(between) & self.is_lost(largest))
+        close = (gap <= self.error * (self.high[:, None] + self.high[None, :])) & tf.math.is_finite(gap)
+        return tf.reduce_any(between & close) | lost
 
     def is_lost(self, number: tf.Tensor) -> tf.Tensor:
         """Whether one of these numbers is too large or too small for its type."""
@@ -107,6 +115,9 @@ def nearest_sums(squares: Squares, n_nearest: tf.Tensor, pool: tf.Tensor) -> Squ
         by_low, tf.argsort(tf.gather(high, by_low, batch_dims=1), axis=1, stable=True), batch_dims=1
     )
     counts = tf.range(n)[None, :] < n_nearest
+    # Rows that are the same, and two that are each other's only neighbour: their sums are one number.
+    nearest = tf.equal(tf.range(n)[None, :], order[:, :1])
+    alike = tf.equal(squares.high, 0.0) | (nearest & tf.transpose(nearest) & tf.equal(n_nearest, 1))
     zeros = tf.zeros([n, n], tf.float64)
     high = tf.where(counts, tf.gather(high, order, batch_dims=1), zeros)
     low = tf.where(counts, tf.gather(squares.low, order, batch_dims=1), zeros)
@@ -120,6 +131,7 @@ def nearest_sums(squares: Squares, n_nearest: tf.Tensor, pool: tf.Tensor) -> Squ
         low=tf.where(pool, rest, tf.zeros_like(rest)),
         error=squares.error,
         least=squares.least,
+        alike=alike,
     )
 
 

@@ -291,29 +291,49 @@ def bulyan_choice(rows: Vector, f: int) -> list[int]:
     return chosen
 
 
-def test_a_near_tie_of_single_precision_is_decided_in_double() -> None:
-    """Scores that differ by less than float32 shows: the one that is really less wins."""
+@pytest.mark.parametrize(("kind", "dust"), [("float32", 3e-5), ("float64", 1e-9), ("float64", 1e-12)])
+@pytest.mark.parametrize("rule", ["krum", "multi-krum", "mda", "bulyan"])
+def test_what_rounding_makes_equal_is_told_apart(rule: str, kind: str, dust: float) -> None:
+    """Rows on a line, one of them off it by what no square shows beside the others: it is farther away."""
     import tensorflow as tf
 
     from strategies.numerics.aggregators.table import aggregate
 
-    aggregation = Aggregation.of({"rule": "krum", "f": 1}, 5)
+    knobs = {"krum": {"f": 0}, "multi-krum": {"f": 0, "m": 2}, "mda": {"f": 1}, "bulyan": {"f": 0}}[rule]
+    aggregation = Aggregation.of({"rule": rule, **knobs}, 4)
     assert aggregation is not None
-    rng = np.random.default_rng(0)
-    dim, wrong_in_single = 3000, 0
     with tf.Graph().as_default() as graph, as_in_snippets():
-        placeholder = tf.compat.v1.placeholder(tf.float32, [5, dim])
-        result = aggregate(tf.unstack(placeholder), (), aggregation=aggregation, shares=(0.2,) * 5)
+        placeholder = tf.compat.v1.placeholder(kind, [4, 2])
+        result = aggregate(tf.unstack(placeholder), (), aggregation=aggregation, shares=(0.25,) * 4)
     call = tf.compat.v1.Session(graph=graph).make_callable(result.vector, [placeholder])
-    for _ in range(20):
-        first = rng.normal(size=dim)
-        rows = np.stack([first, -first, rng.normal(size=dim) * 30, first * 0, rng.normal(size=dim) * 30])
-        # The first two are as far from the fourth as each other, but for a digit of one coordinate.
-        rows = rows.astype(np.float32)
-        rows[1, 0] *= 1 - 3e-7
-        order = rng.permutation(5)
+    for off_line in range(4):
+        rows = np.array([[0, 0], [1, 0], [2, 0], [3, 0]], kind)
+        rows[off_line, 1] = dust
         squares = ((rows[:, None].astype(float) - rows[None]) ** 2).sum(axis=2)
-        scores = np.sort(squares, axis=1)[:, 1:3].sum(axis=1)
-        in_single = np.sort(((rows[:, None] - rows[None]) ** 2).sum(axis=2), axis=1)[:, 1:3].sum(axis=1)
-        wrong_in_single += int(np.argmin(in_single[order]) != np.argmin(scores[order]))
-        np.testing.assert_array_equal(call(rows[order]), rows[np.argmin(scores)])
+        if kind == "float32":
+            assert len(np.unique(squares.astype(kind))) < len(np.unique(squares))
+        expected = reference(rows.astype(float), aggregation)
+        np.testing.assert_allclose(call(rows), expected, rtol=0, atol=1e-6 if kind == "float32" else 1e-14)
+
+
+def test_equal_rows_are_no_reason_to_compute_again() -> None:
+    """Nor are two rows that are each other's nearest: it would cost each step what a doubt costs one."""
+    import tensorflow as tf
+
+    from strategies.numerics.rows.distances import Squares, nearest_sums
+
+    points = np.array([0.0, 0.0, 1.0, 1.5, 4.0])
+    squares = Squares(
+        high=tf.constant((points[:, None] - points[None]) ** 2),
+        low=tf.zeros([5, 5], tf.float64),
+        error=1e-6,
+        least=tf.constant(0.0, tf.float64),
+    )
+    everywhere = tf.fill([5], True)
+    for n_nearest, pool, doubtful in (
+        (2, everywhere, False),
+        (1, tf.constant([False, False, True, True, True]), False),
+        (3, tf.constant([False, True, True, True, True]), False),
+    ):
+        sums = nearest_sums(squares, tf.constant(n_nearest), pool)
+        assert bool(sums.is_doubtful(sums.ranks(), 1)) is doubtful
