@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
+from harness.records.record import WENT_TO_PIECES
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
 
-_WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+_DIVERGED = "diverged"
 
 
 def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
@@ -17,7 +17,9 @@ def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]
     for comparison in comparisons:
         alike.setdefault(_without_scenario(comparison), []).append(comparison)
     matrices = []
-    for members in alike.values():
+    for together in alike.values():
+        # A control by itself, which no fault concerns, is no scenario.
+        members = [each for each in together if any(row.class_ != "control" for row in each.rows)]
         metrics = dict.fromkeys(name for each in members for row in each.rows for name in row.metrics)
         if any(each.faults for each in members):
             matrices += [_matrix(members, metric) for metric in metrics]
@@ -40,7 +42,9 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
     names = dict.fromkeys(row.strategy for each in members for row in each.rows)
     lines = []
     for name in names:
-        cells = tuple(_cell(rows[each.scenario].get(name), metric) for each in members)
+        cells = tuple(
+            _cell(rows[each.scenario].get(name), metric, has_faults=bool(each.faults)) for each in members
+        )
         if all(cell is None for cell in cells):
             continue
         usual = None if clean is None else rows[clean.scenario].get(name)
@@ -52,7 +56,7 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
                 strategy=name,
                 cells=cells,
                 relative_rate=_relative(usual, clean),
-                worst=min((_score(cell) for cell in attacked if not cell.void), default=None),
+                worst=min((_score(cell) for cell in attacked if _counts(cell)), default=None),
                 payload_bytes=None
                 if usual is None or usual.payload_bytes is None
                 else usual.payload_bytes.value,
@@ -71,19 +75,24 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
     )
 
 
-def _cell(row: Row | None, metric: str) -> FaultCell | None:
+def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None:
     """None where a strategy was not run in a scenario."""
     if row is None:
         return None
-    void = row.rule is not None and row.rule.n_faulty > row.rule.f
+    # A sum of gradients is a rule for none.
+    void = has_faults and (row.rule is None or row.rule.n_faulty > row.rule.f)
     found = row.metrics.get(metric)
     if found is not None:
         return FaultCell(value=found, outcome="", step=row.metric_step, void=void)
     kinds = [problem.type for problem in row.problems]
-    diverged = any(kind in _WENT_TO_PIECES for kind in kinds)
-    outcome = "diverged" if diverged else row.status if row.status != "ok" else "no figure"
-    # Of a rule for none, faults always void what it promises.
+    diverged = any(kind in WENT_TO_PIECES for kind in kinds)
+    outcome = _DIVERGED if diverged else row.status if row.status != "ok" else "no figure"
     return FaultCell(value=None, outcome=outcome, step=None, void=void)
+
+
+def _counts(cell: FaultCell) -> bool:
+    """Whether a result counts: one within the bound, be it that the training went to pieces."""
+    return not cell.void and (cell.value is not None or cell.outcome == _DIVERGED)
 
 
 def _score(cell: FaultCell) -> float:

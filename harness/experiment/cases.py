@@ -92,10 +92,13 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     """
     require_few_combinations(spec)
     cases: dict[str, Case] = {}
+    unfaulted = next((each for each in spec.scenarios if not each.faults), NO_FAULTS)
     for workload, shape, computation, scenario, strategy in itertools.product(
         spec.workloads, _shapes(spec), spec.measure.computations, spec.scenarios, spec.strategies
     ):
-        case = _case(workload, strategy, shape, spec.measure.batch, computation, scenario)
+        # Nobody hears of the faults of a worker that sends nothing.
+        own = unfaulted if strategy.name == CONTROL else scenario
+        case = _case(workload, strategy, shape, spec.measure.batch, computation, own)
         cases[case.id] = case
     for field, filters in (("matrix.include", spec.include), ("matrix.exclude", spec.exclude)):
         for index, item in enumerate(filters):
@@ -186,8 +189,8 @@ def _case(
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
         computation=computation,
-        # Nobody hears of the faults of a worker that is alone, or sends nothing.
-        scenario=NO_FAULTS if alone or strategy.name == CONTROL else scenario,
+        # Nobody hears of the faults of a worker that is alone.
+        scenario=NO_FAULTS if alone else scenario,
     )
     return dataclasses.replace(case, id=_case_id(case))
 
@@ -205,6 +208,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
             case.shape,
             case.batch_rule,
             case.computation,
+            next((each.scenario for each in cases if not each.scenario.faults), NO_FAULTS),
         )
         for case in cases
         if case.shape.n_replicas > 1
@@ -240,7 +244,7 @@ def _case_id(case: Case) -> str:
         **({} if shape.image is None else {"image": shape.image}),
         **({} if computation.precision == AS_WRITTEN else {"precision": computation.precision}),
         **({"xla": True} if computation.xla else {}),
-        **({"faults": [dataclasses.asdict(f) for f in case.scenario.faults]} if case.scenario.faults else {}),
+        **({"faults": [dict(f.document()) for f in case.scenario.faults]} if case.scenario.faults else {}),
         **{f"link_{key}": value for key, value in other_keys(shape.burst_kb, shape.worker_links).items()},
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))

@@ -215,6 +215,13 @@ def _scenarios(model: ExperimentModel) -> tuple[Scenario, ...]:
     )
     if not scenarios:
         raise UsageError("must have a scenario, got an empty mapping; drop it", field="faults")
+    for scenario in scenarios:
+        alike = next(each for each in scenarios if each.faults == scenario.faults)
+        if alike is not scenario:
+            raise UsageError(
+                f"must differ from other scenarios, got the faults of {alike.name!r}; drop one of them",
+                field=f"faults.{scenario.name}",
+            )
     for scenario, (field, _) in zip(scenarios, named.values(), strict=True):
         _checked(partial(check_faults, scenario.faults, most), field)
     return scenarios

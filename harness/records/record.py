@@ -19,7 +19,8 @@ from harness.records.facts.stability import Stability
 SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
-_WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+"""Types of the failure of a training that has gone to pieces."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str
@@ -130,7 +131,7 @@ class Record:
     def is_broken_by_faults(self) -> bool:
         """Whether its training went to pieces under the faults put into it: what was to be found out."""
         has_faults = self.method is not None and bool(self.method.faults)
-        return has_faults and self.error is not None and self.error.type in _WENT_TO_PIECES
+        return has_faults and self.error is not None and self.error.type in WENT_TO_PIECES
 
     @property
     def median_examples_per_s(self) -> float | None:

@@ -261,7 +261,6 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
 
     Raises:
         UnsupportedError: there are no such workers, or the faults mean nothing to its steps.
-        StrategyError: they contradict each other.
     """
     if not faults:
         return plan
@@ -269,7 +268,10 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
     if any(fault.worker >= n_workers for fault in faults):
         most = max(fault.worker for fault in faults)
         raise UnsupportedError(f"faults are of workers up to {most}, got {n_workers} workers; raise workers")
-    check_faults(faults, n_workers)
+    try:
+        check_faults(faults, n_workers)
+    except StrategyError as error:
+        raise UnsupportedError(str(error)) from error
     synchronizers = {node.synchronizer for node in plan.nodes}
     reason = refusal(faults, synchronizers, has_rule=plan.aggregation is not None)
     if reason is not None:

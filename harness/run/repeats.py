@@ -14,6 +14,7 @@ from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec, Measure
 from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
+from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import Cluster
 from harness.records.facts.outcome import Equivalence
 from harness.records.facts.robustness import Evaluation
@@ -135,6 +136,7 @@ class SlotRunner:
         with self.progress.doing(slot.title), own_mistakes():
             require_input(case, self.spec.measure)
             capture, plan = planned_to_run(self.captures, case)
+            require_evaluation(capture, case, self.spec.measure)
             with storing(self.folder.path):
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
@@ -296,6 +298,22 @@ def require_input(case: Case, measure: Measure) -> None:
             f"{case.chosen.strategy.name}, whose coordinator hands out staged batches; take staged, or leave "
             "it out",
             stage="plan",
+        )
+
+
+def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
+    """Refuse a workload that cannot tell how good a model is, where an experiment asks for it.
+
+    Raises:
+        CaseError: the user's mistake.
+    """
+    if measure.evaluate and not capture.facts.evaluates:
+        raise CaseError(
+            USER_ERROR,
+            "must be a workload with a method evaluate() that returns metrics by name, got "
+            f"{case.workload_name}, which has none; add one, or set measure.evaluate=false",
+            stage="plan",
+            field="measure.evaluate",
         )
 
 

@@ -17,7 +17,14 @@ from strategies.plan.aggregation import (
     VARIANTS,
     Aggregation,
 )
-from strategies.plan.schema import PlanNode, StepSummary, StrategyClass
+from strategies.plan.schema import (
+    BY_RULE,
+    PlanNode,
+    StepSummary,
+    StrategyClass,
+    Synchronizer,
+    VariableSummary,
+)
 from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
@@ -50,31 +57,21 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
 
 
 def on_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """All variables on one server, which combines the gradients of all workers.
+    """All variables on one server, which combines the gradients of all workers, or on copies of it.
 
     Raises:
         StrategyError: workers are too few for the rule, or it has no such knob.
+        UnsupportedError: several servers, and workers with several replicas.
     """
     _check(step, topology, params)
     if int(params.get("servers") or 1) > 1:
-        return _in_copies(step, topology, params)
+        if max(topology.replicas_per_task) > 1:
+            raise UnsupportedError(
+                "strategy 'robust-ps': servers of copies need one replica in each worker, got "
+                f"{max(topology.replicas_per_task)}; use replicas=1, or leave servers out"
+            )
+        return _gathered(step, topology, params, "robust-servers")
     return parameter_server.placed(step, {v.name: SERVER for v in step.variables}, topology, params)
-
-
-def _in_copies(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """All variables on several servers, which each combine all gradients."""
-    if max(topology.replicas_per_task) > 1:
-        raise UnsupportedError(
-            "strategy 'robust-ps': servers of copies need one replica in each worker, got "
-            f"{max(topology.replicas_per_task)}; use replicas=1, or leave servers out"
-        )
-    nodes = all_reduce.hierarchical(step, topology, params)
-    trained = {v.name for v in step.variables if v.kind == "trainable" and v.synced}
-    return [_served(node) if node.variable in trained else node for node in nodes]
-
-
-def _served(node: PlanNode) -> PlanNode:
-    return node.model_copy(update={"synchronizer": "robust-servers", "group": None, "transport": None})
 
 
 def by_all_workers(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -84,14 +81,60 @@ def by_all_workers(step: StepSummary, topology: Topology, params: Params) -> lis
         StrategyError: as `on_server`.
     """
     _check(step, topology, params)
+    return _gathered(step, topology, params, "robust-gather")
+
+
+def _gathered(
+    step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
+) -> list[PlanNode]:
+    """Gradients by a rule, and new forward state averaged between workers."""
     nodes = all_reduce.hierarchical(step, topology, params)
-    trained = {v.name for v in step.variables if v.kind == "trainable" and v.synced}
-    return [
-        node.model_copy(update={"synchronizer": "robust-gather", "group": None, "transport": None})
-        if node.variable in trained
-        else node
-        for node in nodes
-    ]
+    trained = {v.name for v in _trained(step)}
+    by_rule = {"synchronizer": synchronizer, "group": None, "transport": None}
+    return [node.model_copy(update=by_rule) if node.variable in trained else node for node in nodes]
+
+
+def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation | None) -> None:
+    """Check that a rule sees all gradients, and that nothing asks for one where there is none.
+
+    Raises:
+        StrategyError: for the first node that does not go with the rule.
+    """
+    trained = {v.name for v in _trained(step)}
+    chosen = [node for node in nodes if node.variable in trained]
+    if rule is None:
+        asking = next((node for node in chosen if node.synchronizer in BY_RULE), None)
+        if asking is not None:
+            raise StrategyError(
+                f"variable {asking.variable!r}: synchronizer {asking.synchronizer} needs a rule, got none "
+                "among the parameters; make the plan with robust-ps or robust-all-reduce"
+            )
+        return
+    for node in chosen:
+        goes = node.synchronizer in BY_RULE or _whole(node)
+        if goes and node.compressor is None and _way(node) == _way(chosen[0]):
+            continue
+        got = f"{node.synchronizer} to {node.destination}" if node.compressor is None else "a compressor"
+        raise StrategyError(
+            f"variable {node.variable!r}: rule={rule.rule} sees all gradients as they are: all are on one "
+            f"server, or all are {' or '.join(sorted(BY_RULE))}, got {got}; make it as variable "
+            f"{chosen[0].variable!r} is"
+        )
+
+
+def _way(node: PlanNode) -> tuple[object, ...]:
+    parts = None if node.partition is None else node.partition.destinations
+    return node.synchronizer, node.destination if parts is None else parts[0]
+
+
+def _whole(node: PlanNode) -> bool:
+    """Whether all of it is on one server."""
+    parts = None if node.partition is None else node.partition.destinations
+    return node.synchronizer == "ps" and (parts is None or len(set(parts)) == 1)
+
+
+def _trained(step: StepSummary) -> Sequence[VariableSummary]:
+    return [v for v in step.variables if v.kind == "trainable" and v.synced]
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, params: Params) -> Sequence[str]:
@@ -107,7 +150,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:
     Aggregation.of(params, topology.n_tasks)
-    unknown = next((v for v in step.variables if v.kind == "trainable" and v.synced and -1 in v.shape), None)
+    unknown = next((v for v in _trained(step) if -1 in v.shape), None)
     if unknown is not None:
         raise StrategyError(
             f"variable {unknown.name!r}: a rule needs gradients of a static shape, got {unknown.shape}; "

@@ -13,21 +13,22 @@ from strategies.passes.compression.compressed_all_reduce import CompressedAllRed
 from strategies.passes.compression.compressed_push import CompressedPush
 from strategies.passes.compression.encoded_ring import EncodedTransportAllReduce
 from strategies.passes.compression.rounded_gradients import RoundedGradients
-from strategies.passes.parameter_server.asynchronous import AsyncUpdates, OwnMean
+from strategies.passes.parameter_server.asynchronous import AsyncUpdates
 from strategies.passes.parameter_server.packed import PackPulls, PackPushes
 from strategies.passes.parameter_server.place import Place
 from strategies.passes.parameter_server.proxy import ProxyVariables
+from strategies.passes.parameter_server.replicated_servers import ReplicatedServers
 from strategies.passes.parameter_server.stale_and_backup import UpdatesInTurn
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.partition.partition import PartitionVariables
 from strategies.passes.replicate.accumulate import Accumulate
 from strategies.passes.replicate.combine_local import CombineLocal
 from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.passes.replicate.own_mean import OwnMean
 from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.robust.gathered import AggregateGathered
 from strategies.passes.robust.inject_faults import InjectFaults
-from strategies.passes.robust.replicated_servers import ReplicatedServers
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.emulation.emulate import EmulateCores

@@ -158,7 +158,8 @@ class Aggregation:
             StrategyError: workers are too few for the rule, or it has no such knob.
         """
         name = params.get("rule")
-        if not isinstance(name, str):
+        # A user's own builder may mean something else by a name; all of ours have both.
+        if not isinstance(name, str) or "pre" not in params:
             return None
         if name not in BY_NAME:
             raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")

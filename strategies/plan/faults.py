@@ -169,8 +169,8 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
     given = {key: value for key, value in document.items() if value is not None}
     for knob in _KNOBS:
         if knob in given and knob not in kind.knobs:
-            takes = f"{name} takes {' and '.join(kind.knobs)}" if kind.knobs else f"{name} takes none"
-            raise StrategyError(f"{knob} is no knob of kind {name}; {takes}")
+            takes = f"it takes {' and '.join(kind.knobs)}" if kind.knobs else "it takes none"
+            raise StrategyError(f"kind {name} has no knob {knob}, got {knob}={given[knob]}; {takes}")
     missing = next((knob for knob in kind.required if knob not in given), None)
     if missing is not None:
         raise StrategyError(f"kind {name} needs {missing}, got none; give it")
@@ -203,7 +203,10 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
                 "leave one"
             )
         if fault.target in faulty:
-            raise StrategyError(f"target must be an honest worker, got {fault.target}, which has a fault")
+            raise StrategyError(
+                f"kind {fault.kind} of worker {fault.worker}: target must be an honest worker, got "
+                f"{fault.target}, which has a fault; name another, or none for the first honest one"
+            )
 
 
 def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule: bool) -> str | None:
@@ -224,8 +227,11 @@ def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule
             f"fault {sending.kind} is in gradients that workers send, got a strategy that sends variables; "
             "leave it out"
         )
-    if any(fault.place != "process" for fault in faults) and "cross-replica-sum" in synchronizers:
-        return "faults are put into graphs of workers, got replicas that share one program; leave it out"
+    if faults and "cross-replica-sum" in synchronizers:
+        return (
+            f"fault {faults[0].kind} is of one worker, got replicas that share one program; compare "
+            "all-reduce"
+        )
     return None
 
 

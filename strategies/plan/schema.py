@@ -24,6 +24,8 @@ Synchronizer = Literal[
     "robust-gather",
     "robust-servers",
 ]
+BY_RULE: frozenset[Synchronizer] = frozenset(("robust-gather", "robust-servers"))
+"""Those by which gradients are combined by a rule, which sees all of them, in no buckets."""
 BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(
     ("hierarchical-all-reduce", "robust-gather", "robust-servers")
 )

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from strategies.errors import StrategyError
 from strategies.plan.ownership import is_owned
-from strategies.plan.schema import PlanNode, VariableSummary
+from strategies.plan.schema import BY_RULE, PlanNode, VariableSummary
 from strategies.topology import Topology
 
 
@@ -65,7 +65,8 @@ class NodeInPlan:
         Averages and new values from owners are dense whatever gradients are.
         """
         dense = not self.v.sparse or self.node.synchronizer == "average" or is_owned(self.node)
-        return self.reduced and (dense or self.node.transport == "tcp")
+        by_rule = self.node.synchronizer in BY_RULE
+        return self.reduced and not by_rule and (dense or self.node.transport == "tcp")
 
 
 def _is_served(node: PlanNode) -> bool:

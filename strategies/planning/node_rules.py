@@ -10,7 +10,7 @@ from strategies.builders import tpu
 from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
 from strategies.plan.ownership import is_owned, ownership_mistake
-from strategies.plan.schema import Compression, PlanNode, StepSummary
+from strategies.plan.schema import BY_RULE, Compression, PlanNode, StepSummary
 from strategies.planning.node_in_plan import NodeInPlan
 from strategies.planning.placement_rules import check_placement
 from strategies.topology import Topology
@@ -19,6 +19,8 @@ _TOGETHER = (
     {"all-reduce", "average"},
     {"ps", "all-reduce"},
     {"ps", "hierarchical-all-reduce"},
+    {"robust-gather", "hierarchical-all-reduce"},
+    {"robust-servers", "hierarchical-all-reduce"},
 )
 
 
@@ -98,7 +100,7 @@ def _synchronizer(checked: NodeInPlan) -> None:
             )
     elif len(checked.synchronizers) > 1 and checked.synchronizers not in _TOGETHER:
         checked.fail(
-            "synchronizers must be one, or all-reduce and average, or ps and one kind of all-reduce",
+            "synchronizers must be one, all-reduce and average, or a kind of all-reduce beside ps or a rule",
             ", ".join(sorted(checked.synchronizers)),
             "choose among those",
         )
@@ -116,7 +118,7 @@ def _transport(checked: NodeInPlan) -> None:
     transport = checked.node.transport
     if transport is None:
         return
-    if not checked.reduced or checked.node.synchronizer == "average":
+    if not checked.reduced or checked.node.synchronizer in ("average", *BY_RULE):
         checked.fail("transport is for gradients of collectives", transport, "set it to null")
     if checked.v.sparse and not is_owned(checked.node) and transport != "tcp":
         checked.fail("transport of rows is tcp, or null for TensorFlow's", transport, "use one of these")
@@ -159,7 +161,7 @@ def _on_cores(checked: NodeInPlan) -> None:
 
 def _compressor(checked: NodeInPlan, compression: Compression) -> None:
     v, way_out = checked.v, "set compressor to null"
-    stays = checked.node.synchronizer in ("none", "average", "cross-replica-sum")
+    stays = checked.node.synchronizer in ("none", "average", "cross-replica-sum", *BY_RULE)
     if v.kind != "trainable" or stays:
         what = f"synchronizer {checked.node.synchronizer}" if stays else v.rule or v.kind
         checked.fail("a compressor is for a gradient that crosses replicas", what, way_out)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from strategies.builders import local, partition_choices, tpu
+from strategies.builders import local, partition_choices, robust, tpu
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
@@ -120,6 +120,8 @@ def assembled(
     statistics = joint_statistics(strategy, step, topology)
     execution = Execution.of(values)
     aggregation = Aggregation.of(values, topology.n_tasks)
+    if topology.n_replicas > 1:
+        robust.check_nodes(nodes, step, aggregation)
     payload = payload_of(
         step,
         nodes,

@@ -109,7 +109,7 @@ def _trace(
     fn: Callable[..., object], specs: tuple[TensorSpec, ...], static: tuple[tuple[str, type, Hashable], ...]
 ) -> Snippet:
     name = getattr(fn, "__qualname__", repr(fn))
-    with tf.Graph().as_default() as built, _first_control_flow():
+    with tf.Graph().as_default() as built, first_control_flow():
         placeholders = [_placeholder(f"input_{i}", spec) for i, spec in enumerate(specs)]
         results = tf.nest.flatten(fn(*placeholders, **{key: value for key, _, value in static}))
         outputs = tuple(_output(name, result) for result in results)
@@ -138,7 +138,8 @@ def _placeholder(name: str, spec: TensorSpec) -> tf.Tensor:
 
 
 @contextmanager
-def _first_control_flow() -> Iterator[None]:
+def first_control_flow() -> Iterator[None]:
+    """Branches and loops of the first kind, which are nodes of the graph, in what is built within."""
     with _tracing:
         enabled = tf.compat.v1.control_flow_v2_enabled()
         tf.compat.v1.disable_control_flow_v2()

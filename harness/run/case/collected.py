@@ -14,6 +14,7 @@ from harness.worker.jobs.checkpoint import gather_checkpoint
 from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.session.variable_parts import values_of
+from strategies.ir.sizes import n_elements
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import UPDATER
 
@@ -56,11 +57,14 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
     return Resharding.of([replica for of_worker in counted for replica in of_worker])
 
 
-def aggregated(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Aggregated | None:
+def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
     """What a rule has done with workers' gradients, and what it costs; None where they are added up."""
-    asked = asked_of(plan)
-    if asked is None:
+    asked, rule = asked_of(plan), plan.aggregation
+    if asked is None or rule is None:
         return None
+    dense = [v for v in step.variables if v.kind == "trainable" and v.synced and not v.sparse]
+    everywhere = any(node.synchronizer == "robust-gather" for node in plan.nodes)
+    device = "/GPU:0" if plan.device == "gpu" and everywhere else "/CPU:0"
     args = [()] * len(processes.pids)
     counted = processes.call(
         aggregation.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
@@ -70,7 +74,7 @@ def aggregated(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Aggrega
     taken_s = processes.call_one(
         UPDATER,
         aggregation.aggregation_seconds,
-        (plan.model_dump_json(),),
+        (rule, sum(n_elements(v.shape) for v in dense), device),
         timeout_s=timeouts.study_s,
         stage="collect",
     )

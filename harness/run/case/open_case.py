@@ -146,7 +146,7 @@ class OpenCase:
         notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
         reshardings = resharding(processes, prepared.plan, limits)
-        by_rule = aggregated(processes, prepared.plan, limits)
+        by_rule = aggregated(processes, prepared.plan, prepared.capture.summary, limits)
         values = last_values(processes, prepared.capture.summary, limits) if self._measure.evaluate else None
         codec_s = slowest_codec_s(processes, prepared.plan, limits)
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()

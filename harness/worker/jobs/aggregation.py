@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.worker.counters.memory import memory_left_bytes
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
-from strategies.plan.schema import Plan
+from strategies.plan.aggregation import Aggregation
 
 N_WARM = 2
 N_TIMED = 5
-_MOST_BYTES = 1 << 30
+_TIMES_THE_DRAWS = 4
+"""Memory that must be left: for the draws, and for what combining them takes."""
 
 
 def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
@@ -24,38 +26,34 @@ def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
     return () if not counts else np.sum(counts, axis=0).tolist()
 
 
-def aggregation_seconds(state: JobState, plan: str) -> tuple[float, float] | None:
+def aggregation_seconds(
+    state: JobState, aggregation: Aggregation, size: int, device: str
+) -> tuple[float, float] | None:
     """Seconds in which one worker or server combines the gradients of all, by the rule and by a plain mean.
 
-    The same functions as in the step, on normal draws of the size of all dense gradients together, with no
-    step in flight; the median of a few runs. None where the draws would take too much memory.
+    The same functions as in the step, on normal draws, with no step in flight; the median of a few runs. None
+    where this process has not the memory for it, which would end the case.
 
     Args:
-        plan: JSON of a plan with a rule.
+        size: of all dense gradients together. device: on which they are combined.
     """
-    del state
-    parsed = Plan.model_validate_json(plan)
-    aggregation = parsed.aggregation
-    assert aggregation is not None
-    # What is cut or sparse counts by its whole variable; slots and state have no gradient.
-    gradients = [n for n in parsed.nodes if n.synchronizer in ("ps", "robust-gather") and not n.sparse]
-    size = sum(int(np.prod(node.shape)) for node in gradients)
-    if not size or 4 * size * aggregation.n > _MOST_BYTES:
+    left_bytes = memory_left_bytes(state)
+    if not size or (left_bytes is not None and left_bytes < _TIMES_THE_DRAWS * 4 * size * aggregation.n):
         return None
-    return _seconds(aggregation, size, by_rule=True), _seconds(aggregation, size, by_rule=False)
+    return _seconds(aggregation, size, device, by_rule=True), _seconds(
+        aggregation, size, device, by_rule=False
+    )
 
 
-def _seconds(aggregation: object, size: int, *, by_rule: bool) -> float:
+def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool) -> float:
     import tensorflow as tf
 
     from strategies.numerics.aggregators.table import aggregate, states
-    from strategies.plan.aggregation import Aggregation
+    from strategies.tf_bridge.snippet import first_control_flow
 
-    assert isinstance(aggregation, Aggregation)
     n, v1 = aggregation.n, tf.compat.v1
     types = {"float": tf.float32, "int64": tf.int64}
-    v1.disable_control_flow_v2()
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), tf.device(device), first_control_flow():
         # Variables, since of constants TensorFlow would combine once for all.
         vectors = [
             v1.Variable(tf.random.normal([size], seed=k), use_resource=True).read_value() for k in range(n)
@@ -65,7 +63,7 @@ def _seconds(aggregation: object, size: int, *, by_rule: bool) -> float:
             result = aggregate(vectors, kept, aggregation=aggregation, shares=(1.0 / n,) * n).vector
         else:
             result = tf.add_n(vectors) / n
-        config = v1.ConfigProto()
+        config = v1.ConfigProto(allow_soft_placement=True)
         # It would leave out what only its running is waited for.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         with v1.Session(config=config) as session:

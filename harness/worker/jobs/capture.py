@@ -27,6 +27,7 @@ class CapturedWorkload:
         batch_size: the workload's default global batch.
         replica_batch: examples that every shard must have, None if any number will do.
         draws: its step makes random numbers.
+        evaluates: it can tell how good a trained model is.
     """
 
     summary: "StepSummary"
@@ -34,6 +35,7 @@ class CapturedWorkload:
     flops_per_example: float | None
     replica_batch: int | None
     draws: bool = False
+    evaluates: bool = False
 
 
 def capture(
@@ -63,6 +65,7 @@ def capture(
     from strategies.ir.replicas.seeds import draws_at_random
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
+    from workloads.protocol import EvaluatedWorkload
     from workloads.steps.keras_step import step_of
     from workloads.steps.precision import policy_of
 
@@ -91,6 +94,7 @@ def capture(
         flops_per_example=workload.flops_per_example,
         replica_batch=fixed[0] if fixed else None,
         draws=draws_at_random(captured_step.graph),
+        evaluates=isinstance(workload, EvaluatedWorkload),
     )
 
 

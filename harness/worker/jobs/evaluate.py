@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process.job import JobState
@@ -23,7 +22,7 @@ def evaluate(
         seed: that the capture was made with.
         capture: folder of the capture. values: variable, by its captured name → value.
     Raises:
-        UsageError: the workload has no `evaluate`, or it fails.
+        UsageError: its `evaluate` fails.
     """
     del state
     import keras
@@ -37,12 +36,7 @@ def evaluate(
 
     keras.backend.clear_session()
     workload = workload_of(case)
-    if not isinstance(workload, EvaluatedWorkload):
-        raise UsageError(
-            f"measure.evaluate needs a workload with a method evaluate(), got {case.workload_name}, which "
-            "has none; add one that returns metrics by name, or set measure.evaluate=false",
-            field="measure.evaluate",
-        )
+    assert isinstance(workload, EvaluatedWorkload)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
     with policy_of(case.computation.precision), recorded() as created:

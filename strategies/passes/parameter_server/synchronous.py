@@ -7,11 +7,12 @@ from typing import ClassVar
 from strategies.ir.assembly.levels import levels_of
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.control_flow.loop_frames import LoopFrames
-from strategies.ir.graph import Attr, Node, Shape
+from strategies.ir.graph import Node
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.parameter_server.accumulator import INT32, Accumulator
+from strategies.passes.parameter_server.accumulator import Accumulator
+from strategies.passes.parameter_server.tokens import await_token, give_token
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.robust.gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, by_level
@@ -19,7 +20,6 @@ from strategies.passes.robust.on_server import ServerGathering
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
-from strategies.tf_bridge.constants import constant
 from strategies.topology import UPDATER, Topology
 
 
@@ -95,7 +95,8 @@ class ParameterServerSync:
             pushes.append(nodes[-1].name)
             added += [*sent.nodes, *nodes]
             if updates:
-                nodes, aggregated = gathering.take(topology, topology.local_replicas(self.task)[0].rank)
+                rank = topology.local_replicas(self.task)[0].rank
+                nodes, aggregated = gathering.take(topology, rank, (rank,))
                 added += nodes
                 gathered.append(aggregated)
         for boundary in shared:
@@ -113,12 +114,17 @@ class ParameterServerSync:
                 added += nodes
         if updates:
             graph = with_aggregated(graph, gathered, [])
-            tokens = [_enqueue(w, graph.targets(), topology) for w in range(topology.n_tasks) if w != UPDATER]
+            device = topology.host_device(UPDATER)
+            tokens = [
+                give_token(_tokens(w), w, device, graph.targets())
+                for w in range(topology.n_tasks)
+                if w != UPDATER
+            ]
             added += [node for nodes in tokens for node in nodes]
             return contribute(
                 graph, combined, added, step_targets=(*pushes, *(nodes[-1].name for nodes in tokens))
             )
-        wait = _dequeue(self.task, pushes, topology)
+        wait = await_token(_tokens(self.task), topology.host_device(UPDATER), pushes)
         # What is left of it belongs to this task's replicas; checks of what was updated are the updater's.
         own_state = tuple(t for t in graph.state_targets if t not in late)
         return replace(
@@ -141,33 +147,6 @@ class ParameterServerSync:
         )
 
 
-def _token_queue(worker: int, topology: Topology) -> Node:
-    name = f"tokens/worker_{worker}"
-    attrs: dict[str, Attr] = {
-        "component_types": (INT32,),
-        "shapes": (Shape(()),),
-        "capacity": 1,
-        "container": b"",
-        "shared_name": name.encode(),
-    }
-    return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=topology.host_device(UPDATER))
-
-
-def _enqueue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node, Node]:
-    queue = _token_queue(worker, topology)
-    token = constant(f"{queue.name}/token", worker, INT32, queue.device)
-    attrs: dict[str, Attr] = {"Tcomponents": (INT32,), "timeout_ms": -1}
-    inputs = (queue.name, token.name, *(f"^{name}" for name in after))
-    give = Node(
-        name=f"{queue.name}/give", op="QueueEnqueueV2", inputs=inputs, attrs=attrs, device=queue.device
-    )
-    return queue, token, give
-
-
-def _dequeue(worker: int, after: Iterable[str], topology: Topology) -> tuple[Node, Node]:
-    queue = _token_queue(worker, topology)
-    attrs: dict[str, Attr] = {"component_types": (INT32,), "timeout_ms": -1}
-    inputs = (queue.name, *(f"^{name}" for name in after))
-    return queue, Node(
-        name=f"{queue.name}/await", op="QueueDequeueV2", inputs=inputs, attrs=attrs, device=queue.device
-    )
+def _tokens(worker: int) -> str:
+    """The queue of a worker's tokens, which the updater gives."""
+    return f"tokens/worker_{worker}"

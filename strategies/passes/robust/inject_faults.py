@@ -11,8 +11,8 @@ from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
-from strategies.passes.parameter_server.asynchronous import OwnMean
 from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.own_mean import OwnMean
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.faults import Fault

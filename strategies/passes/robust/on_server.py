@@ -34,13 +34,13 @@ class ServerGathering:
         )
         return [queue, push]
 
-    def take(self, topology: Topology, rank: int) -> tuple[list[Node], Aggregated]:
+    def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
         """Nodes that wait for all workers and take what they have sent, and what a rule makes of it.
 
         Whoever takes makes them, beside its own push.
 
         Args:
-            rank: replica whose session keeps what the rule keeps.
+            rank: replica whose session keeps what the rule keeps. owners: all that keep such.
         """
         takes: list[Node] = []
         nodes: list[Node] = []
@@ -61,7 +61,7 @@ class ServerGathering:
         # Of each kind that of every worker: vectors, and of each sparse gradient rows and then ids.
         received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
         aggregated = self.vector.aggregated(
-            received, topology, rank=rank, owners=(rank,), device=self.device, gathered=False
+            received, topology, rank=rank, owners=owners, device=self.device, gathered=False
         )
         return nodes, aggregated
 

@@ -73,13 +73,13 @@ def test_what_workers_are_too_few_for_is_refused(
     params: dict[str, str | int | float], n: int, message: str
 ) -> None:
     with pytest.raises(StrategyError) as caught:
-        Aggregation.of(params, n)
+        Aggregation.of({"pre": "none", **params}, n)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_as_many_faults_as_a_rule_withstands_are_usual(rule: str) -> None:
-    aggregation = Aggregation.of({"rule": rule}, 11)
+    aggregation = Aggregation.of({"rule": rule, "pre": "none"}, 11)
     assert aggregation is not None
     assert aggregation.f == BY_NAME[rule].most(11)
     assert BY_NAME[rule].needs(aggregation.f) <= 11
@@ -87,7 +87,7 @@ def test_as_many_faults_as_a_rule_withstands_are_usual(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_any_f_contributions_may_be_missing(rule: str) -> None:
-    aggregation = Aggregation.of({"rule": rule}, 11)
+    aggregation = Aggregation.of({"rule": rule, "pre": "none"}, 11)
     assert aggregation is not None
     assert aggregation.least_finite <= 11 - aggregation.f
     assert aggregation.still_faulty(11 - aggregation.f) == 0

@@ -13,8 +13,14 @@ from strategies.plan.faults import BY_NAME, check_faults, describe, deviations, 
             {"worker": 1, "kind": "sing-flip"},
             "kind must be a fault that there is, got 'sing-flip'; did you mean 'sign-flip'",
         ),
-        ({"worker": 1, "kind": "nan", "scale": 2.0}, "scale is no knob of kind nan; nan takes rate"),
-        ({"worker": 1, "kind": "dead", "rate": 0.5}, "rate is no knob of kind dead; dead takes none"),
+        (
+            {"worker": 1, "kind": "nan", "scale": 2.0},
+            "kind nan has no knob scale, got scale=2.0; it takes rate",
+        ),
+        (
+            {"worker": 1, "kind": "dead", "rate": 0.5},
+            "kind dead has no knob rate, got rate=0.5; it takes none",
+        ),
         ({"worker": 1, "kind": "label-flip"}, "kind label-flip needs classes, got none; give it"),
         (
             {"worker": 1, "kind": "zero", "from_step": 5, "to_step": 5},

@@ -33,7 +33,7 @@ def test_each_case_is_run_in_every_scenario_and_what_sends_nothing_once() -> Non
     spec = resolve(document(faults={"clean": [], "flip": [FLIP]}))
     assert names(expand(spec)) == [
         ("single", ""),
-        ("none", ""),
+        ("none", "clean"),
         ("ps", "clean"),
         ("robust-ps", "clean"),
         ("ps", "flip"),

@@ -66,7 +66,7 @@ def as_in_snippets() -> Iterator[None]:
 def asked(rule: str, **knobs: object) -> Aggregation:
     """A rule for the workers of the table above."""
     n, f = SHAPES[rule]
-    aggregation = Aggregation.of({"rule": rule, "f": f, **knobs}, n)
+    aggregation = Aggregation.of({"rule": rule, "f": f, "pre": "none", **knobs}, n)
     assert aggregation is not None
     return aggregation
 
@@ -300,7 +300,7 @@ def test_what_rounding_makes_equal_is_told_apart(rule: str, kind: str, dust: flo
     from strategies.numerics.aggregators.table import aggregate
 
     knobs = {"krum": {"f": 0}, "multi-krum": {"f": 0, "m": 2}, "mda": {"f": 1}, "bulyan": {"f": 0}}[rule]
-    aggregation = Aggregation.of({"rule": rule, **knobs}, 4)
+    aggregation = Aggregation.of({"rule": rule, "pre": "none", **knobs}, 4)
     assert aggregation is not None
     with tf.Graph().as_default() as graph, as_in_snippets():
         placeholder = tf.compat.v1.placeholder(kind, [4, 2])

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import Attr, Node
+from strategies.ir.graph import Node
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.model_median import told_median
 from strategies.passes.collectives.gather_variables import with_values
-from strategies.passes.parameter_server.accumulator import INT32
+from strategies.passes.parameter_server.tokens import await_token, give_token
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.robust.gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, by_level
@@ -20,7 +20,6 @@ from strategies.passes.robust.on_server import ServerGathering
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
-from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -95,16 +94,22 @@ class ReplicatedServers:
                 added += pushed
                 pushes.append(pushed[-1].name)
                 if server == own:
-                    taken, aggregated = gathering.take(topology, own.rank)
+                    taken, aggregated = gathering.take(topology, own.rank, tuple(s.rank for s in servers))
                     added += taken
                     parts.append(aggregated)
         if serves:
             graph = with_aggregated(graph, parts, added)
-            tokens = [_give(own, other, graph.targets()) for other in topology.replicas() if other != own]
+            tokens = [
+                give_token(_tokens(own, other), other.rank, own.device, graph.targets())
+                for other in topology.replicas()
+                if other != own
+            ]
         else:
             graph = _without_updates(graph, updated, added)
             tokens = []
-        waits = [_wait(server, own, pushes) for server in servers if server != own]
+        waits = [
+            await_token(_tokens(server, own), server.device, pushes) for server in servers if server != own
+        ]
         extra = [node for group in (*tokens, *waits) for node in group]
         ends = (group[-1].name for group in (*tokens, *waits))
         return replace(
@@ -182,40 +187,6 @@ def _without_updates(graph: TrainGraph, updated: Sequence[Variable], added: Sequ
     )
 
 
-def _queue(server: Replica, worker: Replica) -> Node:
-    name = f"servers/tokens/{server.rank}_to_{worker.rank}"
-    attrs: dict[str, Attr] = {
-        "component_types": (INT32,),
-        "shapes": (),
-        "capacity": 1,
-        "container": b"",
-        "shared_name": name.encode(),
-    }
-    return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=server.device)
-
-
-def _give(server: Replica, worker: Replica, after: Sequence[str]) -> tuple[Node, ...]:
-    """Nodes that tell a worker that a server has made its updates."""
-    queue = _queue(server, worker)
-    token = constant(f"{queue.name}/token", worker.rank, INT32, queue.device)
-    give = Node(
-        name=f"{queue.name}/give",
-        op="QueueEnqueueV2",
-        inputs=(queue.name, token.name, *(f"^{name}" for name in after)),
-        attrs={"Tcomponents": (INT32,), "timeout_ms": -1},
-        device=queue.device,
-    )
-    return queue, token, give
-
-
-def _wait(server: Replica, worker: Replica, after: Sequence[str]) -> tuple[Node, ...]:
-    """Nodes by which a worker waits for a server's updates."""
-    queue = _queue(server, worker)
-    wait = Node(
-        name=f"{queue.name}/await",
-        op="QueueDequeueV2",
-        inputs=(queue.name, *(f"^{name}" for name in after)),
-        attrs={"component_types": (INT32,), "timeout_ms": -1},
-        device=queue.device,
-    )
-    return queue, wait
+def _tokens(server: Replica, worker: Replica) -> str:
+    """The queue of a worker's tokens from a server, which has made its updates."""
+    return f"servers/tokens/{server.rank}_to_{worker.rank}"
