@@ -17,8 +17,7 @@ from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buc
 from strategies.passes.collectives.gathered_joins import GatheredJoins, gathered_joins
 from strategies.passes.collectives.keys import VARIABLES_KEY
 from strategies.passes.collectives.members import Members
-from strategies.passes.collectives.ring.gather import Copy
-from strategies.passes.replicate.value_arguments import ValueArguments, graph_ref
+from strategies.passes.replicate.told_values import with_values
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
@@ -162,33 +161,6 @@ def _whole_nodes(
 
 def _waits(node: Node) -> tuple[str, ...]:
     return tuple(f"^{name}" for name in node.control_inputs)
-
-
-def with_values(
-    graph: TrainGraph,
-    taken: Sequence[Variable],
-    prior: Mapping[str, Sequence[str]],
-    values: Mapping[Copy, str],
-    replaced: Mapping[str, Node],
-) -> Iterator[Node]:
-    """The nodes of a step, whose reads of these copies take values that others keep.
-
-    Args:
-        prior: handle → nodes that read a copy.
-        replaced: name → the node in its place.
-    """
-    variable_of = {name: v for v in taken for name in prior[v.handle]}
-    arguments = ValueArguments(graph.graph)
-    for node in graph.graph.nodes:
-        read = variable_of.get(node.name)
-        if node.name in replaced:
-            yield replaced[node.name]
-        elif read is None:
-            yield node
-        else:
-            inputs = (values[read.name, read.rank], *node.inputs[1:])
-            value = {0: (read.dtype, read.shape)}
-            yield from arguments.with_values(node.changed(inputs=inputs), value, graph_ref)
 
 
 def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, Node]) -> Iterator[Node]:

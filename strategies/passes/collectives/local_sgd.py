@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
+from strategies.ir.joined_waits import joined
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.periods import every
-from strategies.passes.parameter_server.queues import joined
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Node
+from strategies.ir.joined_waits import joined
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import one_more
 from strategies.passes.parameter_server.accumulator import INT64
 from strategies.passes.parameter_server.queues import (
     check_gradients_come_first,
-    joined,
     on_servers,
     turn_queue,
     waiting_for_turn,

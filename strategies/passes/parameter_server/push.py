@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from strategies.ir.control_flow.loop_frames import LoopFrames
 from strategies.ir.graph import DType, Node
+from strategies.ir.joined_waits import joined
 from strategies.ir.replicas.after_update import late_nodes
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import share
 from strategies.passes.parameter_server.accumulator import DOUBLE, INT64, Accumulator, Pushed, push_node
-from strategies.passes.parameter_server.queues import joined, turn_queue
+from strategies.passes.parameter_server.queues import turn_queue
 from strategies.passes.parameter_server.update_loop import tallies
 from strategies.tf_bridge.snippet import trace
 from strategies.topology import Topology

@@ -1,6 +1,5 @@
 """Queues by which tasks wait for each other: no time-outs and no polling."""
 
-from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,21 +86,6 @@ def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tu
         else node
         for node in graph.graph.nodes
     )
-
-
-def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
-    """A node on each device that comes after those on it, so that others need to wait for one each.
-
-    Args:
-        names: nodes, each with the device that it is or will be on.
-    """
-    by_device: dict[str, list[str]] = defaultdict(list)
-    for node, device in names:
-        by_device[device].append(node)
-    return [
-        Node(name=f"{name}_{k}", op="NoOp", inputs=tuple(f"^{n}" for n in nodes), device=device)
-        for k, (device, nodes) in enumerate(by_device.items())
-    ]
 
 
 def on_servers(

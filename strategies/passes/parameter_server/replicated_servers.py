@@ -11,9 +11,9 @@ from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.model_median import told_median
-from strategies.passes.collectives.gather_variables import with_values
 from strategies.passes.parameter_server.tokens import await_token, give_token
 from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.replicate.told_values import with_values
 from strategies.passes.robust.gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, by_level
 from strategies.passes.robust.on_server import ServerGathering

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from strategies.errors import StrategyError
 from strategies.ir.boundary import Contribution
 from strategies.ir.graph import Node, Shape
+from strategies.ir.joined_waits import joined
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, descendants
 from strategies.numerics.updates import one_more, share_of
@@ -16,7 +17,7 @@ from strategies.passes.parameter_server.accumulator import (
     accumulator_node,
     take_nodes,
 )
-from strategies.passes.parameter_server.queues import Queue, joined, on_servers, turn_queue, waiting_for_turn
+from strategies.passes.parameter_server.queues import Queue, on_servers, turn_queue, waiting_for_turn
 from strategies.passes.replicate.rewire import contribute
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology

@@ -29,6 +29,7 @@ class Asked:
     nu: float = 1e-6
     tau: float = 1.0
     mixed: bool = False
+    centre: Vector | None = None
 
 
 def combined(contributions: Sequence[Vector], asked: Asked) -> Vector:
@@ -132,7 +133,8 @@ def _weiszfeld(rows: Rows, _: int, asked: Asked) -> Exact:
 
 
 def _clipped(rows: Rows, _: int, asked: Asked) -> Exact:
-    centre, tau = [Fraction(0)] * len(rows[0]), Fraction(asked.tau)
+    first = np.zeros(len(rows[0])) if asked.centre is None else asked.centre
+    centre, tau = [Fraction(float(value)) for value in first], Fraction(asked.tau)
     for _ in range(asked.iterations):
         moves = []
         for row in rows:
