@@ -169,26 +169,7 @@ class Aggregation:
         pre = str(params.get("pre") or NONE)
         size = int(params.get("bucket_size") or 2) if pre == BUCKETING else 1
         n_rows = math.ceil(n / size)
-        rows = f"{n} workers" if size == 1 else f"{n_rows} buckets of {n} workers"
-        if n_rows < rule.beyond:
-            raise StrategyError(
-                f"rule={name} needs {rule.bound()}, got {rows}; raise workers to {rule.beyond * size} or more"
-            )
-        most = rule.most(n_rows)
-        f = most if params.get("f") is None else int(params["f"] or 0)
-        if f > most:
-            way_out = "choose another rule" if not rule.per_fault else f"f may be {most} at most"
-            raise StrategyError(
-                f"rule={name} needs {rule.bound()}, got f={f} with {rows}; {way_out}"
-                + (f", or raise workers to {rule.needs(f) * size}" if rule.per_fault else "")
-            )
-        m = 1 if name == "krum" else 0
-        if name == "multi-krum":
-            m = n_rows - f - 2 if params.get("m") is None else int(params["m"] or 0)
-            if m > n_rows - f - 2:
-                raise StrategyError(
-                    f"m must be at most n − f − 2 = {n_rows - f - 2}, got {m}; lower m, or leave it out"
-                )
+        f = _faulty(rule, params, n, size)
         if name == "mda" and math.comb(n_rows, f) > _MOST_SUBSETS:
             raise StrategyError(
                 f"rule=mda looks at all subsets of n − f workers, {_MOST_SUBSETS} at most, got "
@@ -198,7 +179,7 @@ class Aggregation:
             rule=name,
             n=n,
             f=f,
-            m=m,
+            m=_best(rule, params, n_rows - f - 2),
             variant=str(params.get("variant") or VARIANTS[0]),
             iterations=int(_knob(params, name, "iterations", 1)),
             nu=_knob(params, name, "nu", 1e-6),
@@ -232,6 +213,43 @@ class Aggregation:
     def selects(self) -> bool:
         """Whether it takes some workers' gradients and leaves others out."""
         return BY_NAME[self.rule].selects
+
+
+def _faulty(rule: Rule, params: Params, n: int, bucket_size: int) -> int:
+    """Workers that a rule must withstand: as many as asked for, or as it can.
+
+    Raises:
+        StrategyError: workers are too few for the rule, or for so many.
+    """
+    n_rows = math.ceil(n / bucket_size)
+    rows = f"{n} workers" if bucket_size == 1 else f"{n_rows} buckets of {n} workers"
+    if n_rows < rule.beyond:
+        raise StrategyError(
+            f"rule={rule.name} needs {rule.bound()}, got {rows}; raise workers to "
+            f"{rule.beyond * bucket_size} or more"
+        )
+    most = rule.most(n_rows)
+    f = most if params.get("f") is None else int(params["f"] or 0)
+    if f <= most:
+        return f
+    way_out = "choose another rule"
+    if rule.per_fault:
+        way_out = f"f may be {most} at most, or raise workers to {rule.needs(f) * bucket_size}"
+    raise StrategyError(f"rule={rule.name} needs {rule.bound()}, got f={f} with {rows}; {way_out}")
+
+
+def _best(rule: Rule, params: Params, most: int) -> int:
+    """Rows that Krum or Multi-Krum takes, 0 for other rules.
+
+    Raises:
+        StrategyError: more than there are neighbours.
+    """
+    if rule.name != "multi-krum":
+        return int(rule.name == "krum")
+    m = most if params.get("m") is None else int(params["m"] or 0)
+    if m > most:
+        raise StrategyError(f"m must be at most n − f − 2 = {most}, got {m}; lower m, or leave it out")
+    return m
 
 
 def _check_knobs(rule: Rule, params: Params) -> None:
