@@ -9,6 +9,7 @@ from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.aggregation import (
     BUCKETING,
     BY_NAME,
+    CLIPPING,
     MEAN,
     MIXING,
     NONE,
@@ -110,6 +111,12 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
                 "among the parameters; make the plan with robust-ps or robust-all-reduce"
             )
         return
+    rows = next((node for node in chosen if node.sparse), None)
+    if rule.rule == CLIPPING and rows is not None:
+        raise StrategyError(
+            f"variable {rows.variable!r}: rule={CLIPPING} keeps a value for each coordinate from step to step, "
+            "got a sparse gradient; choose geometric-median, or another rule without state"
+        )
     for node in chosen:
         goes = node.synchronizer in BY_RULE or _whole(node)
         if goes and node.compressor is None and _way(node) == _way(chosen[0]):

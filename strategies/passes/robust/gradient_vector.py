@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from strategies.errors import StrategyError
 from strategies.ir.assembly.levels import at_level
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape
@@ -14,7 +13,7 @@ from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gra
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
-from strategies.plan.aggregation import CLIPPING, Aggregation
+from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -70,17 +69,8 @@ class GradientVector:
     def of(
         cls, aggregation: Aggregation, boundaries: Sequence[Boundary], faults: tuple[Fault, ...]
     ) -> "GradientVector":
-        """The vector of boundaries of one level, of one replica or of what all share.
-
-        Raises:
-            StrategyError: the rule keeps a value for each coordinate, and there are rows.
-        """
+        """The vector of boundaries of one level, of one replica or of what all share."""
         sparse = [b for b in boundaries if b.indices is not None]
-        if sparse and aggregation.rule == CLIPPING:
-            raise StrategyError(
-                f"variable {sparse[0].variable!r}: rule={CLIPPING} keeps a value for each coordinate from "
-                "step to step, got a sparse gradient; choose geometric-median, or another rule without state"
-            )
         dense = [b for b in boundaries if b.indices is None]
         double = any(b.dtype == "double" for b in boundaries)
         return cls(
