@@ -114,8 +114,8 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
     rows = next((node for node in chosen if node.sparse), None)
     if rule.rule == CLIPPING and rows is not None:
         raise StrategyError(
-            f"variable {rows.variable!r}: rule={CLIPPING} keeps a value for each coordinate from step to step, "
-            "got a sparse gradient; choose geometric-median, or another rule without state"
+            f"variable {rows.variable!r}: rule={CLIPPING} keeps a value for each coordinate from step to "
+            "step, got a sparse gradient; choose geometric-median, or another rule without state"
         )
     for node in chosen:
         goes = node.synchronizer in BY_RULE or _whole(node)
