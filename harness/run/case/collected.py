@@ -9,9 +9,10 @@ from harness.provision.protocols import ProcessSet
 from harness.records.facts.resharding import Resharding
 from harness.records.facts.robustness import Aggregated
 from harness.worker.counters.memory import memory_left_bytes
-from harness.worker.jobs import aggregation, training
+from harness.worker.jobs import training
+from harness.worker.jobs.afterwards import aggregation
+from harness.worker.jobs.afterwards.codec_time import codec_seconds
 from harness.worker.jobs.checkpoint import gather_checkpoint
-from harness.worker.jobs.codec_time import codec_seconds
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.session.variable_parts import values_of
 from strategies.ir.sizes import n_elements
@@ -31,7 +32,7 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
 
 
 def slowest_codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
-    """See `harness.worker.jobs.codec_time`, of the slowest worker; None without a compressor."""
+    """See `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without a compressor."""
     if not any(node.compressor for node in plan.nodes):
         return None
     args = [(plan.model_dump_json(),)] * len(processes.pids)

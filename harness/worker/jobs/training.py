@@ -20,7 +20,7 @@ from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, UNSUPPORTED, C
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.session.process_faults import ProcessFaults
+from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.session.timed_loop import (
     StepTimes,
     in_turn,
