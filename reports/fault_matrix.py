@@ -80,7 +80,8 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
     if row is None:
         return None
     # A sum of gradients is a rule for none.
-    void = has_faults and (row.rule is None or row.rule.n_faulty > row.rule.f)
+    alone = row.mark.kind == "reference"
+    void = has_faults and not alone and (row.rule is None or row.rule.n_faulty > row.rule.f)
     found = row.metrics.get(metric)
     if found is not None:
         return FaultCell(value=found, outcome="", step=row.metric_step, void=void)

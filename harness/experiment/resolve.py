@@ -207,7 +207,8 @@ def _scenarios(model: ExperimentModel) -> tuple[Scenario, ...]:
         Scenario(
             name=name,
             faults=tuple(
-                _fault(item, f"{field}[{index}]", model.measure.seed, most)
+                # Each draws for itself.
+                _fault(item, f"{field}[{index}]", model.measure.seed + 1_000_003 * index, most)
                 for index, item in enumerate(items)
             ),
         )

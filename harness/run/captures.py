@@ -23,7 +23,7 @@ from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
 from strategies.plan.execution import Execution, asked_of
-from strategies.plan.faults import Fault, check_faults, refusal
+from strategies.plan.faults import Fault, check_faults, n_sending_wrong, refusal
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
@@ -277,7 +277,7 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
     if reason is not None:
         raise UnsupportedError(f"strategy {plan.strategy!r}: {reason}")
     warnings = list(plan.warnings)
-    n_faulty = len({fault.worker for fault in faults})
+    n_faulty = n_sending_wrong(faults)
     if plan.aggregation is not None and n_faulty > plan.aggregation.f:
         warnings.append(
             f"{n_faulty} of {n_workers} workers have faults and the rule is for f={plan.aggregation.f}: what "

@@ -71,6 +71,11 @@ def on_server(step: StepSummary, topology: Topology, params: Params) -> list[Pla
                 "strategy 'robust-ps': servers of copies need one replica in each worker, got "
                 f"{max(topology.replicas_per_task)}; use replicas=1, or leave servers out"
             )
+        if params.get("sync_batch_norm"):
+            raise UnsupportedError(
+                "strategy 'robust-ps': servers of copies and sync_batch_norm=true run into each other, got "
+                "both; leave one of them out"
+            )
         return _gathered(step, topology, params, "robust-servers")
     return parameter_server.placed(step, {v.name: SERVER for v in step.variables}, topology, params)
 
@@ -111,6 +116,13 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
                 "among the parameters; make the plan with robust-ps or robust-all-reduce"
             )
         return
+    copies = any(node.synchronizer == "robust-servers" for node in chosen)
+    if chosen and copies != (rule.servers > 1):
+        raise StrategyError(
+            f"variable {chosen[0].variable!r}: servers={rule.servers} needs synchronizer "
+            f"{'robust-servers' if rule.servers > 1 else 'ps or robust-gather'}, got "
+            f"{chosen[0].synchronizer}; change one of them"
+        )
     rows = next((node for node in chosen if node.sparse), None)
     if rule.rule == CLIPPING and rows is not None:
         raise StrategyError(

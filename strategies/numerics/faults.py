@@ -68,7 +68,12 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
         labels: numbers of classes, or vectors with a value for each class.
     """
     assert fault.classes is not None
-    one_hot = labels.shape.rank is not None and labels.shape.rank > 1 and labels.shape[-1] == fault.classes
+    one_hot = (
+        labels.dtype.is_floating
+        and labels.shape.rank is not None
+        and labels.shape.rank > 1
+        and labels.shape[-1] == fault.classes
+    )
     other = tf.reverse(labels, axis=[-1]) if one_hot else fault.classes - 1 - labels
     return tf.where(acts(step, fault), other, labels)
 

@@ -209,6 +209,11 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
             )
 
 
+def n_sending_wrong(faults: Sequence[Fault]) -> int:
+    """Workers whose gradients are others than they should be; a slow or dead one sends none of those."""
+    return len({fault.worker for fault in faults if fault.place != "process"})
+
+
 def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule: bool) -> str | None:
     """Why faults cannot be put into the steps of a plan, if so.
 

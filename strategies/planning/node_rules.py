@@ -100,7 +100,7 @@ def _synchronizer(checked: NodeInPlan) -> None:
             )
     elif len(checked.synchronizers) > 1 and checked.synchronizers not in _TOGETHER:
         checked.fail(
-            "synchronizers must be one, all-reduce and average, or a kind of all-reduce beside ps or a rule",
+            "synchronizers must be one, or all-reduce and average, or an all-reduce beside ps or a rule",
             ", ".join(sorted(checked.synchronizers)),
             "choose among those",
         )

@@ -24,13 +24,12 @@ from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.passes.parameter_server import (
-    asynchronous,
     queues,
     stale_and_backup,
 )
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
-from strategies.passes.replicate import hoist_reads
+from strategies.passes.replicate import hoist_reads, own_mean
 from strategies.passes.run import run_passes
 from strategies.planning.plan import topology_of
 from strategies.tf_bridge.constants import constant
@@ -351,7 +350,7 @@ def test_no_asynchronous_update_is_lost(case):
 
 
 def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
-    monkeypatch.setattr(asynchronous.OwnMean, "apply", lambda self, graph, topology: graph)
+    monkeypatch.setattr(own_mean.OwnMean, "apply", lambda self, graph, topology: graph)
     plan = case.plan("ps", (1, 1), sync=False)
     with workers_of(case, plan) as workers:
         workers.start(0, 3)

@@ -277,7 +277,7 @@ def nothing_comes(ring, share, others):
         place.fill(0)
 
 
-SOUND_VALUES = gather_variables._with_values
+SOUND_VALUES = gather_variables.with_values
 
 
 def zeros(graph, taken, prior, values, wholes):
@@ -289,7 +289,7 @@ def zeros(graph, taken, prior, values, wholes):
             yield node
 
 
-MISTAKES_IN_GATHERED = {"dropped-values": (gather_variables, "_with_values", zeros)}
+MISTAKES_IN_GATHERED = {"dropped-values": (gather_variables, "with_values", zeros)}
 MISTAKES = {
     "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
     "swapped-shards-of-values": (all_gather, "all_gather", backwards(shards.all_gather)),

@@ -275,12 +275,12 @@ def _told_of_rules() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = re.search(rf"(rule=[^\]]*{TOO_FEW_FINITE}[^\]]*)\] \[(\d+)\]", str(error))
+        told = re.search(rf"(rule=[^\]]*)\] \[({TOO_FEW_FINITE})\] \[([^\]]*)\] \[(\d+)\]", str(error))
         if told is None:
             raise
         raise CaseError(
             NON_FINITE_GRADIENTS,
-            f"{told[1]} {told[2]}; lower the learning rate, or look for what makes gradients infinite",
+            f"{' '.join(told.groups())}; lower the learning rate, or look for what makes gradients infinite",
             stage="run",
         ) from error
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from strategies.numerics.rows.rows import Rows
+from strategies.numerics.rows.rows import Rows, within
 
 
 def mean(rows: Rows, weights: tf.Tensor | None = None) -> tf.Tensor:
@@ -18,10 +18,11 @@ def mean(rows: Rows, weights: tf.Tensor | None = None) -> tf.Tensor:
     shares = tf.cast(weights / tf.reduce_sum(weights), rows.dtype)[:, None]
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-        # Of halves, since the difference of two large numbers may be none.
-        halves = rows.ordered(chunk) * 0.5
+        ordered = rows.ordered(chunk)
+        # A row that is not there is as one that is.
+        values = tf.where(rows.present[:, None], ordered, tf.broadcast_to(ordered[:1], tf.shape(ordered)))
         # No product of matrices: GPUs take these in fewer digits.
-        return (halves[0] + tf.reduce_sum(shares * (halves - halves[0]), axis=0)) * 2.0
+        return within(tf.reduce_sum(shares * values, axis=0), values)
 
     return rows.map(of_chunk)
 

@@ -77,8 +77,9 @@ def aggregate(
     finite = finite_rows(vectors)
     n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
     order = lexicographic_order(vectors, finite)
-    rule = f"rule={aggregation.rule} needs {least} {TOO_FEW_FINITE} of {n} workers, got"
-    needed = tf.debugging.Assert(n_finite >= least, [rule, n_finite])
+    # In pieces that a graph's text has whole.
+    told = [f"rule={aggregation.rule} needs {least}", TOO_FEW_FINITE, f"of {n} workers, got"]
+    needed = tf.debugging.Assert(n_finite >= least, [*told, n_finite])
     with tf.control_dependencies([needed]):
         n_finite = tf.identity(n_finite)
         rows = Rows.of(vectors, tf.identity(order), n_finite)

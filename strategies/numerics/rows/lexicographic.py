@@ -57,6 +57,8 @@ def _refined(rank: tf.Tensor, values: tf.Tensor, n: int) -> tf.Tensor:
     Args:
         rank: int32 [n], of groups from 0. values: [n], of the coordinate.
     """
+    # What is not a number would upset the order of all.
+    values = tf.where(rank < n, values, tf.zeros_like(values))
     by_value = tf.argsort(values, stable=True)
     order = tf.gather(by_value, tf.argsort(tf.gather(rank, by_value), stable=True))
     ranks, sorted_values = tf.gather(rank, order), tf.gather(values, order)

@@ -14,7 +14,7 @@ class Rows:
 
     Attributes:
         n: most rows that there may be.
-        n_present: how many there are, int32: the first ones. The others are zeros.
+        n_present: how many there are, int32: the first ones. The others are as the first, or zeros.
         vectors: [d] of each worker, finite or not.
         order: int32 [m]: vectors in the rows' order, finite ones in lexicographic order first.
         n_finite: how many of these are finite, int32.
@@ -52,12 +52,11 @@ class Rows:
         vectors = tf.cond(
             tf.reduce_all(finite),
             lambda: vectors,
-            lambda: tf.where(finite[:, None], vectors, tf.zeros_like(vectors)),
+            lambda: tf.where(finite[:, None], vectors, tf.broadcast_to(vectors[:1], tf.shape(vectors))),
         )
         if self.mixing is None:
             return tf.ensure_shape(vectors, [self.n, None])
-        # About the first, so that a mean of equal ones is these.
-        return vectors[0] + tf.matmul(self.mixing, vectors - vectors[0])
+        return within(tf.matmul(self.mixing, vectors), vectors)
 
     def in_any_order(self, chunk: Chunk) -> tuple[list[tf.Tensor], bool]:
         """The rows of a chunk, [c] each, and whether they are in their order; none if that is as cheap."""
@@ -109,6 +108,12 @@ class Rows:
             return replace(self, n=most, n_present=count, mixing=tf.gather(self.mixing, padded))
         order = tf.gather(self.order, padded)
         return replace(self, n=most, n_present=count, order=order, n_finite=count, are_all=False)
+
+
+def within(means: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Means of values [n, c], of which rounding leaves none beyond the values: of equal ones it is these."""
+    low, high = (tf.reduce_min(values, axis=0), tf.reduce_max(values, axis=0))
+    return tf.maximum(tf.minimum(means, high), low)
 
 
 def finite_rows(vectors: Sequence[tf.Tensor]) -> tf.Tensor:

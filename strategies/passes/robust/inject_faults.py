@@ -77,8 +77,9 @@ class InjectFaults:
             variables=(*rewired.variables, *(state.variable for state in kept)),
             state_targets=(*rewired.state_targets, *keeps),
         )
-        for fault in (f for f in self.faults if f.place == "batch"):
-            rewired = _with_labels(rewired, fault, counter, topology.host_device(self.task))
+        for turn, fault in enumerate(f for f in self.faults if f.place == "batch"):
+            prefix = f"{_PREFIX}/labels/{turn}/"
+            rewired = _with_labels(rewired, fault, counter, topology.host_device(self.task), prefix)
         return rewired
 
     def _counter(self, topology: Topology) -> KeptState:
@@ -172,14 +173,12 @@ def _kept(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) 
     )
 
 
-def _with_labels(graph: TrainGraph, fault: Fault, counter: KeptState, host: str) -> TrainGraph:
+def _with_labels(graph: TrainGraph, fault: Fault, counter: KeptState, host: str, prefix: str) -> TrainGraph:
     """The step that learns from other labels."""
     labels = _labels(graph.batch, fault)
     snippet = trace(flipped_labels, (TensorSpec(dtype=labels.dtype, shape=labels.shape), _STEP), fault=fault)
-    added, (flipped,) = snippet.splice(f"{_PREFIX}/labels/", [labels.node, counter.value], device=host)
-    own = {node.name for node in added}
+    added, (flipped,) = snippet.splice(prefix, [labels.node, counter.value], device=host)
     nodes = (_reading(node, labels.node, flipped) for node in graph.graph.nodes)
-    assert labels.node not in own
     return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
 
 
