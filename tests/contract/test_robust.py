@@ -151,7 +151,7 @@ def test_steps_are_those_of_the_definition(cases, rule, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("rule", ["median", "multi-krum", "geometric-median"])
+@pytest.mark.parametrize("rule", ["median", "multi-krum"])
 def test_workers_with_several_replicas_and_rows_of_tables(cases, rule, strategy):
     """A worker's gradient is the mean over its replicas; rows are combined over the union of all workers'."""
     case = cases.of("word-lm", "momentum")
