@@ -144,13 +144,16 @@ class Fault:
 
     def __str__(self) -> str:
         """In a few words."""
-        knobs = {knob: getattr(self, knob) for knob in BY_NAME[self.kind].knobs}
         usual = BY_NAME[self.kind].knobs
-        told = [f"{knob}={value:g}" if isinstance(value, float) else f"{knob}={value}"
-                for knob, value in knobs.items() if value is not None and value != usual[knob]]  # fmt: skip
+        knobs = {knob: getattr(self, knob) for knob in usual}
+        told = [_told(name, value) for name, value in knobs.items() if value not in (None, usual[name])]
         when = [f"from_step={self.from_step}"] * bool(self.from_step)
         when += [f"to_step={self.to_step}"] * (self.to_step is not None)
         return " ".join((self.kind, *told, *when))
+
+
+def _told(name: str, value: float | int | str) -> str:
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
 def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:

@@ -275,6 +275,7 @@ def _told_of_rules() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # TensorFlow's own class is not imported here; all else is raised again as it was.
         told = re.search(rf"(rule=[^\]]*)\] \[({TOO_FEW_FINITE})\] \[([^\]]*)\] \[(\d+)\]", str(error))
         if told is None:
             raise

@@ -43,4 +43,5 @@ class ProcessFaults:
 def _befall(fault: Fault) -> None:
     if fault.kind == "dead":
         os.kill(os.getpid(), signal.SIGKILL)
+    # The fault itself: this worker is slow.
     time.sleep(fault.delay_ms / 1000)
