@@ -10,6 +10,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
+from aggregation_reference import Asked, combined
 from checkpointing import restored, steps
 
 from harness.errors import UsageError
@@ -23,7 +24,6 @@ from strategies.passes.parameter_server import replicated_servers
 from strategies.plan.aggregation import BY_NAME, Aggregation
 from strategies.plan.faults import Fault, fault_of
 from strategies.planning.plan import topology_of
-from tests.unit.strategies.numerics.aggregation_reference import Asked, combined
 
 STRATEGIES = ("robust-ps", "robust-all-reduce")
 WORKERS = 7

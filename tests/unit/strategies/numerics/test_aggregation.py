@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+from aggregation_reference import Asked, Vector, combined
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.plan.aggregation import BY_NAME, MIXING, Aggregation
-from tests.unit.strategies.numerics.aggregation_reference import Asked, Vector, combined
 
 pytestmark = pytest.mark.tensorflow
 
