@@ -26,10 +26,12 @@ def centered_clipping(rows: Rows, centre: tf.Tensor, *, tau: float, iterations: 
         limit = tf.maximum(tau / unit, _NOTHING)
         shares = limit / tf.maximum(distances, limit) / tf.cast(rows.n_present, tf.float64)
         shares = tf.where(rows.present, shares, tf.zeros_like(shares))
-        clipped = tf.cast(shares, rows.dtype)[:, None]
+        clipped = tf.unstack(tf.cast(shares, rows.dtype), rows.n)
 
         def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-            return chunk[-1] + tf.reduce_sum(clipped * (rows.ordered(chunk) - chunk[-1]), axis=0)
+            centre, wires = chunk[-1], rows.of_chunk(chunk)
+            moves = [share * (row - centre) for share, row in zip(clipped, wires, strict=True)]
+            return centre + tf.add_n(moves)
 
         return turn + 1, tf.ensure_shape(rows.map(of_chunk, centre), centre.shape)
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from strategies.numerics.aggregators.mean import mean
+from strategies.numerics.aggregators.mean import weighted_mean
 from strategies.numerics.rows.norms import distances_from
 from strategies.numerics.rows.rows import Rows
 
@@ -30,7 +30,7 @@ def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float
         distances, unit = distances_from(rows, centre)
         distances = tf.maximum(distances, tf.maximum(nu / unit, _NOTHING))
         nearest = tf.reduce_min(tf.where(rows.present, distances, tf.fill([rows.n], distances.dtype.max)))
-        moved = mean(rows, nearest / distances)
+        moved = weighted_mean(rows, nearest / distances)
         return turn + 1, tf.ensure_shape(moved, centre.shape)
 
     _, centre = tf.while_loop(

@@ -1,11 +1,13 @@
 """The coordinate-wise mean of the values that are closest to the median."""
 
+from collections.abc import Mapping
 from functools import reduce
 
 import tensorflow as tf
 
 from strategies.numerics.aggregators.mean import mean_of
 from strategies.numerics.aggregators.median import middle
+from strategies.numerics.rows.chunks import Chunk
 from strategies.numerics.rows.rows import Rows
 from strategies.numerics.rows.sorting_network import sorted_wires
 
@@ -25,34 +27,46 @@ def mean_around_median(rows: Rows, *, count: int) -> tf.Tensor:
     return rows.map(lambda chunk: _of_chunk(rows, chunk, count))
 
 
-def _of_chunk(rows: Rows, chunk: list[tf.Tensor], count: int) -> tf.Tensor:
+def _of_chunk(rows: Rows, chunk: Chunk, count: int) -> tf.Tensor:
     """The closest values are neighbours in sorted order: a window that moves up to closer ones."""
-    n = rows.n
-    ascending = sorted_wires(rows.in_any_order(chunk)[0], range(n))
+    n, values = rows.n, rows.of_chunk(chunk)
+    ascending = sorted_wires(values, range(n))
     centre = middle(ascending, n)
     window = [ascending[place] for place in range(count)]
-    ties = []
+    gaps = []
     for leaving in range(n - count):
-        below, above = centre - ascending[leaving], ascending[leaving + count] - centre
-        moves = below > above
-        window[leaving % count] = tf.where(moves, ascending[leaving + count], window[leaving % count])
-        ties.append(tf.equal(below, above) & (below > 0))
-    values = mean_of(window)
-    if not ties:
-        return values
-    tied = reduce(tf.logical_or, ties)
-    return tf.cond(
-        tf.reduce_any(tied), lambda: _by_row(values, rows.ordered(chunk), centre, tied, count), lambda: values
-    )
+        entering = ascending[leaving + count]
+        gaps.append((centre - ascending[leaving]) - (entering - centre))
+        window[leaving % count] = _chosen(gaps[-1] > 0, entering, window[leaving % count])
+    around = mean_of(window)
+    if not gaps:
+        return around
+    # Few operations that find no tie; what finds the places of some may take longer.
+    narrowest = tf.reduce_min(reduce(tf.minimum, map(tf.abs, gaps)))
+    return tf.cond(narrowest > 0, lambda: around, lambda: _by_row(around, values, ascending, centre, count))
+
+
+def _chosen(condition: tf.Tensor, one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """`tf.where` of tensors of one shape, in half its time."""
+    return tf.raw_ops.Select(condition=condition, x=one, y=other)
 
 
 def _by_row(
-    values: tf.Tensor, ordered: tf.Tensor, centre: tf.Tensor, tied: tf.Tensor, count: int
+    around: tf.Tensor,
+    values: list[tf.Tensor],
+    ascending: Mapping[int, tf.Tensor],
+    centre: tf.Tensor,
+    count: int,
 ) -> tf.Tensor:
-    """Values [c], of which those where equally close ones lie on both sides of the median are made anew."""
-    places = tf.where(tied)
-    columns = tf.gather(tf.transpose(ordered), places[:, 0])
-    apart = tf.abs(columns - tf.gather(centre, places))
+    """Means [c], of which those where equally close values lie on both sides of the median are made anew."""
+    ties = []
+    for leaving in range(len(values) - count):
+        below, above = centre - ascending[leaving], ascending[leaving + count] - centre
+        ties.append(tf.equal(below, above) & (below > 0))
+    places = tf.where(reduce(tf.logical_or, ties))
+    columns = tf.stack([tf.gather(row, places[:, 0]) for row in values], axis=1)
+    # Halves first: the difference of two large numbers may be none.
+    apart = tf.abs(columns * 0.5 - tf.gather(centre, places) * 0.5)
     closest = tf.gather(columns, tf.argsort(apart, stable=True)[:, :count], batch_dims=1)
     anew = mean_of(tf.unstack(tf.transpose(closest), count))
-    return tf.tensor_scatter_nd_update(values, places, anew)
+    return tf.tensor_scatter_nd_update(around, places, anew)

@@ -17,7 +17,7 @@ def median(rows: Rows) -> tf.Tensor:
     low, high = (rows.n - 1) // 2, rows.n // 2
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-        return middle(sorted_wires(rows.in_any_order(chunk)[0], {low, high}), rows.n)
+        return middle(sorted_wires(rows.of_chunk(chunk), {low, high}), rows.n)
 
     return rows.map(of_chunk)
 

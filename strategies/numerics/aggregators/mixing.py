@@ -29,7 +29,8 @@ def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
         return tf.cast(tf.stack(nearest), tf.int32), tf.reduce_any(tf.stack(doubtful))
 
     chosen = tf.ensure_shape(select_by_distances(rows, select), [n, n])
-    return replace(rows, mixing=tf.cast(chosen, rows.dtype) / tf.cast(size, rows.dtype))
+    mixing = tf.cast(chosen, rows.dtype) / tf.cast(size, rows.dtype)
+    return replace(rows, mixing=mixing, squares=None)
 
 
 def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
@@ -44,11 +45,9 @@ def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
     n_buckets = -(-rows.n // size)
     drawn = tf.random.stateless_uniform([rows.n], draw, dtype=tf.float64)
     places = tf.argsort(tf.argsort(tf.where(rows.present, drawn, tf.ones_like(drawn))))
-    within = tf.equal(tf.range(n_buckets)[:, None], (places // size)[None, :]) & rows.present[None, :]
-    counts = tf.maximum(tf.math.count_nonzero(within, axis=1, keepdims=True, dtype=rows.dtype), 1)
-    return replace(
-        rows,
-        n=n_buckets,
-        n_present=(rows.n_present + size - 1) // size,
-        mixing=tf.cast(within, rows.dtype) / counts,
-    )
+    n_present = (rows.n_present + size - 1) // size
+    buckets = tf.where(tf.range(n_buckets) < n_present, tf.range(n_buckets), 0)
+    within = tf.equal(buckets[:, None], (places // size)[None, :]) & rows.present[None, :]
+    counts = tf.math.count_nonzero(within, axis=1, keepdims=True, dtype=rows.dtype)
+    mixing = tf.cast(within, rows.dtype) / counts
+    return replace(rows, n=n_buckets, n_present=n_present, mixing=mixing, squares=None)

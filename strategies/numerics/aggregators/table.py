@@ -10,7 +10,7 @@ from strategies.numerics.aggregators.bulyan import bulyan
 from strategies.numerics.aggregators.centered_clipping import centered_clipping
 from strategies.numerics.aggregators.geometric_median import geometric_median
 from strategies.numerics.aggregators.krum import krum
-from strategies.numerics.aggregators.mean import mean
+from strategies.numerics.aggregators.mean import mean, weighted_mean
 from strategies.numerics.aggregators.mean_around_median import mean_around_median
 from strategies.numerics.aggregators.median import median
 from strategies.numerics.aggregators.minimum_diameter import minimum_diameter
@@ -19,7 +19,8 @@ from strategies.numerics.aggregators.trimmed_mean import trimmed_mean
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.rows.counted import by_count
 from strategies.numerics.rows.lexicographic import lexicographic_order
-from strategies.numerics.rows.rows import Rows, finite_rows
+from strategies.numerics.rows.pairs import surveyed
+from strategies.numerics.rows.rows import Rows
 from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
 
 
@@ -74,7 +75,7 @@ def aggregate(
         tf.errors.InvalidArgumentError: too few contributions are finite, when the graph runs.
     """
     n, least = len(vectors), aggregation.least_finite
-    finite = finite_rows(vectors)
+    finite, squares = surveyed(vectors, distances=aggregation.takes_distances)
     n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
     order = lexicographic_order(vectors, finite)
     # In pieces that a graph's text has whole.
@@ -82,7 +83,7 @@ def aggregate(
     needed = tf.debugging.Assert(n_finite >= least, [*told, n_finite])
     with tf.control_dependencies([needed]):
         n_finite = tf.identity(n_finite)
-        rows = Rows.of(vectors, tf.identity(order), n_finite)
+        rows = Rows.of(vectors, tf.identity(order), n_finite, squares)
     step = _Step(rows=rows, n_finite=n_finite, asked=aggregation, shares=shares, state=state)
     turn = state[-1] if aggregation.pre == BUCKETING else None
     if aggregation.pre == MIXING:
@@ -134,9 +135,9 @@ class _Step:
 
     def mean(self) -> "_Result":
         """Rows that are means already have no share of their own."""
-        if self.rows.mixing is not None:
+        if self.rows.mixing is not None or len(set(self.shares)) == 1:
             return mean(self.rows), None
-        return mean(self.rows, tf.gather(tf.constant(self.shares, tf.float64), self.rows.order)), None
+        return weighted_mean(self.rows, tf.gather(tf.constant(self.shares, tf.float64), self.rows.order)), None
 
     def geometric_median(self) -> "_Result":
         first, _ = self.sorting(lambda known, _: median(known))

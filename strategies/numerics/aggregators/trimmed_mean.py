@@ -20,7 +20,7 @@ def trimmed_mean(rows: Rows, *, f: int) -> tf.Tensor:
     kept = range(f, rows.n - f)
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-        ascending = sorted_wires(rows.in_any_order(chunk)[0], kept)
+        ascending = sorted_wires(rows.of_chunk(chunk), kept)
         return mean_of([ascending[place] for place in kept])
 
     return rows.map(of_chunk)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from strategies.numerics.rows.double_double import sum_of
 from strategies.numerics.rows.exact_distances import exact_squares
+from strategies.numerics.rows.pairs import pairwise_squares
 from strategies.numerics.rows.rows import Rows
 
 Selection = tuple[tf.Tensor, tf.Tensor]
@@ -136,30 +137,13 @@ def nearest_sums(squares: Squares, n_nearest: tf.Tensor, pool: tf.Tensor) -> Squ
 
 
 def _squares(rows: Rows, dtype: tf.DType) -> Squares:
-    """Squared distances by one pass over all rows, of differences and squares in a type."""
-    n = rows.n
-    pairs = [(i, j) for i in range(n) for j in range(i)]
-    if not pairs:
-        zero = tf.zeros([n, n], tf.float64)
-        return Squares(high=zero, low=zero, error=0.0, least=tf.constant(0.0, tf.float64))
-
-    def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-        wires = [tf.cast(wire, dtype) for wire in rows.in_any_order(chunk)[0]]
-        sums = [tf.reduce_sum(tf.math.squared_difference(wires[i], wires[j])) for i, j in pairs]
-        return tf.cast(tf.stack(sums), tf.float64)
-
-    triangle = rows.fold(of_chunk, tf.zeros([len(pairs)], tf.float64))
-    place = {pair: k for k, pair in enumerate(pairs)}
-    mirrored = [[place.get((max(i, j), min(i, j)), len(pairs)) for j in range(n)] for i in range(n)]
-    matrix = tf.gather(tf.concat([triangle, [0.0]], axis=0), tf.constant(mirrored))
-    if rows.mixing is None and rows.are_all:
-        matrix = tf.gather(tf.gather(matrix, rows.order), rows.order, axis=1)
-    # What overflows is infinite, and may be not a number.
-    matrix = tf.where(tf.math.is_nan(matrix), tf.fill([n, n], tf.constant(float("inf"), tf.float64)), matrix)
+    """Squared distances of differences and squares in a type."""
+    known = rows.squares if dtype == rows.dtype else None
+    squares = pairwise_squares(rows, dtype) if known is None else known
     error = _ROUNDING[dtype]
     size = tf.cast(tf.size(rows.vectors[0]), tf.float64)
     least = size * (_smallest(dtype) / error)
-    return Squares(high=matrix, low=tf.zeros_like(matrix), error=error, least=least)
+    return Squares(high=squares, low=tf.zeros_like(squares), error=error, least=least)
 
 
 def _smallest(dtype: tf.DType) -> float:

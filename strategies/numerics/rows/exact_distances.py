@@ -18,7 +18,7 @@ def exact_squares(rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
     factor = _factor(rows)
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
-        scaled = tf.cast(rows.ordered(chunk), tf.float64) * factor
+        scaled = tf.cast(rows.matrix(chunk), tf.float64) * factor
         return tf.stack(tf.map_fn(lambda i: _from_row(scaled, i), tf.range(n), (tf.float64, tf.float64)))
 
     def added(total: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
@@ -42,7 +42,7 @@ def _factor(rows: Rows) -> tf.Tensor:
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
         # Halves: the difference of two large numbers may be none.
-        halves = tf.cast(rows.ordered(chunk), tf.float64) * 0.5
+        halves = tf.cast(rows.matrix(chunk), tf.float64) * 0.5
         return tf.map_fn(lambda i: tf.reduce_max(tf.abs(halves - halves[i]), axis=1), tf.range(n), tf.float64)
 
     farthest = rows.fold(of_chunk, tf.zeros([n, n], tf.float64), tf.maximum)

@@ -19,8 +19,9 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     """
 
     def squares(chunk: list[tf.Tensor]) -> tf.Tensor:
-        sums = tf.reduce_sum(tf.math.squared_difference(rows.ordered(chunk), chunk[-1]), axis=1)
-        return tf.cast(sums, tf.float64)
+        centre = chunk[-1]
+        sums = [tf.reduce_sum(tf.math.squared_difference(row, centre)) for row in rows.of_chunk(chunk)]
+        return tf.cast(tf.stack(sums), tf.float64)
 
     sums = rows.fold(squares, tf.zeros([rows.n], tf.float64), tf.add, centre)
     low, high = _SAFE[rows.dtype]
@@ -51,4 +52,4 @@ def _scaled(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _apart(rows: Rows, chunk: list[tf.Tensor]) -> tf.Tensor:
     """Halves of differences from the last vector of a chunk, [n, c]: the whole ones may be too large."""
-    return tf.cast(rows.ordered(chunk), tf.float64) * 0.5 - tf.cast(chunk[-1], tf.float64) * 0.5
+    return tf.cast(rows.matrix(chunk), tf.float64) * 0.5 - tf.cast(chunk[-1], tf.float64) * 0.5

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import tensorflow as tf
 
@@ -14,26 +15,40 @@ class Rows:
 
     Attributes:
         n: most rows that there may be.
-        n_present: how many there are, int32: the first ones. The others are as the first, or zeros.
-        vectors: [d] of each worker, finite or not.
-        order: int32 [m]: vectors in the rows' order, finite ones in lexicographic order first.
-        n_finite: how many of these are finite, int32.
-        mixing: [n, m] by which each row is a mean of vectors in their order; None where it is one of them.
-        are_all: the rows are all vectors, finite or not.
+        n_present: how many there are, int32: the first ones. The others are as the first.
+        vectors: [d] each, finite ones in lexicographic order; in the place of others the first again.
+        order: int32 [m]: whose each vector is.
+        mixing: [n, m] by which each row is a mean of vectors; None where it is one of them.
+        squares: [n, n], squared distances in the type of coordinates where they are known already, float64.
     """
 
     n: int
     n_present: tf.Tensor
     vectors: tuple[tf.Tensor, ...]
     order: tf.Tensor
-    n_finite: tf.Tensor
     mixing: tf.Tensor | None = None
-    are_all: bool = True
+    squares: tf.Tensor | None = None
 
     @classmethod
-    def of(cls, vectors: Sequence[tf.Tensor], order: tf.Tensor, n_finite: tf.Tensor) -> "Rows":
-        """All finite vectors as they are."""
-        return cls(n=len(vectors), n_present=n_finite, vectors=tuple(vectors), order=order, n_finite=n_finite)
+    def of(
+        cls,
+        vectors: Sequence[tf.Tensor],
+        order: tf.Tensor,
+        n_finite: tf.Tensor,
+        squares: tf.Tensor | None = None,
+    ) -> "Rows":
+        """All finite vectors as they are.
+
+        Args:
+            vectors: [d] of each worker. order: int32 [n], of these, finite ones first.
+            squares: [n, n], squared distances between vectors.
+        """
+        n = len(vectors)
+        places = tf.where(tf.range(n) < n_finite, order, order[:1])
+        if squares is not None:
+            squares = tf.gather(tf.gather(squares, places), places, axis=1)
+        picked = _picked(vectors, places, n)
+        return cls(n=n, n_present=n_finite, vectors=picked, order=order, squares=squares)
 
     @property
     def dtype(self) -> tf.DType:
@@ -45,24 +60,18 @@ class Rows:
         """Which rows there are: bool [n]."""
         return tf.range(self.n) < self.n_present
 
-    def ordered(self, chunk: Chunk) -> tf.Tensor:
-        """The rows of a chunk in their order: [n, c]."""
-        vectors = tf.gather(tf.stack(chunk[: len(self.vectors)]), self.order)
-        finite = tf.range(tf.size(self.order)) < self.n_finite
-        vectors = tf.cond(
-            tf.reduce_all(finite),
-            lambda: vectors,
-            lambda: tf.where(finite[:, None], vectors, tf.broadcast_to(vectors[:1], tf.shape(vectors))),
-        )
+    def of_chunk(self, chunk: Chunk) -> list[tf.Tensor]:
+        """The n rows of a chunk of the vectors, [c] each."""
         if self.mixing is None:
-            return tf.ensure_shape(vectors, [self.n, None])
-        return within(tf.matmul(self.mixing, vectors), vectors)
+            return chunk[: self.n]
+        return tf.unstack(self.matrix(chunk), self.n)
 
-    def in_any_order(self, chunk: Chunk) -> tuple[list[tf.Tensor], bool]:
-        """The rows of a chunk, [c] each, and whether they are in their order; none if that is as cheap."""
-        if self.mixing is None and self.are_all:
-            return chunk[: len(self.vectors)], False
-        return tf.unstack(self.ordered(chunk), self.n), True
+    def matrix(self, chunk: Chunk) -> tf.Tensor:
+        """The rows of a chunk of the vectors: [n, c]."""
+        if self.mixing is None:
+            return tf.stack(chunk[: self.n])
+        vectors = chunk[: len(self.vectors)]
+        return within(tf.matmul(self.mixing, tf.stack(vectors)), vectors)
 
     def map(self, fn: Callable[[Chunk], tf.Tensor], *more: tf.Tensor) -> tf.Tensor:
         """What a function makes of each coordinate, [d].
@@ -85,16 +94,10 @@ class Rows:
 
     def first(self, count: int) -> "Rows":
         """So many rows, which are there."""
-        mixing, order = self.mixing, self.order
-        return replace(
-            self,
-            n=count,
-            n_present=tf.constant(count),
-            order=order if mixing is not None else order[:count],
-            n_finite=self.n_finite if mixing is not None else tf.constant(count),
-            mixing=None if mixing is None else mixing[:count],
-            are_all=self.are_all and count == self.n,
-        )
+        known = replace(self, n=count, n_present=tf.constant(count), squares=None)
+        if self.mixing is not None:
+            return replace(known, mixing=self.mixing[:count])
+        return replace(known, vectors=self.vectors[:count], order=self.order[:count])
 
     def chosen(self, places: tf.Tensor, most: int) -> "Rows":
         """Some of these rows.
@@ -103,22 +106,23 @@ class Rows:
             places: int32, of rows that are there, ascending. most: how many these can be.
         """
         count = tf.size(places)
-        padded = tf.ensure_shape(tf.pad(places, [[0, most - count]]), [most])
+        padded = tf.pad(places, [[0, most - count]])
+        padded = tf.where(tf.range(most) < count, padded, padded[:1])
+        known = replace(self, n=most, n_present=count, squares=None)
         if self.mixing is not None:
-            return replace(self, n=most, n_present=count, mixing=tf.gather(self.mixing, padded))
+            return replace(known, mixing=tf.gather(self.mixing, padded))
         order = tf.gather(self.order, padded)
-        return replace(self, n=most, n_present=count, order=order, n_finite=count, are_all=False)
+        return replace(known, vectors=_picked(self.vectors, padded, most), order=order)
 
 
-def within(means: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Means of values [n, c], of which rounding leaves none beyond the values: of equal ones it is these."""
-    low, high = (tf.reduce_min(values, axis=0), tf.reduce_max(values, axis=0))
-    return tf.maximum(tf.minimum(means, high), low)
+def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Means of values, [c] each, of which rounding leaves none beyond the values: of equal ones it is these."""
+    return tf.maximum(tf.minimum(means, reduce(tf.maximum, values)), reduce(tf.minimum, values))
 
 
-def finite_rows(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Whether each vector has finite coordinates alone: bool [n]."""
-    zero = tf.zeros([len(vectors)], vectors[0].dtype)
-    # Zero times what is finite is zero, and otherwise not a number.
-    sums = folded(vectors, lambda chunk: tf.stack([tf.reduce_sum(part * 0.0) for part in chunk]), zero)
-    return tf.equal(sums, 0.0)
+def _picked(vectors: Sequence[tf.Tensor], places: tf.Tensor, count: int) -> tuple[tf.Tensor, ...]:
+    """The vectors at so many places, of which none is copied."""
+    shelf = tf.TensorArray(vectors[0].dtype, len(vectors), element_shape=vectors[0].shape, clear_after_read=False)
+    for place, vector in enumerate(vectors):
+        shelf = shelf.write(place, vector)
+    return tuple(shelf.read(places[k]) for k in range(count))
