@@ -2,11 +2,8 @@
 
 import tensorflow as tf
 
-from strategies.numerics.aggregators.mean import weighted_mean
-from strategies.numerics.rows.norms import distances_from
+from strategies.numerics.rows.norms import distances_from, moved
 from strategies.numerics.rows.rows import Rows
-
-_NOTHING = 1e-300
 
 
 def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float) -> tf.Tensor:
@@ -26,13 +23,16 @@ def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float
     """
 
     def closer(turn: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # As shares of the nearest row's, of which none is lost.
-        distances, unit = distances_from(rows, centre)
-        distances = tf.maximum(distances, tf.maximum(nu / unit, _NOTHING))
-        nearest = tf.reduce_min(tf.where(rows.present, distances, tf.fill([rows.n], distances.dtype.max)))
-        moved = weighted_mean(rows, nearest / distances)
-        return turn + 1, tf.ensure_shape(moved, centre.shape)
+        distances, units = distances_from(rows, centre)
+        distances = tf.maximum(distances, nu / units)
+        # As shares of the nearest row's weight, of which none is lost.
+        logs = tf.where(rows.present, tf.math.log(distances) + tf.math.log(units), farthest)
+        nearest = tf.argmin(logs)
+        near = tf.where(rows.present, distances[nearest] / distances, tf.zeros_like(distances))
+        total = tf.reduce_sum(near * (units[nearest] / units))
+        return turn + 1, moved(rows, centre, units, near * (units[nearest] / total))
 
+    farthest = tf.fill([rows.n], tf.constant(float("inf"), tf.float64))
     _, centre = tf.while_loop(
         lambda turn, _: turn < iterations, closer, [tf.constant(0), first], parallel_iterations=1
     )

@@ -137,7 +137,9 @@ class _Step:
         """Rows that are means already have no share of their own."""
         if self.rows.mixing is not None or len(set(self.shares)) == 1:
             return mean(self.rows), None
-        return weighted_mean(self.rows, tf.gather(tf.constant(self.shares, tf.float64), self.rows.order)), None
+        return weighted_mean(
+            self.rows, tf.gather(tf.constant(self.shares, tf.float64), self.rows.order)
+        ), None
 
     def geometric_median(self) -> "_Result":
         first, _ = self.sorting(lambda known, _: median(known))

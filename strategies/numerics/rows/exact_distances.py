@@ -3,9 +3,8 @@
 import tensorflow as tf
 
 from strategies.numerics.rows.double_double import square, sum_of, two_sum
+from strategies.numerics.rows.powers import power_of_two
 from strategies.numerics.rows.rows import Rows
-
-_EXPONENTS = (-1000.0, 1000.0)
 
 
 def exact_squares(rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
@@ -50,5 +49,4 @@ def _factor(rows: Rows) -> tf.Tensor:
     nearest = tf.reduce_min(
         tf.where(neighbours > 0, neighbours, tf.fill([n], tf.constant(1e300, tf.float64)))
     )
-    exponent = -tf.math.floor(tf.math.log(nearest) / tf.math.log(tf.constant(2.0, tf.float64)))
-    return tf.pow(tf.constant(2.0, tf.float64), tf.clip_by_value(exponent, *_EXPONENTS))
+    return 1 / power_of_two(nearest, tf.float64)

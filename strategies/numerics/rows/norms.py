@@ -1,7 +1,9 @@
-"""Distances of rows from one vector."""
+"""Distances of rows from one vector, and moves of that vector towards them."""
 
 import tensorflow as tf
 
+from strategies.numerics.rows.chunks import Chunk
+from strategies.numerics.rows.powers import power_of_two
 from strategies.numerics.rows.rows import Rows
 
 _SAFE = {tf.float32: (1e-25, 1e37), tf.float64: (1e-280, 1e300)}
@@ -14,42 +16,61 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     Args:
         centre: [d].
     Returns:
-        distances in some unit, [n], in the rows' order, and that unit, both float64; a distance itself may be
-        larger than any number.
+        distances, each in a unit of its own, and these units: float64 [n] each. A distance itself may be larger
+        than any number. A unit is a power of two.
     """
 
-    def squares(chunk: list[tf.Tensor]) -> tf.Tensor:
-        centre = chunk[-1]
-        sums = [tf.reduce_sum(tf.math.squared_difference(row, centre)) for row in rows.of_chunk(chunk)]
+    def squares(chunk: Chunk) -> tf.Tensor:
+        sums = [tf.reduce_sum(tf.math.squared_difference(row, chunk[-1])) for row in rows.of_chunk(chunk)]
         return tf.cast(tf.stack(sums), tf.float64)
 
     sums = rows.fold(squares, tf.zeros([rows.n], tf.float64), tf.add, centre)
     low, high = _SAFE[rows.dtype]
-    safe = (sums > low) & (sums < high) | tf.logical_not(rows.present)
-    one = tf.constant(1.0, tf.float64)
-    distances, unit = tf.cond(
-        tf.reduce_all(safe), lambda: (tf.sqrt(sums), one), lambda: _scaled(rows, centre)
+    safe = (sums > low) & (sums < high)
+    return tf.cond(
+        tf.reduce_all(safe), lambda: (tf.sqrt(sums), tf.ones_like(sums)), lambda: _scaled(rows, centre)
     )
-    return distances, unit
+
+
+def moved(rows: Rows, centre: tf.Tensor, units: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
+    """A vector, moved by a share of its difference from each row.
+
+    Args:
+        centre: [d].
+        units: of each row's distance from it, [n].
+        shares: float64 [n], times these units: a share itself may be smaller than any number.
+    Returns:
+        [d].
+    """
+    inverses = tf.unstack(tf.cast(1 / units, rows.dtype), rows.n)
+    factors = tf.unstack(tf.cast(shares, rows.dtype), rows.n)
+
+    def of_chunk(chunk: Chunk) -> tf.Tensor:
+        values = zip(rows.of_chunk(chunk), inverses, factors, strict=True)
+        # Units first: the difference itself may be larger than any number.
+        return chunk[-1] + tf.add_n(
+            [(row * inverse - chunk[-1] * inverse) * factor for row, inverse, factor in values]
+        )
+
+    return tf.ensure_shape(rows.map(of_chunk, centre), centre.shape)
 
 
 def _scaled(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """By each row's own largest difference, so that no square is lost, in units of the largest of all."""
+    """In units of each row's own largest difference, so that no square is lost."""
     zero = tf.zeros([rows.n], tf.float64)
 
-    def largest(chunk: list[tf.Tensor]) -> tf.Tensor:
-        return tf.reduce_max(tf.abs(_apart(rows, chunk)), axis=1)
+    def largest(chunk: Chunk) -> tf.Tensor:
+        return tf.reduce_max(tf.abs(_half_apart(rows, chunk)), axis=1)
 
     most = rows.fold(largest, zero, tf.maximum, centre)
-    scale = tf.where(most > 0, most, tf.ones_like(most))[:, None]
+    units = power_of_two(tf.where(most > 0, most, tf.ones_like(most)), rows.dtype)
 
-    def squares(chunk: list[tf.Tensor]) -> tf.Tensor:
-        return tf.reduce_sum(tf.square(_apart(rows, chunk) / scale), axis=1)
+    def squares(chunk: Chunk) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(_half_apart(rows, chunk) / units[:, None]), axis=1)
 
-    unit = tf.reduce_max(scale)
-    return most / unit * tf.sqrt(rows.fold(squares, zero, tf.add, centre)) * 2.0, unit
+    return tf.sqrt(rows.fold(squares, zero, tf.add, centre)) * 2.0, units
 
 
-def _apart(rows: Rows, chunk: list[tf.Tensor]) -> tf.Tensor:
+def _half_apart(rows: Rows, chunk: Chunk) -> tf.Tensor:
     """Halves of differences from the last vector of a chunk, [n, c]: the whole ones may be too large."""
     return tf.cast(rows.matrix(chunk), tf.float64) * 0.5 - tf.cast(chunk[-1], tf.float64) * 0.5

@@ -122,7 +122,9 @@ def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def _picked(vectors: Sequence[tf.Tensor], places: tf.Tensor, count: int) -> tuple[tf.Tensor, ...]:
     """The vectors at so many places, of which none is copied."""
-    shelf = tf.TensorArray(vectors[0].dtype, len(vectors), element_shape=vectors[0].shape, clear_after_read=False)
+    shelf = tf.TensorArray(
+        vectors[0].dtype, len(vectors), element_shape=vectors[0].shape, clear_after_read=False
+    )
     for place, vector in enumerate(vectors):
         shelf = shelf.write(place, vector)
     return tuple(shelf.read(places[k]) for k in range(count))

@@ -211,7 +211,7 @@ def test_the_order_of_workers_does_not_matter_to_a_digit(
     np.testing.assert_array_equal(aggregate(rows), aggregate(permuted))
 
 
-@pytest.mark.parametrize("huge", [-1e12, -1e300, 1e300])
+@pytest.mark.parametrize("huge", [-1e12, -1e300, 1e300, 1.7e308])
 @pytest.mark.parametrize("pre", ["none", MIXING, "bucketing"])
 @pytest.mark.parametrize("rule", ["median", "krum", "trimmed-mean", "geometric-median", "meamed"])
 def test_one_huge_contribution_leaves_the_others_their_digits(rule: str, pre: str, huge: float) -> None:
@@ -226,6 +226,19 @@ def test_one_huge_contribution_leaves_the_others_their_digits(rule: str, pre: st
     assert (got >= honest.min(axis=0) - 1e-3).all()
     assert (got <= honest.max(axis=0) + 1e-3).all()
     assert np.abs(got).max() > 1e-3
+
+
+@pytest.mark.parametrize("huge", [-1.7e308, -1e300, 1.7e308])
+def test_the_largest_contribution_moves_centered_clipping_no_farther_than_its_limit(huge: float) -> None:
+    aggregation = asked("centered-clipping", tau=0.1, iterations=3)
+    aggregate = aggregate_of(aggregation)
+    rows = np.random.default_rng(5).normal(size=(aggregation.n, DIM))
+    rows[3] = huge
+    got = aggregate(rows)
+    assert np.linalg.norm(got) <= 3 * 0.1
+    # In the same direction, also farther than the limit.
+    rows[3] = np.sign(huge)
+    np.testing.assert_allclose(got, aggregate(rows), atol=5e-3)
 
 
 @pytest.mark.parametrize("rule", BY_NAME)
