@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.records.record import WENT_TO_PIECES
+from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
 
-_DIVERGED = "diverged"
+_DIVERGED, _DIED = "diverged", "worker died"
 
 
 def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
@@ -87,7 +87,8 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
         return FaultCell(value=found, outcome="", step=row.metric_step, void=void)
     kinds = [problem.type for problem in row.problems]
     diverged = any(kind in WENT_TO_PIECES for kind in kinds)
-    outcome = _DIVERGED if diverged else row.status if row.status != "ok" else "no figure"
+    died = KILLED_BY_FAULT in kinds
+    outcome = _DIVERGED if diverged else _DIED if died else row.status if row.status != "ok" else "no figure"
     return FaultCell(value=None, outcome=outcome, step=None, void=void)
 
 

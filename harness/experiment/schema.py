@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
@@ -179,13 +180,17 @@ class FaultSection(_Section):
 _Faults: TypeAlias = Annotated[list[FaultSection], Field(max_length=_MAX_FAULTS)]
 
 
-def _scenario_key(value: object) -> str:
-    return "scenarios" if isinstance(value, dict) else "faults"
+def _scenario_key(value: object) -> str | None:
+    return "scenarios" if isinstance(value, dict) else "faults" if isinstance(value, list) else None
 
 
 _Scenarios: TypeAlias = Annotated[
     Annotated[_Faults, Tag("faults")] | Annotated[dict[Text, _Faults], Tag("scenarios")],
-    Discriminator(_scenario_key),
+    Discriminator(
+        _scenario_key,
+        custom_error_type="faults_type",
+        custom_error_message="Input should be a list of faults or a mapping of names to such lists",
+    ),
 ]
 
 
@@ -244,9 +249,13 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
         return UsageError(
             "must be given, got nothing; see the quickstart experiment", field=_path(location, document)
         )
-    if first["type"] == "invalid_key":
+    is_key_text = location[-1] == "[key]" and first["type"].startswith("string_")
+    if first["type"] == "invalid_key" or is_key_text:
         got = first["input"]
-        path = _path(location[:-1], document) or "experiment"
+        above = location[:-2] if is_key_text else location[:-1]
+        path = _path((*above, "[key]"), document) or "experiment"
+        if isinstance(got, str):
+            return UsageError(f"keys {_rule(first['msg'])}, got {got!r}; name it", field=path)
         return UsageError(f"keys must be text, got {got!r} ({type(got).__name__}); quote it", field=path)
     path = _path(location, document)
     if first["type"] == "model_type":
@@ -256,8 +265,10 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
         rules = [_rule(item["msg"]) for item in errors if _path(item["loc"], document) == path]
         rule = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
     received = first["input"]
+    is_unquoted = first["type"] == "string_type" and isinstance(received, int | float | date)
     kind = "" if received is None else f" ({type(received).__name__})"
-    return UsageError(f"{rule}, got {'null' if received is None else repr(received)[:80]}{kind}", field=path)
+    got = f"{'null' if received is None else repr(received)[:80]}{kind}"
+    return UsageError(f"{rule}, got {got}{'; quote it' if is_unquoted else ''}", field=path)
 
 
 def _section_at(location: tuple[int | str, ...]) -> type[_Section]:

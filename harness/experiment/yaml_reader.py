@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 
 import yaml
@@ -32,7 +33,10 @@ def parse(text: str) -> YamlValue:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, which YAML would silently overwrite."""
+    """A safe loader that refuses a key given twice, which YAML would silently overwrite.
+
+    It takes 1e-3 and 1.0e12 for numbers, as YAML 1.2 does (section 10.2.1.4) and PyYAML does not.
+    """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> YamlValue:  # noqa: FBT001, FBT002 - the base class's signature
         try:
@@ -52,6 +56,13 @@ class _Loader(yaml.SafeLoader):
                 raise _error(f"key {key!r} is given twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int], above: set[yaml.Node]) -> int:

@@ -20,6 +20,7 @@ SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
 WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+KILLED_BY_FAULT = "killed-by-fault"
 """Types of the failure of a training that has gone to pieces."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
@@ -129,9 +130,9 @@ class Record:
 
     @property
     def is_broken_by_faults(self) -> bool:
-        """Whether its training went to pieces under the faults put into it: what was to be found out."""
+        """Whether it ended or went to pieces under the faults put into it: what was to be found out."""
         has_faults = self.method is not None and bool(self.method.faults)
-        return has_faults and self.error is not None and self.error.type in WENT_TO_PIECES
+        return has_faults and self.error is not None and self.error.type in (*WENT_TO_PIECES, KILLED_BY_FAULT)
 
     @property
     def median_examples_per_s(self) -> float | None:

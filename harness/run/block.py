@@ -19,7 +19,7 @@ from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
 from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.open_case import OpenCase
-from harness.run.guards import unexpected
+from harness.run.guards import of_faults, unexpected
 
 Value = TypeVar("Value")
 
@@ -121,7 +121,7 @@ class Block:
             case.open()
         except CaseError as error:
             case.close()
-            why = self._why_again(_id(repeat), error)
+            why = self._why_again(repeat, error)
             if why is None:
                 raise
             self._open_again(repeat, why)
@@ -135,10 +135,11 @@ class Block:
         self.tell(f"{_title(repeat)}: {note}")
         self._opened(repeat)
 
-    def _why_again(self, name: str, error: CaseError) -> str | None:
+    def _why_again(self, repeat: Repeat, error: CaseError) -> str | None:
         """Why a failed case is opened once more; None where its failure tells of the case itself."""
+        name, faults = _id(repeat), repeat.prepared.case.scenario.faults
         was_lost, self._has_lost = self._has_lost, self._has_lost or isinstance(error, _LOST)
-        if name in self._notes:
+        if name in self._notes or of_faults(error, faults) is not error:
             return None
         if error.kind == REFUSED_STEP:
             return "since TensorFlow by chance took a step for one before"
@@ -182,7 +183,7 @@ class Block:
         """Close a failed case, and open it once more where that is worth it: then all rounds begin anew."""
         error = self._errors[name]
         self._close(name)
-        why = self._why_again(name, error)
+        why = self._why_again(case.repeat, error)
         if why is None:
             return
         del self._errors[name]

@@ -2,11 +2,13 @@
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.errors import CaseError, HarnessError, StoreError, first_line
-from harness.provision.failures import JobOutOfMemory
+from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerOutOfMemory
+from harness.records.record import KILLED_BY_FAULT
+from strategies.plan.faults import Fault
 
 
 def unexpected(error: Exception) -> CaseError:
@@ -68,6 +70,20 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
     for note in getattr(error, "__notes__", ()):
         named.add_note(note)
     return named
+
+
+def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
+    """The same failure, or that a worker is dead whose fault asks for it."""
+    dead = next((fault for fault in faults if fault.kind == "dead"), None)
+    if dead is None or not isinstance(error, WorkerDied) or isinstance(error, WorkerOutOfMemory):
+        return error
+    return CaseError(
+        KILLED_BY_FAULT,
+        f"worker {dead.worker}: its fault kills it at step {dead.from_step}, and no strategy goes on without "
+        f"one of its workers, got {error.message.partition(';')[0]}; compare kind drop, which loses "
+        "gradients",
+        stage=error.stage,
+    )
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.open_case import OpenCase
 from harness.run.case.ready import PreparedCase
 from harness.run.case_checks import IN_FLOAT64, CaseChecks
-from harness.run.guards import naming_batch, of_batch, own_mistakes, storing
+from harness.run.guards import naming_batch, of_batch, of_faults, own_mistakes, storing
 from harness.run.identity import SiteFacts
 from harness.run.recorder import RunRecorder
 from harness.run.terminal.progress import Progress
@@ -118,6 +118,7 @@ class SlotRunner:
                     failed.add(name)
                     plan = ready[name].prepared.plan
                     failure = of_batch(results.errors[name], slot.case.workload_name, plan.batch_size)
+                    failure = of_faults(failure, slot.case.scenario.faults)
                     yield slot, self._failed(slot, failure, plan, wall_s)
                     continue
                 ran = self._decided(slot, ready[name], results.runs[name], bounded[name])

@@ -118,4 +118,5 @@ def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tens
 
 
 def _seed(fault: Fault, step: tf.Tensor, salt: int) -> tf.Tensor:
-    return tf.stack([tf.constant(fault.seed * 100_003 + fault.worker, tf.int64), step * 65_537 + salt])
+    whose = (fault.seed * 100_003 + fault.worker) % 2**31
+    return tf.stack([tf.constant(whose * 2**32 + salt % 2**32, tf.int64), step])

@@ -210,8 +210,15 @@ def test_random_draws_are_those_of_the_seed(cases):
     assert any((value != first[copy]).any() for copy, value in drawn(1, "gaussian").items())
 
 
-@pytest.mark.parametrize("kind", ["random", "gaussian"])
-@pytest.mark.parametrize("other", ["ps", "all-reduce", "hierarchical-all-reduce"])
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        ("ps", "random"),
+        ("all-reduce", "gaussian"),
+        ("hierarchical-all-reduce", "random"),
+        ("fully-sharded", "gaussian"),
+    ],
+)
 def test_draws_weigh_alike_in_sums_and_under_rules(cases, other, kind):
     """Whatever a contribution is multiplied by on its way, and whenever."""
     case = cases.of("digits-mlp", "momentum")

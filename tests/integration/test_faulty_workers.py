@@ -74,14 +74,15 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
     assert "diverged" in page
 
 
-def test_a_worker_that_dies_is_a_failed_case_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_worker_that_dies_ends_its_case_once_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "dead.yaml").write_text(DEAD)
     with watched(["run", "dead.yaml", "--out", "run"], tmp_path) as run:
         status, _, err = run.finish()
-        assert (status, run.leftovers()) == (1, []), err
+        assert (status, run.leftovers()) == (0, []), err
+    assert "run again" not in err
     (record,) = records(tmp_path / "run")
-    assert (record["status"], record["error"]["type"]) == ("failed", "worker-died")
-    assert "worker 2" in record["error"]["message"]
+    assert (record["status"], record["error"]["type"]) == ("failed", "killed-by-fault")
+    assert "worker 2: its fault kills it at step 3" in record["error"]["message"]
 
 
 def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(tmp_path: Path) -> None:

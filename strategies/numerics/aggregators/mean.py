@@ -49,8 +49,8 @@ def mean_of(values: Sequence[tf.Tensor], share: tf.Tensor | None = None) -> tf.T
     if not rest:
         return first
     share = tf.constant(1.0 / len(values), first.dtype) if share is None else share
-    # Halves of shares first: differences of large numbers, and sums of these, may be none. Taken away, as graph
-    # optimisers would add both halves to each other.
+    # Halves of shares first: differences of large numbers, and sums of these, may be none. Taken away, as
+    # graph optimisers would add both halves to each other.
     share *= 0.5
     scaled = first * share
     half = tf.add_n([scaled - value * share for value in rest])

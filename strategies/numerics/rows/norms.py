@@ -16,8 +16,8 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     Args:
         centre: [d].
     Returns:
-        distances, each in a unit of its own, and these units: float64 [n] each. A distance itself may be larger
-        than any number. A unit is a power of two.
+        distances, each in a unit of its own, and these units, powers of two: float64 [n] each. A distance
+        itself may be larger than any number.
     """
 
     def squares(chunk: Chunk) -> tf.Tensor:
@@ -27,9 +27,10 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     sums = rows.fold(squares, tf.zeros([rows.n], tf.float64), tf.add, centre)
     low, high = _SAFE[rows.dtype]
     safe = (sums > low) & (sums < high)
-    return tf.cond(
+    distances, units = tf.cond(
         tf.reduce_all(safe), lambda: (tf.sqrt(sums), tf.ones_like(sums)), lambda: _scaled(rows, centre)
     )
+    return distances, units
 
 
 def moved(rows: Rows, centre: tf.Tensor, units: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:

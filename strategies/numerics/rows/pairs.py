@@ -16,8 +16,8 @@ def surveyed(vectors: Sequence[tf.Tensor], *, distances: bool) -> tuple[tf.Tenso
         vectors: [d] each.
         distances: whether these are asked for.
     Returns:
-        whether each vector has finite coordinates alone, bool [n], and squared distances, float64 [n, n], in the
-        vectors' own type and infinite where that is too small.
+        whether each vector has finite coordinates alone, bool [n], and squared distances, float64 [n, n], of
+        differences and squares in the vectors' own type: infinite where that is too small.
     """
     n = len(vectors)
     n_pairs = n * (n - 1) // 2 if distances else 0
@@ -32,7 +32,7 @@ def surveyed(vectors: Sequence[tf.Tensor], *, distances: bool) -> tuple[tf.Tenso
 
 
 def pairwise_squares(rows: Rows, dtype: tf.DType) -> tf.Tensor:
-    """Squared distances [n, n], float64, of differences and squares in a type, infinite where it is too small."""
+    """Squared distances of all pairs, float64 [n, n], by differences and squares in a type."""
 
     def of_chunk(chunk: Chunk) -> tf.Tensor:
         triangle = _triangle([tf.cast(row, dtype) for row in rows.of_chunk(chunk)])

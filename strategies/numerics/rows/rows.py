@@ -64,7 +64,7 @@ class Rows:
         """The n rows of a chunk of the vectors, [c] each."""
         if self.mixing is None:
             return chunk[: self.n]
-        return tf.unstack(self.matrix(chunk), self.n)
+        return list(tf.unstack(self.matrix(chunk), self.n))
 
     def matrix(self, chunk: Chunk) -> tf.Tensor:
         """The rows of a chunk of the vectors: [n, c]."""
@@ -116,7 +116,7 @@ class Rows:
 
 
 def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Means of values, [c] each, of which rounding leaves none beyond the values: of equal ones it is these."""
+    """Means of values, [c] each, of which rounding leaves none beyond the values: of equal ones these."""
     return tf.maximum(tf.minimum(means, reduce(tf.maximum, values)), reduce(tf.minimum, values))
 
 

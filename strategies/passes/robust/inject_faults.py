@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+from zlib import crc32
 
 from strategies.errors import StrategyError
 from strategies.ir.boundary import Boundary, Contribution
@@ -60,12 +61,12 @@ class InjectFaults:
         combined: dict[str, Contribution] = {}
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
         gradients = [b for b in graph.boundaries if b.role == "gradient" and b.contributions]
-        for place, b in enumerate(gradients):
+        for b in gradients:
             device = topology.host_device(self.task) if b.rank is None else devices[b.rank]
             contribution = b.contributions[0]
             for turn, fault in enumerate(f for f in self.faults if f.place == "gradient"):
                 share = 1.0 if self.own_mean else _share(self.task, topology)
-                injected = _Injected.of(b, contribution, fault, counter, device, (place, turn), share)
+                injected = _Injected.of(b, contribution, fault, counter, device, turn, share)
                 added += injected.nodes
                 kept += injected.kept
                 keeps += injected.keeps
@@ -104,10 +105,10 @@ class _Injected:
         fault: Fault,
         counter: KeptState,
         device: str,
-        place: tuple[int, int],
+        turn: int,
         share: float,
     ) -> "_Injected":
-        prefix = f"{_PREFIX}/{captured_name(b)}/{place[1]}/replica_{contribution.rank}/"
+        prefix = f"{_PREFIX}/{captured_name(b)}/{turn}/replica_{contribution.rank}/"
         spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
         before: tuple[str, ...] = ()
         nodes: tuple[Node, ...] = ()
@@ -115,7 +116,7 @@ class _Injected:
         keeps: tuple[Node, ...] = ()
         if fault.kind == "stale":
             dims = _dense_dims(b, fault)
-            name = f"{captured_name(b)}/{place[1]}"
+            name = f"{captured_name(b)}/{turn}"
             kept = tuple(
                 _kept(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
                 for k in range(fault.delay_steps)
@@ -133,7 +134,8 @@ class _Injected:
             (spec, _STEP, *(spec for _ in before)),
             fault=fault,
             unit=share / contribution.weight,
-            salt=place[0],
+            # By name: strategies have gradients in different orders.
+            salt=crc32(captured_name(b).encode()),
         )
         added, (values,) = snippet.splice(
             prefix, [contribution.values, counter.value, *before], device=device

@@ -13,6 +13,7 @@ from harness.errors import UsageError
 from harness.experiment.document import spec_document, spec_hash
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.resolve import load_experiment, resolve
+from harness.experiment.yaml_reader import parse
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
@@ -412,7 +413,14 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"measure": {"repeats": 10**12}}, "measure.repeats: must be less than or equal to 1000000, got 1"),
         ({"measure": {"warmup_steps": 10**9}}, "measure.warmup_steps: must be 'auto' or less than or equal"),
         ({"cluster": {"memory_per_worker": "9" * 400 + "GiB"}}, "cluster.memory_per_worker: must be at most"),
-        ({"name": 3}, "name: must be a valid string, got 3 (int)"),
+        ({"name": 3}, "name: must be a valid string, got 3 (int); quote it"),
+        ({"faults": None}, "faults: must be a list of faults or a mapping of names to such lists, got null"),
+        (
+            {"faults": "nan"},
+            "faults: must be a list of faults or a mapping of names to such lists, got 'nan'",
+        ),
+        ({"faults": {1: []}}, "faults: keys must be text, got 1 (int); quote it"),
+        ({"faults": {"": []}}, "faults: keys must have at least 1 character, got ''; name it"),
     ],
 )
 def test_a_wrong_file_costs_one_line_that_names_the_field(change: dict[str, Any], expected: str) -> None:
@@ -479,6 +487,13 @@ def test_a_file_is_found_by_path_and_named_after_itself(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("workloads: wide-mlp\nstrategies: [single]\n")
     assert load_experiment(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e-3", 1e-3), ("1.0e12", 1e12), ("-.5E+2", -50.0), ("'1e3'", "1e3")]
+)
+def test_numbers_with_exponents_are_numbers(text: str, value: float | str) -> None:
+    assert parse(f"a: {text}") == {"a": value}
 
 
 @pytest.mark.parametrize(

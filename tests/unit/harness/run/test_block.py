@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import CaseError, StoreError
-from harness.experiment.spec import Measure
+from harness.experiment.spec import NO_FAULTS, Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
 from harness.records.facts.rounds import Rounds
@@ -84,7 +84,7 @@ BASELINE_FIRST = next(number for number in (0, 1) if not block.opens_second(MEAS
 
 
 def repeat_of(name: str, number: int = BASELINE_FIRST) -> Any:
-    case = SimpleNamespace(id=name, title=f"w {name} 2x1")
+    case = SimpleNamespace(scenario=NO_FAULTS, id=name, title=f"w {name} 2x1")
     return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0), number=number)
 
 
