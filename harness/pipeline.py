@@ -23,7 +23,7 @@ from harness.requests import (
     VerifyRequest,
     Written,
 )
-from harness.run.captures import certain_refusal
+from harness.run.captures import certain_refusal, rule_refusal
 from harness.run.checkpoints import require
 from harness.run.enough_repeats import NarrowRatios
 from harness.run.further_repeats import FurtherRepeats
@@ -53,18 +53,21 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     """
     cases = expand(spec)
     _require_time(spec, options.time_budget_s)
+    refusals = {case.id: refusal for case in cases if (refusal := certain_refusal(case)) is not None}
+    beyond = [refusal for case in cases if (refusal := rule_refusal(case)) is not None]
+    if len(beyond) == len(cases):
+        raise UsageError(f"no case can be run: {beyond[0]}", field="strategies")
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
         until = spec.measure.until
-        skipped = {case.id: refusal for case in cases if (refusal := certain_refusal(case)) is not None}
         return RunOutcome(
             run_dir=None,
             cases=cases,
-            skipped=frozenset(skipped),
+            skipped=frozenset(refusals),
             n_repeats=spec.measure.repeats,
             until_ci=None if until is None else until.ratio_ci,
-            notes=_skipped(cases, skipped),
+            notes=_skipped(cases, refusals),
         )
     with _opened(spec, options) as folder:
         slots = schedule(
@@ -232,7 +235,9 @@ def _carry_out(
         with contextlib.suppress(Exception):
             _write_report(folder)
         if isinstance(error, KeyboardInterrupt):
-            way_out = f"interrupted; results so far are kept, go on with --out {folder.path} --resume"
+            way_out = (
+                f"interrupted; results so far are kept, repeat the command with --out {folder.path} --resume"
+            )
             raise Interrupted(way_out) from None
         raise
     return _write_report(folder)

@@ -80,7 +80,7 @@ def _comparison(
     }
     contrasts = Contrasts(usable)
     notes = warning_notes(cases)
-    baseline = _baseline(run, cases, rates, notes)
+    baseline = baseline_of(run, cases, rates, notes)
     rows = []
     for name, records in cases.items():
         against = None if baseline in (None, name) else contrasts.of(name, baseline)
@@ -103,6 +103,8 @@ def _comparison(
     notes.extend(note for row in rows for note in row_notes(row))
     notes.extend(small_payload_notes(rows))
     notes.extend(record_notes(cases))
+    methods = [r.method for records in cases.values() for r in records if r.method]
+    faults = next((method.faults for method in methods if method.faults), ())
     return Comparison(
         run=run.name,
         workload=shape.workload,
@@ -119,21 +121,31 @@ def _comparison(
         precision=shape.precision or AS_WRITTEN,
         xla=shape.xla,
         scenario=shape.scenario,
-        faults=next(
-            (r.method.faults for records in cases.values() for r in records if r.method and r.method.faults),
-            (),
-        ),
+        faults=faults,
         baseline=baseline,
         rows=tuple(rows),
-        verdict=verdict(rows, contrasts, is_emulated=shape.device == "tpu-emulated"),
+        verdict=verdict(
+            rows,
+            contrasts,
+            is_emulated=shape.device == "tpu-emulated",
+            has_faults=bool(faults),
+        ),
         notes=tuple(notes),
     )
 
 
-def _baseline(
-    run: Run, cases: Mapping[str, list[Record]], rates: Mapping[str, Sequence[float]], notes: list[str]
+def baseline_of(
+    run: Run,
+    cases: Mapping[str, Sequence[Record]],
+    rates: Mapping[str, Sequence[float]],
+    notes: list[str],
 ) -> str | None:
-    """The strategy that ratios refer to; another one, with a note, when the chosen one has no figure."""
+    """The strategy that ratios refer to; another one, with a note, when the chosen one has no figure.
+
+    Args:
+        cases: strategy → its records, of one shape. rates: strategy → those of its usable repeats.
+        notes: what a reader should know is added to them.
+    """
     section = run.experiment.get("compare")
     chosen = section.get("baseline") if isinstance(section, Mapping) else None
     wanted = chosen if isinstance(chosen, str) else BASELINE

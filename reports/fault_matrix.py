@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from reports.quantities import interval_of
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
 
-_DIVERGED, _DIED = "diverged", "worker died"
+DIVERGED, _DIED = "diverged", "worker died"
+_LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 
 def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
@@ -36,7 +39,8 @@ def _without_scenario(comparison: Comparison) -> Comparison:
 
 
 def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
-    """One metric: higher is better."""
+    """One metric."""
+    less = less_is_better(metric)
     clean = next((each for each in members if not each.faults), None)
     rows = {each.scenario: {row.strategy: row for row in each.rows} for each in members}
     names = dict.fromkeys(row.strategy for each in members for row in each.rows)
@@ -48,27 +52,32 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
         if all(cell is None for cell in cells):
             continue
         usual = None if clean is None else rows[clean.scenario].get(name)
-        attacked = [
-            cell for cell, each in zip(cells, members, strict=True) if each.faults and cell is not None
+        counting = [
+            (bool(each.faults), _score(cell, less=less))
+            for cell, each in zip(cells, members, strict=True)
+            if cell is not None and _counts(cell)
         ]
+        scores = [score for _, score in counting] if any(faulty for faulty, _ in counting) else []
         lines.append(
             FaultLine(
                 strategy=name,
                 cells=cells,
-                relative_rate=_relative(usual, clean),
-                worst=min((_score(cell) for cell in attacked if _counts(cell)), default=None),
+                relative_rate=_relative(usual),
+                relative_note="" if usual is None or usual.is_baseline else interval_of(usual.ratio),
+                worst=(max if less else min)(scores, default=None),
                 payload_bytes=None
                 if usual is None or usual.payload_bytes is None
                 else usual.payload_bytes.value,
             )
         )
-    front = set(_front(lines))
+    front = set(_front(lines, less=less))
     first = _without_scenario(members[0])
     return FaultMatrix(
         run=first.run,
         workload=first.workload,
         shape=first.shape,
         metric=metric,
+        less_is_better=less,
         baseline=None if clean is None else clean.baseline,
         scenarios=tuple((each.scenario or "no faults", each.faults) for each in members),
         lines=tuple(replace(line, on_front=line.strategy in front) for line in lines),
@@ -88,37 +97,43 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
     kinds = [problem.type for problem in row.problems]
     diverged = any(kind in WENT_TO_PIECES for kind in kinds)
     died = KILLED_BY_FAULT in kinds
-    outcome = _DIVERGED if diverged else _DIED if died else row.status if row.status != "ok" else "no figure"
+    outcome = DIVERGED if diverged else _DIED if died else row.status if row.status != "ok" else "no figure"
     return FaultCell(value=None, outcome=outcome, step=None, void=void)
 
 
 def _counts(cell: FaultCell) -> bool:
     """Whether a result counts: one within the bound, be it that the training went to pieces."""
-    return not cell.void and (cell.value is not None or cell.outcome == _DIVERGED)
+    return not cell.void and (cell.value is not None or cell.outcome == DIVERGED)
 
 
-def _score(cell: FaultCell) -> float:
+def _score(cell: FaultCell, *, less: bool) -> float:
     """What went to pieces is worth nothing."""
-    return 0.0 if cell.value is None else cell.value.value
+    if cell.value is None:
+        return math.inf if less else 0.0
+    return cell.value.value
 
 
-def _relative(row: Row | None, clean: Comparison | None) -> float | None:
+def less_is_better(metric: str) -> bool:
+    """Whether a metric is one that a model should have little of, by its name."""
+    return metric.lower().replace("-", "_").split("_")[-1] in _LESS_IS_BETTER
+
+
+def _relative(row: Row | None) -> float | None:
     """Throughput without faults relative to the baseline's."""
-    if row is None or clean is None or row.rate is None:
+    if row is None or row.rate is None:
         return None
-    base = next((each.rate for each in clean.rows if each.strategy == clean.baseline), None)
-    return None if base is None else row.rate.value / base.value
+    return 1.0 if row.is_baseline else row.ratio.value if row.ratio else None
 
 
-def _front(lines: Iterable[FaultLine]) -> Iterable[str]:
+def _front(lines: Iterable[FaultLine], *, less: bool) -> Iterable[str]:
     """Strategies than which no other is both at least as fast and at least as good at worst.
 
     What goes to pieces is on no front, however fast.
     """
     points: Mapping[str, tuple[float, float]] = {
-        line.strategy: (line.relative_rate, line.worst)
+        line.strategy: (line.relative_rate, -line.worst if less else line.worst)
         for line in lines
-        if line.relative_rate is not None and line.worst
+        if line.relative_rate is not None and line.worst and math.isfinite(line.worst)
     }
     for name, (rate, worst) in points.items():
         beaten = any(

@@ -58,7 +58,7 @@ def origin_of(run: Run) -> Origin:
         _collect(facts, name, value)
     seen = {text for texts in facts.values() for text in texts}
     of_workers = any(name.startswith("machine.") for name in facts)
-    for name, text in _flat("", run.stored.environment):
+    for name, text in leaves("", run.stored.environment):
         if of_workers and name.startswith("machine."):
             # The driver's, which may be another one.
             continue
@@ -89,17 +89,17 @@ def _shown(name: str) -> str:
 
 
 def _collect(facts: dict[str, list[str]], name: str, value: object) -> None:
-    for path, text in _flat(name, value):
+    for path, text in leaves(name, value):
         texts = facts.setdefault(path, [])
         if text not in texts:
             texts.append(text)
 
 
-def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Leaves of nested mappings by dotted name; lists of leaves on one line; missing values not at all."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), item)
+            yield from leaves(f"{name}.{key}" if name else str(key), item)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         if value:
             yield name, ", ".join(str(item) for item in value)

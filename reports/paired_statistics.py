@@ -112,7 +112,7 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return result
 
 
-def _t_p(mean: float, error: float, freedom: int) -> float:
+def _t_p(mean: float, error: float, freedom: float) -> float:
     if error == 0.0:
         return 1.0 if mean == 0.0 else 0.0
     return 2.0 * float(stdtr(freedom, -abs(mean / error)))

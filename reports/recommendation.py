@@ -58,16 +58,38 @@ def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
     return by_strategy
 
 
-def verdict(rows: Sequence[Row], contrasts: Contrasts, *, is_emulated: bool = False) -> Advice:
+def verdict(
+    rows: Sequence[Row], contrasts: Contrasts, *, is_emulated: bool = False, has_faults: bool = False
+) -> Advice:
     """Say which strategy is fastest among those that compute the right thing.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
         is_emulated: their devices stood for others, of which rates tell nothing.
+        has_faults: some of their workers do not do what they should.
     """
+    if has_faults:
+        return _under_faults(rows)
     advice = _fastest(rows, contrasts)
     first = (_EMULATED,) if is_emulated else ()
     return replace(advice, details=(*first, *advice.details, *_cheapest(rows, contrasts)))
+
+
+def _under_faults(rows: Sequence[Row]) -> Advice:
+    """With faults nobody computes what one device would: it matters how good the model becomes."""
+    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
+    seen = (
+        f"see {' and '.join(metrics)} under faults"
+        if metrics
+        else "measure.evaluate tells how good it becomes"
+    )
+    broken = [row.strategy for row in rows if row.status != "ok" and row.problems]
+    return Advice(
+        kind="none",
+        headline=f"With faults no strategy computes what one device would; {seen}.",
+        details=(f"Without a result: {', '.join(broken)}.",) if broken else (),
+        leaders=(),
+    )
 
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:

@@ -276,12 +276,14 @@ class FaultCell:
 class FaultLine:
     """A strategy in all scenarios; a cell is None where it was not run.
 
-    `relative_rate` and `payload_bytes` are without faults, `worst` is the least within its rule's bound.
+    `relative_rate` and `payload_bytes` are without faults, `relative_note` is the rate's interval or why it
+    has none. `worst` is the worst of what counts: within its rule's bound, and without faults.
     """
 
     strategy: str
     cells: tuple[FaultCell | None, ...]
     relative_rate: float | None
+    relative_note: str
     worst: float | None
     payload_bytes: float | None
     on_front: bool = False
@@ -295,9 +297,15 @@ class FaultMatrix:
     workload: str
     shape: str
     metric: str
+    less_is_better: bool
     baseline: str | None
     scenarios: tuple[tuple[str, tuple[str, ...]], ...]
     lines: tuple[FaultLine, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is of."""
+        return f"{self.metric[:1].upper()}{self.metric[1:]} under faults: {self.workload}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from harness.durations import parse_duration_s
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload, split_list
 from harness.requests import Target
+from harness.shares import parse_share
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -36,6 +37,7 @@ PlanOption = Annotated[
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas in each worker.")]
+_MOST_SHARE = 0.5
 
 
 class Hardware(StrEnum):
@@ -139,3 +141,15 @@ def duration_s(text: str, *, field: str) -> float:
     if not seconds:
         raise UsageError(f"must be a time such as 90s, 30m or 1h30m, got {text[:80]!r}", field=field)
     return seconds
+
+
+def share(text: str, *, field: str) -> float:
+    """Read `3%` or `0.03`, up to a half.
+
+    Raises:
+        UsageError: neither, or more.
+    """
+    value = parse_share(text)
+    if value is None or value > _MOST_SHARE:
+        raise UsageError(f"must be a share such as 3%, 50% at most, got {text[:80]!r}", field=field)
+    return value

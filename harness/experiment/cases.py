@@ -26,6 +26,7 @@ from harness.experiment.spec import (
     Scenario,
 )
 from harness.records.facts.circumstances import AS_WRITTEN
+from strategies.errors import suggestion
 from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
@@ -102,6 +103,13 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         cases[case.id] = case
     for field, filters in (("matrix.include", spec.include), ("matrix.exclude", spec.exclude)):
         for index, item in enumerate(filters):
+            names = [scenario.name for scenario in spec.scenarios]
+            if item.scenario is not None and item.scenario not in names:
+                hint = suggestion(item.scenario, names)
+                raise UsageError(
+                    f"must be a scenario of faults, got {item.scenario!r}; {hint}",
+                    field=f"{field}[{index}].faults",
+                )
             if not any(matches(item, case) for case in cases.values()):
                 raise UsageError("must match at least one case, got none; drop it", field=f"{field}[{index}]")
     kept = tuple(

@@ -18,6 +18,7 @@ from harness.cluster.link_limits import MOST_MBIT
 from harness.cluster.providers import PROVIDERS, Device
 from harness.durations import parse_duration_s
 from harness.experiment.spec import Precision
+from harness.shares import parse_share
 from strategies.errors import suggestion
 
 _UNITS = {
@@ -117,9 +118,7 @@ def _topology(value: object) -> object:
 
 
 def _percent(value: object) -> object:
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", value.strip()) if isinstance(value, str) else None
-    # 1 as a number may mean a hundredth as well as all.
-    share = float(match[1]) / 100 if match else value if isinstance(value, float) and value < 1 else None
+    share = parse_share(str(value)) if isinstance(value, str | float) else None
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise PydanticCustomError("percent", "must be a share such as 3%, from 0.1% to 100%")
     return share

@@ -22,6 +22,7 @@ from harness.worker.jobs.capture import capture as capture_workload
 from harness.worker.process.job import Args, CallsJobs, Job, Result
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
+from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.faults import Fault, check_faults, n_sending_wrong, refusal
 from strategies.plan.schema import Plan, StepSummary
@@ -296,7 +297,16 @@ def certain_refusal(case: Case) -> str | None:
             "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "
             "its own; compare it without xla"
         )
-    return strategy.refuses_to_run(device, case.shape.workers)
+    return rule_refusal(case) or strategy.refuses_to_run(device, case.shape.workers)
+
+
+def rule_refusal(case: Case) -> str | None:
+    """Why a case's rule of aggregation cannot combine the gradients of its workers, if so."""
+    try:
+        Aggregation.of(case.chosen.params, case.shape.workers)
+    except StrategyError as error:
+        return str(error)
+    return None
 
 
 def topology_of_case(case: Case, capture: Capture) -> Topology:

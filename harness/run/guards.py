@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.errors import CaseError, HarnessError, StoreError, first_line
 from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerOutOfMemory
-from harness.records.record import KILLED_BY_FAULT
+from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
 from strategies.plan.faults import Fault
 
 
@@ -73,7 +73,11 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
 
 
 def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
-    """The same failure, or that a worker is dead whose fault asks for it."""
+    """The same failure, or what faults have to do with it: a worker killed, a training that they ruin."""
+    if error.kind in WENT_TO_PIECES and any(fault.place != "process" for fault in faults):
+        told = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
+        message = f"{error.message.partition(';')[0]}; with faults ({told}) that may be what they come to"
+        return CaseError(error.kind, message, stage=error.stage)
     dead = next((fault for fault in faults if fault.kind == "dead"), None)
     if dead is None or not isinstance(error, WorkerDied) or isinstance(error, WorkerOutOfMemory):
         return error

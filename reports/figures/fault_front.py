@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from markupsafe import Markup
 
 from reports.figures.frame import Frame
@@ -18,15 +20,19 @@ def fault_front(matrix: FaultMatrix, frame: Frame) -> Markup:
     points = [
         (each.strategy, each.relative_rate, each.worst, each.on_front)
         for each in matrix.lines
-        if each.relative_rate is not None and each.worst is not None
+        if each.relative_rate is not None and each.worst is not None and math.isfinite(each.worst)
     ]
     if not points:
         return Markup("")
     left = 56.0 if frame.wide else 40.0
-    high = max(rate for _, rate, _, _ in points)
-    across = Scale(low=0, high=high * 1.1, left=left, right=frame.right)
-    top = max(1e-9, *(worst for _, _, worst, _ in points))
-    up = Scale(low=0, high=top * 1.1, left=_HEIGHT, right=16)
+    fastest = max(rate for _, rate, _, _ in points)
+    across = Scale(low=0, high=fastest * 1.1, left=left, right=frame.right)
+    worsts = [worst for _, _, worst, _ in points]
+    low, high = min(worsts), max(*worsts, 1e-9)
+    # Figures that are close to each other would be one line above an axis that begins at zero.
+    room = 0.3 * (high - low) if low > high / 2 and high > low else 0.1 * high
+    up = Scale(low=max(0.0, low - room) if low > high / 2 else 0.0, high=high + room, left=_HEIGHT, right=30)
+    better = "less" if matrix.less_is_better else "more"
     parts = [axis(across, 8, _HEIGHT, times, most=frame.most_ticks)]
     for tick in up.ticks(5):
         y = up.at(tick)
@@ -34,6 +40,7 @@ def fault_front(matrix: FaultMatrix, frame: Frame) -> Markup:
             line(left, y, frame.right, y, kind="grid"),
             text(left - 6, y + 4, digits(tick), kind="tick", anchor="end"),
         ]
+    parts.append(text(left - 6, 14, f"worst {matrix.metric}, {better} is better", kind="tick"))
     taken: list[tuple[float, float, float]] = []
     for name, rate, worst, on_front in sorted(points, key=lambda point: (not point[3], point[1])):
         x, y = across.at(rate), up.at(worst)

@@ -32,6 +32,10 @@ class ComparedShape:
     xla: bool
     scenario: str = ""
 
+    def without_batch(self) -> ComparedShape:
+        """The shape as a case knows it that failed early."""
+        return replace(self, batch_size=0, link_mbit=0.0)
+
 
 def _label(name: str, params: Mapping[str, object]) -> str:
     shown = [f"{key}={_value(value)}" for key, value in sorted(params.items())]
@@ -90,14 +94,10 @@ def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, ComparedShape]
     for record in records:
         shape = _shape_of(record)
         if record.batch_size is None:
-            fits = (other for other in known.values() if _without_batch(other) == _without_batch(shape))
+            fits = (other for other in known.values() if other.without_batch() == shape.without_batch())
             shape = known.get(record.case) or next(fits, shape)
         pairs.append((record, shape))
     return pairs
-
-
-def _without_batch(shape: ComparedShape) -> ComparedShape:
-    return replace(shape, batch_size=0, link_mbit=0.0)
 
 
 def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> ComparedShape | None:

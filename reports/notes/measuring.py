@@ -134,7 +134,11 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
             f"repeat than in its first, in {len(drifting)} of {len(known)} repeats."
         )
     told = [note for note in notes if note]
-    return [*told, "Such minutes move examples/s; ratios, formed within rounds, much less."] if told else []
+    if not told:
+        return []
+    in_turn = all(r.method is None or r.method.interleave for records in cases.values() for r in records)
+    ratios = "ratios, formed within rounds, much less" if in_turn else "ratios as well: no case took its turn"
+    return [*told, f"Such minutes move examples/s; {ratios}."]
 
 
 def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:

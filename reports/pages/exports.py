@@ -63,13 +63,13 @@ def to_markdown(report: Report) -> str:
             cost_table,
         ):
             content = table(comparison)
-            lines += [] if content is None else ["", *_markdown_table(content)]
+            lines += [] if content is None else ["", *markdown_table(content)]
         lines.append("")
     for matrix in report.fault_matrices:
-        lines += [f"## {markdown_text(f'{matrix.metric} under faults: {matrix.workload}')}", ""]
-        lines += [markdown_text(matrix.shape), "", *_markdown_table(fault_table(matrix)), ""]
+        lines += [f"## {markdown_text(matrix.title)}", ""]
+        lines += [markdown_text(matrix.shape), "", *markdown_table(fault_table(matrix)), ""]
     if report.problems:
-        lines += ["## Failures", "", *_markdown_table(problem_table(report.problems)), ""]
+        lines += ["## Failures", "", *markdown_table(problem_table(report.problems)), ""]
     if report.left_out:
         lines += ["## Left out", ""]
         lines += [f"- {markdown_text(item.where)}: {markdown_text(item.why)}" for item in report.left_out]
@@ -128,7 +128,8 @@ def _plain(value: object, without: Collection[str]) -> object:
     return str(value)
 
 
-def _markdown_table(table: Table) -> list[str]:
+def markdown_table(table: Table) -> list[str]:
+    """Lines of a table, every cell escaped."""
     return [
         "| " + " | ".join(markdown_text(column.name) for column in table.columns) + " |",
         "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",

@@ -79,7 +79,7 @@ def _fault_table(matrix: FaultMatrix) -> TerminalTable:
     """One metric by strategy and scenario as literal text."""
     table = fault_table(matrix)
     return TerminalTable(
-        title=literal(f"{matrix.metric} under faults: {matrix.workload} · {matrix.shape}"),
+        title=literal(f"{matrix.title} · {matrix.shape}"),
         columns=tuple(literal(column.name) for column in table.columns),
         rows=tuple(tuple(literal(_short(cell)) for cell in row) for row in table.rows),
         verdict=(),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+from reports.fault_matrix import DIVERGED
 from reports.quantities import MISSING, byte_count, digits, seconds, times
 from reports.rows import Comparison, FaultCell, FaultMatrix, Row, RuleUse
 from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell
 from reports.tables.table import Table, table_of
+
+_MANY = 1e5
 
 
 def rule_table(comparison: Comparison) -> Table | None:
@@ -26,18 +31,22 @@ def rule_table(comparison: Comparison) -> Table | None:
 def fault_table(matrix: FaultMatrix) -> Table:
     """A metric by strategy and scenario, with what each strategy costs without faults."""
     names = [name for name, _ in matrix.scenarios]
+    better = "less" if matrix.less_is_better else "more"
     relative = f", relative to {matrix.baseline}," if matrix.baseline else ""
     return table_of(
-        f"{matrix.metric} after the last step by scenario, mean over repeats, and the worst of them; speed"
-        f"{relative} and payload of a step without faults; void: more workers are faulty than the rule is "
-        "for, which does not count for the worst",
+        f"{matrix.title.partition(' under')[0]} after the last step by scenario, mean over repeats, {better} "
+        f"is better, and the worst of them; speed{relative} and payload of a step without faults; void: more "
+        "workers are faulty than the rule is for, which does not count for the worst",
         ("strategy", *names, "worst", "speed", "payload"),
         [
             (
                 Cell(text=line.strategy, note="on the front" if line.on_front else ""),
                 *map(_fault_cell, line.cells),
-                Cell(text=MISSING if line.worst is None else digits(line.worst)),
-                Cell(text=MISSING if line.relative_rate is None else times(line.relative_rate)),
+                Cell(text=MISSING if line.worst is None else _figure(line.worst)),
+                Cell(
+                    text=MISSING if line.relative_rate is None else times(line.relative_rate),
+                    note=line.relative_note,
+                ),
                 Cell(text=MISSING if line.payload_bytes is None else byte_count(line.payload_bytes)),
             )
             for line in matrix.lines
@@ -82,4 +91,9 @@ def _fault_cell(cell: FaultCell | None) -> Cell:
     if cell.value is None:
         return Cell(text=cell.outcome, note=void)
     note = ", ".join(filter(None, (void, f"n={cell.value.n}")))
-    return Cell(text=f"{cell.value.value:.3f}", note=note)
+    return Cell(text=_figure(cell.value.value), note=note)
+
+
+def _figure(value: float) -> str:
+    """Three decimals of a share, and no dozen digits of a loss."""
+    return f"{value:.3f}" if abs(value) < _MANY else f"{value:.2e}" if math.isfinite(value) else DIVERGED

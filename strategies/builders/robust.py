@@ -161,10 +161,10 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
     del step, nodes
     aggregation = Aggregation.of(params, topology.n_tasks)
     assert aggregation is not None
-    rule = BY_NAME[aggregation.rule]
-    most = "the most that it withstands" if params.get("f") is None else f"it needs {rule.bound()}"
-    workers = f"{aggregation.n} workers"
-    return (f"rule={aggregation.rule} with f={aggregation.f} of {workers}: {most}",)
+    if params.get("f") is not None or not BY_NAME[aggregation.rule].per_fault:
+        return ()
+    asked = f"rule={aggregation.rule} with f={aggregation.f} of {aggregation.n} workers"
+    return (f"{asked}, the most that it withstands: a smaller f keeps more of what honest ones send",)
 
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:

@@ -70,7 +70,7 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
     assert gathered["chosen"][3] == 0
     assert sum(gathered["chosen"]) == 2 * gathered["n_steps"]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "accuracy under faults: digits-mlp" in page
+    assert "Accuracy under faults: digits-mlp" in page
     assert "diverged" in page
 
 

@@ -16,7 +16,12 @@ _NOT_MEASURED = ("seed", "until_ci")
 
 
 def comparison_key(record: Record) -> str:
-    """Hash what must be equal before two records of different runs may be compared; 16 hex digits.
+    """Hash what must be equal before two records of different runs may be compared; 16 hex digits."""
+    return canonical_hash(comparable_facts(record))[:16]
+
+
+def comparable_facts(record: Record) -> dict[str, object]:
+    """What must be equal before two records of different runs may be compared.
 
     It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
     the code is what such a comparison is made to see.
@@ -27,24 +32,22 @@ def comparison_key(record: Record) -> str:
         machine.pop("kernel", None)
         # Records from before these were looked at keep their key.
         machine = {key: value for key, value in machine.items() if key not in _SETTINGS or value is not None}
-    return canonical_hash(
-        {
-            "workload": record.workload,
-            "workload_params": record.workload_params,
-            "strategy": record.strategy,
-            "strategy_params": record.strategy_params,
-            "provider": record.provider,
-            "device": record.device,
-            "workers": record.workers,
-            "replicas": record.replicas,
-            "batch_size": record.batch_size,
-            "requested_mbit": record.link.requested_mbit if record.link else None,
-            # Records from before links were limited keep their key.
-            **({"links": record.link.asked} if record.link and record.link.workers else {}),
-            "method": None if record.method is None else _measured(record.method),
-            "machine": machine,
-        }
-    )[:16]
+    return {
+        "workload": record.workload,
+        "workload_params": record.workload_params,
+        "strategy": record.strategy,
+        "strategy_params": record.strategy_params,
+        "provider": record.provider,
+        "device": record.device,
+        "workers": record.workers,
+        "replicas": record.replicas,
+        "batch_size": record.batch_size,
+        "requested_mbit": record.link.requested_mbit if record.link else None,
+        # Records from before links were limited keep their key.
+        **({"links": record.link.asked} if record.link and record.link.workers else {}),
+        "method": None if record.method is None else _measured(record.method),
+        "machine": machine,
+    }
 
 
 def _measured(method: Method) -> dict[str, object]:

@@ -5,6 +5,8 @@ Source:
     techniques", chapter 5.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ class RepeatedMean:
 
     value: float
     error: float | None = None
-    freedom: int | None = None
+    freedom: float | None = None
 
     def half_width(self, confidence: float = CONFIDENCE) -> float | None:
         """Half of its interval; None where there are too few repeats.
@@ -41,6 +43,24 @@ class RepeatedMean:
         if self.error is None or self.freedom is None:
             return None
         return float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
+
+    def minus(self, other: RepeatedMean) -> RepeatedMean:
+        """Its difference from the mean of other repeats.
+
+        Source:
+            Welch 1947, "The generalization of Student's problem when several different population variances
+            are involved", Biometrika 34.
+        """
+        value = self.value - other.value
+        if self.error is None or other.error is None or self.freedom is None or other.freedom is None:
+            return RepeatedMean(value=value)
+        error = math.hypot(self.error, other.error)
+        if error == 0.0:
+            return RepeatedMean(value=value, error=0.0, freedom=self.freedom + other.freedom)
+        # Shares instead of variances: squares of tiny variances would underflow to 0 / 0.
+        share, other_share = (self.error / error) ** 2, (other.error / error) ** 2
+        freedom = 1.0 / (share**2 / self.freedom + other_share**2 / other.freedom)
+        return RepeatedMean(value=value, error=error, freedom=freedom)
 
 
 def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = None) -> RepeatedMean:

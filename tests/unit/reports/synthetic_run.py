@@ -16,6 +16,7 @@ from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
 from harness.records.facts.resharding import Resharding
 from harness.records.facts.robustness import Aggregated, Evaluation
+from harness.records.facts.rounds import Rounds
 from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
@@ -26,6 +27,7 @@ MARKDOWN = "a|b `c` <b>*d*</b> [e](http://evil.example)"
 ONERROR = "<img src=x onerror=\"document.title='INERT-MARKER'\"> --></script>\nsecond line"
 N_STEPS = 50
 N_WARMUP = 8
+N_ROUNDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +170,13 @@ def full_cases() -> list[Case]:
 
 
 def write_run(
-    path: Path, cases: list[Case], *, n_repeats: int = 3, seed: int = 7, baseline: str = "single"
+    path: Path,
+    cases: list[Case],
+    *,
+    n_repeats: int = 3,
+    seed: int = 7,
+    baseline: str = "single",
+    minutes: tuple[float, float] | None = None,
 ) -> Path:
     """Write a run folder through the harness's own store.
 
@@ -178,6 +186,7 @@ def write_run(
         n_repeats: repeats of every case.
         seed: of the noise.
         baseline: `compare.baseline` of the experiment.
+        minutes: how much slower a round may be than another; None for cases that took no windows in turn.
     """
     rng = np.random.default_rng(seed)
     experiment = {
@@ -195,13 +204,22 @@ def write_run(
     with open_run(path, experiment=experiment, environment=environment) as folder:
         order = 0
         for repeat in range(n_repeats):
+            slow = None if minutes is None else rng.uniform(*minutes, size=N_ROUNDS)
             for i in rng.permutation(len(cases)):
-                _append(folder, cases[i], repeat=repeat, order=order, rng=rng)
+                _append(folder, cases[i], repeat=repeat, order=order, rng=rng, slow=slow)
                 order += 1
     return path
 
 
-def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.random.Generator) -> None:
+def _append(
+    folder: RunFolder,
+    case: Case,
+    *,
+    repeat: int,
+    order: int,
+    rng: np.random.Generator,
+    slow: np.ndarray | None,
+) -> None:
     computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     label += case.scenario
@@ -257,6 +275,15 @@ def _append(folder: RunFolder, case: Case, *, repeat: int, order: int, rng: np.r
     )
     if status in ("ok", "implausible"):
         record = _measured(record, case, folder, rng)
+    if slow is not None and record.step_s is not None and record.step_s.p50 is not None:
+        steps_s = record.step_s.p50 * slow * np.exp(0.01 * rng.standard_normal(len(slow)))
+        p50_s = float(np.median(steps_s))
+        rounds = Rounds(
+            block=f"block{repeat}", n_steps=5, n_lead=1, n_made=N_STEPS, step_s=tuple(steps_s.tolist())
+        )
+        record = dataclasses.replace(
+            record, rounds=rounds, step_s=dataclasses.replace(record.step_s, p50=p50_s)
+        )
     folder.append(record)
 
 

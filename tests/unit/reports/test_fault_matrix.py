@@ -106,7 +106,7 @@ def test_every_medium_has_the_matrix_and_escapes_names(report: Report, matrix: F
     html, markdown = to_html(report), to_markdown(report)
     assert BAD not in html
     assert "&lt;i&gt;flip|&lt;/i&gt;" in html
-    assert "accuracy under faults" in html
+    assert "Accuracy under faults" in html
     assert "diverged" in markdown
     assert BAD not in markdown
     assert BAD in to_csv(report)

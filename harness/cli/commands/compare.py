@@ -1,0 +1,84 @@
+"""`stratbench compare`: what has changed between two runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.cli.options import Debug, Json, share
+from harness.errors import EXIT_OK, EXIT_REGRESSION
+
+if TYPE_CHECKING:
+    from reports.pages.terminal import TerminalTable
+
+EXAMPLE = "stratbench compare runs/before runs/after --threshold 3%"
+
+
+class Format(StrEnum):
+    """What the changes can be written as."""
+
+    TEXT = "text"
+    MD = "md"
+
+
+def compare(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Run folder of before.", show_default=False)],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Run folder of now.", show_default=False)],
+    *,
+    threshold: Annotated[
+        str,
+        typer.Option(
+            "--threshold", metavar="SHARE", help="Change up to which a case counts as the same, as in 3%."
+        ),
+    ] = "3%",
+    rates: Annotated[
+        bool,
+        typer.Option("--rates", help="Judge by rates alone, on machines that nobody else uses."),
+    ] = False,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway", help="Judge cases whose machine or method differ, too; the difference is named."
+        ),
+    ] = False,
+    format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,  # noqa: A002 - the option's name
+    json: Json = False,  # noqa: ARG001 - read by main
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Say what has changed between two runs, case by case; status 4 where something is slower or broken."""
+    within = share(threshold, field="threshold")
+    from reports.changes import told
+    from reports.changes.changes import changes_between
+    from reports.load import load
+
+    before, after = load(run_a), load(run_b)
+    for run in (before, after):
+        for item in run.left_out:
+            output.warn(f"left out: {run.name}: {item.where}: {item.why}")
+    changes = changes_between(before, after, threshold=within, by_rates=rates, anyway=anyway)
+    if format is Format.MD:
+        show = partial(output.say_text, told.to_markdown(changes))
+    else:
+        show = partial(_show, told.to_terminal(changes))
+    return Answer(
+        document=told.to_document(changes),
+        show=show,
+        exit_status=EXIT_REGRESSION if changes.regressed else EXIT_OK,
+    )
+
+
+def _show(table: TerminalTable) -> None:
+    output.say(table.title)
+    output.table(table.columns, table.rows)
+    for line in table.verdict:
+        output.say(line)
+    if table.notes:
+        output.say("What differs around them:")
+    for note in table.notes:
+        output.say(f"  {note}")

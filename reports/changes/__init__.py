@@ -1,0 +1,1 @@
+"""Changes between two runs: the cases of one against the same cases of the other."""

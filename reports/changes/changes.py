@@ -1,0 +1,322 @@
+"""What has changed between two runs, case by case, and how sure that is.
+
+A machine is faster on one day than on another, and then all rates are. So a case is judged by its ratio to
+the baseline, formed within rounds, and by how that ratio has changed: m is the mean logarithm of the ratios
+of a run's repeats,
+
+    change           exp(m_after - m_before), with Welch's interval
+    of most cases    the median of these changes, the baseline's own among them, which is none; where three
+                     cases or more have one. The baseline is judged by its inverse: where most cases seem to
+                     have changed alike, it is the baseline that has, and they are judged relative to most
+
+What has no rounds beside a baseline in both runs is judged by its rate, in which a slower day shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
+
+from harness.records.comparing.comparison_key import comparable_facts
+from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
+from reports.aggregate import mean_of
+from reports.changes.standings import Identity, Standing, standings
+from reports.figures.shapes import shape_text
+from reports.load import Run
+from reports.marks import WORDS, mark_of
+from reports.origins import leaves
+from reports.quantities import byte_count, times
+from reports.statistics import Interval
+
+Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
+RATE, MOST_CASES = "rate", "most cases"
+DEFAULT_THRESHOLD = 0.03
+_BYTES_THRESHOLD = 0.01
+_NO_CHANGE = RepeatedMean(value=0.0, error=0.0, freedom=1.0)
+_MOST_OF = 3
+"""Cases beside the baseline from which on one can speak of most of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """By what a figure was multiplied, with its 95 % interval; None where repeats are too few for one."""
+
+    value: float
+    interval: Interval | None
+
+    @classmethod
+    def of(cls, log: RepeatedMean) -> Factor:
+        """From its logarithm."""
+        half = log.half_width()
+        limits = None if half is None else Interval(low=_exp(log.value - half), high=_exp(log.value + half))
+        return cls(value=_exp(log.value), interval=limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One case in both runs.
+
+    Attributes:
+        factor: by what the figure was multiplied that the verdict is of; above 1 is faster.
+        of: that figure: the rate, or the rate's ratio to that of a baseline or of most cases.
+        rate_factor: the same of the rate.
+        why: what the verdict rests on, or why there is none.
+        broken: it had a result, or computed the right thing, and has or does no more.
+        notes: what else has changed.
+    """
+
+    case: str
+    workload: str
+    shape: str
+    strategy: str
+    verdict: Verdict
+    why: str
+    factor: Factor | None = None
+    of: str | None = None
+    rate_factor: Factor | None = None
+    broken: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Two runs, the cases that either has, and what of their surroundings differs.
+
+    Attributes:
+        geometric_mean: of the rates' factors of all cases that are comparable; None where none is.
+        differences: of code and machine, as `name: before, now after`.
+    """
+
+    before: str
+    after: str
+    threshold: float
+    cases: tuple[Change, ...]
+    geometric_mean: float | None
+    differences: tuple[str, ...]
+
+    @property
+    def regressed(self) -> tuple[Change, ...]:
+        """Cases that are slower, or broken."""
+        return tuple(each for each in self.cases if each.verdict == "slower" or each.broken)
+
+
+def changes_between(
+    before: Run,
+    after: Run,
+    *,
+    threshold: float = DEFAULT_THRESHOLD,
+    by_rates: bool = False,
+    anyway: bool = False,
+) -> Changes:
+    """Set the cases of a run against those of an earlier one.
+
+    Args:
+        threshold: change of a figure, as a share of it, up to which a case counts as the same.
+        by_rates: judge by rates alone, as for machines that nobody else uses.
+        anyway: judge cases whose circumstances differ, too.
+    """
+    pairs = list(_pairs(standings(before), standings(after)))
+    most = {} if by_rates else _most_cases([(a, b) for a, b in pairs if a is not None and b is not None])
+    judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, most=most)
+    cases = tuple(judge.change(a, b) for a, b in pairs)
+    logs = [
+        math.log(each.rate_factor.value)
+        for each in cases
+        if each.rate_factor is not None and each.verdict != "not-comparable"
+    ]
+    return Changes(
+        before=before.name,
+        after=after.name,
+        threshold=threshold,
+        cases=cases,
+        geometric_mean=math.exp(fmean(logs)) if logs else None,
+        differences=tuple(_surroundings(before, after)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """How cases are judged; arguments as for `changes_between`.
+
+    Attributes:
+        most: workload and baseline → how the ratios of most cases have changed, where one can say so.
+    """
+
+    threshold: float
+    by_rates: bool
+    anyway: bool
+    most: Mapping[tuple[str, str], RepeatedMean]
+
+    def change(self, before: Standing | None, after: Standing | None) -> Change:
+        """What became of a case, which at least one run has."""
+        one = after or before
+        assert one is not None
+        change = Change(
+            case=one.records[0].case,
+            workload=one.shape.workload,
+            shape=shape_text(one.shape),
+            strategy=one.strategy,
+            verdict="not-comparable",
+            why="",
+        )
+        if before is None or after is None:
+            return replace(change, why=f"the {'later' if before is None else 'earlier'} run alone has it")
+        broken = _broken(before, after)
+        change = replace(change, broken=bool(broken), notes=tuple(_notes(before, after)))
+        missing = next((each for each in (before, after) if not each.rates), None)
+        if missing is not None:
+            return replace(change, why=broken or f"no result: {_why_missing(missing)}")
+        rate = _mean_rate(after).minus(_mean_rate(before))
+        change = replace(change, rate_factor=Factor.of(rate))
+        differences = _differences(*(comparable_facts(each.usable[0]) for each in (before, after)))
+        if differences and not self.anyway:
+            return replace(change, why=f"circumstances differ: {'; '.join(differences)}")
+        of, log = self._judged_by(before, after, rate)
+        factor = Factor.of(log)
+        verdict, why = self._verdict(factor, of, after)
+        reasons = (broken, why, *(f"although {each}" for each in differences))
+        return replace(change, factor=factor, of=of, verdict=verdict, why="; ".join(filter(None, reasons)))
+
+    def _judged_by(self, before: Standing, after: Standing, rate: RepeatedMean) -> tuple[str, RepeatedMean]:
+        """What a case's verdict is by, and the logarithm of its factor."""
+        workload = after.shape.workload
+        most = self.most.get((workload, after.strategy))
+        if most is not None:
+            return f"÷ {MOST_CASES}", _NO_CHANGE.minus(most)
+        shift = None if self.by_rates else _shift(before, after)
+        if shift is None or after.baseline is None:
+            return RATE, rate
+        most = self.most.get((workload, after.baseline))
+        limits = None if most is None else Factor.of(most).interval
+        if most is None or limits is None or limits.contains(1.0):
+            return f"÷ {after.baseline}", shift
+        return f"÷ {MOST_CASES}", shift.minus(most)
+
+    def _verdict(self, factor: Factor, of: str, after: Standing) -> tuple[Verdict, str]:
+        """What an interval shows of a change beyond the threshold, and why not more."""
+        if of == RATE and after.is_baseline and not self.by_rates:
+            return (
+                "cannot-tell",
+                "others are measured by it; by its rate alone a slower machine looks the same",
+            )
+        interval = factor.interval
+        if interval is None:
+            return "cannot-tell", "no interval: needs 3 repeats in both runs"
+        low, high = 1 - self.threshold, 1 + self.threshold
+        if interval.high < low:
+            return "slower", ""
+        if interval.low > high:
+            return "faster", ""
+        if low <= interval.low and interval.high <= high:
+            return "same", ""
+        return "cannot-tell", "its interval has changes on both sides of the threshold; more repeats may tell"
+
+
+def _pairs(
+    earlier: Mapping[Identity, Standing], later: Mapping[Identity, Standing]
+) -> Iterator[tuple[Standing | None, Standing | None]]:
+    """Each case with the same one of the other run; where only the batch is another, with that."""
+    left = {identity: case for identity, case in earlier.items() if identity not in later}
+    for identity, case in later.items():
+        before = earlier.get(identity)
+        if before is None:
+            shape, strategy = identity
+            alike = [
+                other
+                for other in left
+                if (other[0].without_batch(), other[1]) == (shape.without_batch(), strategy)
+            ]
+            before = left.pop(alike[0]) if len(alike) == 1 else None
+        yield before, case
+    for case in left.values():
+        yield case, None
+
+
+def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
+    """How the logarithm of a case's ratio to its baseline has changed; None where a run does not have it."""
+    if before.baseline != after.baseline or not before.against.logs or not after.against.logs:
+        return None
+    return after.against.mean().minus(before.against.mean())
+
+
+def _most_cases(both: Sequence[tuple[Standing, Standing]]) -> dict[tuple[str, str], RepeatedMean]:
+    """Workload and baseline → the median change of the cases beside it, where these are enough."""
+    shifts: dict[tuple[str, str], list[RepeatedMean]] = {}
+    for before, after in both:
+        shift = _shift(before, after)
+        if shift is not None and after.baseline is not None:
+            shifts.setdefault((after.shape.workload, after.baseline), []).append(shift)
+    return {
+        key: sorted([_NO_CHANGE, *found], key=lambda each: each.value)[(len(found) + 1) // 2]
+        for key, found in shifts.items()
+        if len(found) >= _MOST_OF
+    }
+
+
+def _mean_rate(standing: Standing) -> RepeatedMean:
+    """Mean logarithm of a case's rates."""
+    return repeated_mean([math.log(rate) for rate in standing.rates])
+
+
+def _broken(before: Standing, after: Standing) -> str:
+    """In what way a case that was sound is no more; empty where it is, or never was."""
+    was, now = mark_of(before.records), mark_of(after.records)
+    if before.rates and not after.rates and not all(r.is_broken_by_faults for r in after.records):
+        return f"it has no result any more: {_why_missing(after)}"
+    if was.proven and now.kind in ("not-equivalent", "beyond-bound"):
+        return f"it computes something else now: {WORDS[was.kind]} before, now {WORDS[now.kind]}"
+    return ""
+
+
+def _why_missing(standing: Standing) -> str:
+    """Why a case has no rate, by its last repeat."""
+    last = standing.records[-1]
+    if last.error is not None:
+        return f"{last.error.type}: {last.error.message}"
+    return last.plausibility or last.status
+
+
+def _notes(before: Standing, after: Standing) -> Iterator[str]:
+    """What else has changed of a case."""
+    was, now = mark_of(before.records).kind, mark_of(after.records).kind
+    if was != now:
+        yield f"mark: {WORDS[was]} before, now {WORDS[now]}"
+    for name, words in (("payload_bytes_per_step", "payload"), ("tcp_bytes_per_step", "TCP")):
+        old = mean_of([getattr(record, name) for record in before.usable])
+        new = mean_of([getattr(record, name) for record in after.usable])
+        if old is None or new is None or abs(new.value - old.value) <= _BYTES_THRESHOLD * old.value:
+            continue
+        by = f", {times(new.value / old.value)}" if old.value else ""
+        yield f"{words} of a step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
+
+
+def _surroundings(before: Run, after: Run) -> list[str]:
+    """What of code and machine differs between the first records of two runs."""
+    facts: list[dict[str, object]] = []
+    for run in (before, after):
+        first = next(iter(run.records), None)
+        sections = {name: getattr(first, name, None) for name in ("machine", "provenance")}
+        facts.append({name: dataclasses.asdict(found) for name, found in sections.items() if found})
+    return _differences(*facts)
+
+
+def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Each leaf that is not the same, as `name: before, now after`."""
+    old, new = dict(leaves("", before)), dict(leaves("", after))
+    return [
+        f"{name}: {old.get(name, 'not known')}, now {new.get(name, 'not known')}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _exp(log: float) -> float:
+    """`math.exp` that answers infinity instead of raising."""
+    try:
+        return math.exp(log)
+    except OverflowError:
+        return math.inf

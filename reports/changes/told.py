@@ -1,0 +1,144 @@
+"""Changes between two runs as a person and a program are told of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reports.changes.changes import Change, Changes, Factor, Verdict
+from reports.pages.exports import markdown_table, markdown_text
+from reports.pages.terminal import TerminalTable, literal
+from reports.quantities import MISSING, limits, times
+from reports.tables.cells import Cell
+from reports.tables.table import Table, table_of
+
+_WORDS: dict[Verdict, str] = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "the same",
+    "cannot-tell": "cannot be told",
+    "not-comparable": "not comparable",
+}
+_N_NAMED = 3
+
+
+def headline(changes: Changes) -> str:
+    """The answer in a line: what got worse, or that nothing did."""
+    slower = [each for each in changes.cases if each.verdict == "slower" and not each.broken]
+    broken = [each for each in changes.cases if each.broken]
+    parts = [f"{_share(broken, changes)} broken: {_named(broken)}"] if broken else []
+    parts += [f"{_share(slower, changes)} slower: {_named(slower)}"] if slower else []
+    counts = Counter(each.verdict for each in changes.cases if each not in slower and not each.broken)
+    rest = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _WORDS.items() if counts[verdict])
+    if rest:
+        parts += [rest] if parts else [f"No case is slower or broken: {rest}"]
+    return f"{'; '.join(parts) or 'No case is in either run'}."
+
+
+def changes_table(changes: Changes) -> Table:
+    """Each case in a line: what has changed, by how much, and what that rests on."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Cell(text=each.strategy),
+            Cell(text=f"{each.workload} · {each.shape}"),
+            Cell(text=_verdict(each)),
+            _factor_cell(each.factor),
+            Cell(text=each.of or MISSING),
+            _factor_cell(each.rate_factor),
+            Cell(text="; ".join(filter(None, (each.why, *each.notes)))),
+        )
+        for each in changes.cases
+    ]
+    return table_of(
+        f"{changes.after} against {changes.before}; the same is within {changes.threshold:.3g}",
+        ("strategy", "case", "verdict", "now : before", "of", "rates", "why"),
+        rows,
+        words=("case", "verdict", "of", "why"),
+    )
+
+
+def to_terminal(changes: Changes) -> TerminalTable:
+    """The changes as literal text."""
+    table = changes_table(changes)
+    return TerminalTable(
+        title=literal(table.caption),
+        columns=tuple(literal(column.name) for column in table.columns),
+        rows=tuple(tuple(literal(f"{cell.text} {cell.note}".rstrip()) for cell in row) for row in table.rows),
+        verdict=tuple(map(literal, (headline(changes), *_all_together(changes)))),
+        notes=tuple(map(literal, changes.differences)),
+    )
+
+
+def to_markdown(changes: Changes) -> str:
+    """The changes for a pull request or a CI step summary."""
+    table = changes_table(changes)
+    lines = [f"**{markdown_text(headline(changes))}**", ""]
+    lines += [markdown_text(text) for text in _all_together(changes)]
+    lines += ["", markdown_text(table.caption), "", *markdown_table(table)]
+    if changes.differences:
+        lines += ["", "What differs around them:", ""]
+        lines += [f"- {markdown_text(text)}" for text in changes.differences]
+    return "\n".join(lines) + "\n"
+
+
+def to_document(changes: Changes) -> dict[str, object]:
+    """The changes as mappings and scalars."""
+    return {
+        "before": changes.before,
+        "after": changes.after,
+        "threshold": changes.threshold,
+        "cases": [_document(each) for each in changes.cases],
+        "geometric_mean": changes.geometric_mean,
+        "differences": list(changes.differences),
+    }
+
+
+def _document(change: Change) -> dict[str, object]:
+    interval = change.factor.interval if change.factor else None
+    return {
+        "case": change.case,
+        "workload": change.workload,
+        "shape": change.shape,
+        "strategy": change.strategy,
+        "verdict": change.verdict,
+        "ratio": change.factor.value if change.factor else None,
+        "interval": {"low": interval.low, "high": interval.high} if interval else None,
+        "of": change.of,
+        "rate_ratio": change.rate_factor.value if change.rate_factor else None,
+        "broken": change.broken,
+        "why": change.why,
+        "notes": list(change.notes),
+    }
+
+
+def _share(some: list[Change], changes: Changes) -> str:
+    of = len(changes.cases)
+    return f"{len(some)} of {of} case{'s' if of != 1 else ''}"
+
+
+def _named(some: list[Change]) -> str:
+    names = [f"{each.strategy}{_by(each.factor)}" for each in some[:_N_NAMED]]
+    return ", ".join(names) + (f" and {len(some) - _N_NAMED} more" if len(some) > _N_NAMED else "")
+
+
+def _by(factor: Factor | None) -> str:
+    if factor is None or factor.interval is None:
+        return ""
+    return f" {times(factor.value)} [{limits(factor.interval)}]"
+
+
+def _all_together(changes: Changes) -> tuple[str, ...]:
+    if changes.geometric_mean is None:
+        return ()
+    together = f"Rates of all comparable cases together: {times(changes.geometric_mean)} of before"
+    return (f"{together}, be it by the machine or by what all cases share.",)
+
+
+def _verdict(change: Change) -> str:
+    words = _WORDS[change.verdict]
+    return f"BROKEN, {words}" if change.broken else words
+
+
+def _factor_cell(factor: Factor | None) -> Cell:
+    return (
+        Cell(text=MISSING) if factor is None else Cell(text=times(factor.value), note=limits(factor.interval))
+    )

@@ -1,0 +1,223 @@
+"""What has changed between two runs: who is judged by what, and what is not judged at all."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
+
+from harness.cli import main
+from harness.records.comparing.comparison_key import comparison_key
+from reports.changes.changes import Change, Changes, changes_between
+from reports.changes.told import headline, to_document, to_markdown, to_terminal
+from reports.load import load
+
+USUAL_S = {"single": 0.05, "none": 0.02, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
+
+
+def cases(factors: Mapping[str, float] = {}, *, noise: float = 0.005, **more: Any) -> list[Case]:
+    """A usual run, some of whose steps take longer."""
+    return [
+        Case(workload="w", strategy=name, p50_s=s * factors.get(name, 1.0), noise=noise, traced=False, **more)
+        for name, s in USUAL_S.items()
+    ]
+
+
+class Runs:
+    """Pairs of run folders: `before` and `after`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def changes(
+        self,
+        before: Sequence[Case],
+        after: Sequence[Case],
+        *,
+        repeats: int = 5,
+        slower: float = 1.0,
+        **options: Any,
+    ) -> Changes:
+        """What has changed; the machine of the later run takes `slower` times as long."""
+        write_run(self.path / "before", list(before), n_repeats=repeats, seed=1, minutes=(1.0, 1.2))
+        later = [replace(case, p50_s=case.p50_s * slower) for case in after]
+        write_run(self.path / "after", later, n_repeats=repeats, seed=2, minutes=(1.0, 1.3))
+        return changes_between(load(self.path / "before"), load(self.path / "after"), **options)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def verdicts(changes: Changes) -> dict[str, str]:
+    return {each.strategy: each.verdict for each in changes.cases}
+
+
+def of(changes: Changes, strategy: str) -> Change:
+    return next(each for each in changes.cases if each.strategy == strategy)
+
+
+def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases(), slower=1.4)
+    assert set(verdicts(changes).values()) == {"same"}
+    assert changes.regressed == ()
+    assert changes.geometric_mean == pytest.approx(1 / 1.4, rel=0.1)
+    assert of(changes, "ps").of == "÷ single"
+    assert of(changes, "single").of == "÷ most cases"
+    assert headline(changes) == "No case is slower or broken: 5 the same."
+
+
+def test_a_case_that_is_slower_is_found_on_a_machine_that_is_faster(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases({"ps": 1.1}), slower=0.8)
+    assert [each.strategy for each in changes.regressed] == ["ps"]
+    change = of(changes, "ps")
+    assert change.factor is not None
+    assert change.factor.interval is not None
+    assert change.factor.interval.contains(1 / 1.1)
+    assert change.rate_factor is not None
+    assert change.rate_factor.value > 1
+    assert headline(changes).startswith("1 of 5 cases slower: ps 0.9")
+
+
+def test_where_all_others_seem_to_have_moved_it_is_the_baseline_that_has(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases({"single": 1.2}), slower=1.3)
+    assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "slower"}
+    assert of(changes, "all-reduce").of == "÷ most cases"
+
+
+def test_of_two_cases_nobody_knows_whether_the_baseline_has_moved(runs: Runs) -> None:
+    two = [each for each in cases() if each.strategy in ("single", "ps")]
+    slower = [each for each in cases({"ps": 1.2}) if each.strategy in ("single", "ps")]
+    changes = runs.changes(two, slower, slower=1.3)
+    assert verdicts(changes) == {"single": "cannot-tell", "ps": "slower"}
+    assert "a slower machine looks the same" in of(changes, "single").why
+
+
+def test_rates_alone_are_judged_where_that_is_asked_for(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases(), slower=1.5, by_rates=True)
+    assert set(verdicts(changes).values()) == {"slower"}
+    assert {each.of for each in changes.cases} == {"rate"}
+
+
+def test_too_few_repeats_have_no_interval(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases({"ps": 2.0}), repeats=2)
+    assert of(changes, "ps").verdict == "cannot-tell"
+    assert "needs 3 repeats" in of(changes, "ps").why
+
+
+def test_a_change_about_as_large_as_the_threshold_is_left_open(runs: Runs) -> None:
+    changes = runs.changes(cases(noise=0.03), cases({"ps": 1.04}, noise=0.03))
+    assert of(changes, "ps").verdict == "cannot-tell"
+    assert "more repeats" in of(changes, "ps").why
+
+
+def test_a_small_change_is_one_under_a_small_threshold(runs: Runs) -> None:
+    changes = runs.changes(cases(noise=0.001), cases({"ps": 1.02}, noise=0.001))
+    assert of(changes, "ps").verdict == "same"
+    again = changes_between(load(runs.path / "before"), load(runs.path / "after"), threshold=0.005)
+    assert of(again, "ps").verdict == "slower"
+
+
+def test_a_case_without_a_result_is_broken(runs: Runs) -> None:
+    failing = [replace(each, problems=dict.fromkeys(range(5), ("failed", DIED))) for each in cases()]
+    after = [failing[i] if each.strategy == "ps" else each for i, each in enumerate(cases())]
+    changes = runs.changes(cases(), after)
+    change = of(changes, "ps")
+    assert (change.verdict, change.broken) == ("not-comparable", True)
+    assert "worker-died" in change.why
+    assert "1 of 5 cases broken: ps" in headline(changes)
+    back = changes_between(load(runs.path / "after"), load(runs.path / "before"))
+    assert of(back, "ps").broken is False
+    assert "no result: worker-died" in of(back, "ps").why
+
+
+def test_a_case_that_computes_something_else_is_broken(runs: Runs) -> None:
+    wrong = [replace(each, equivalent=False) if each.strategy == "ps" else each for each in cases()]
+    changes = runs.changes(cases(), wrong)
+    assert of(changes, "ps").broken
+    assert "it computes something else now" in of(changes, "ps").why
+    assert [each.strategy for each in changes.regressed] == ["ps"]
+
+
+def test_other_circumstances_are_named_and_judged_only_if_asked(runs: Runs) -> None:
+    other = [replace(each, batch_size=128) for each in cases()]
+    changes = runs.changes(cases(), other)
+    assert set(verdicts(changes).values()) == {"not-comparable"}
+    assert of(changes, "ps").why == "circumstances differ: batch_size: 64, now 128"
+    assert changes.geometric_mean is None
+    anyway = changes_between(load(runs.path / "before"), load(runs.path / "after"), anyway=True)
+    assert "although batch_size: 64, now 128" in of(anyway, "ps").why
+    assert of(anyway, "ps").verdict != "not-comparable"
+
+
+def test_cases_of_one_run_alone_are_said(runs: Runs) -> None:
+    changes = runs.changes(cases()[:4], [*cases()[:3], cases()[4]])
+    assert of(changes, "sharded-update").why == "the later run alone has it"
+    assert of(changes, "all-reduce").why == "the earlier run alone has it"
+
+
+def test_what_is_sent_and_what_is_proven_is_noted(runs: Runs) -> None:
+    more = [
+        replace(each, payload=2e6, equivalent=None) if each.strategy == "ps" else each for each in cases()
+    ]
+    notes = of(runs.changes(cases(), more), "ps").notes
+    assert "payload of a step: 1.00 MB before, now 2.00 MB, 2.00×" in notes
+    assert "mark: equivalent before, now not checked" in notes
+
+
+def test_names_are_shown_as_they_are_and_run_nothing(runs: Runs) -> None:
+    nasty = [Case(workload=SCRIPT, strategy=name, p50_s=0.01) for name in ("single", FORMULA, MARKDOWN)]
+    changes = runs.changes(nasty, nasty)
+    text = to_markdown(changes)
+    assert not re.search(r"(?<!\\)[<`]|(?<!\\)\]\(", text)
+    assert json.loads(json.dumps(to_document(changes)))["cases"][0]["workload"] == SCRIPT
+    assert all(cell.isprintable() for row in to_terminal(changes).rows for cell in row)
+
+
+def test_the_command_ends_with_4_on_a_regression_and_says_so(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.changes(cases(), cases({"ps": 1.3}))
+    before, after = str(runs.path / "before"), str(runs.path / "after")
+    assert main(["compare", before, after]) == 4
+    shown = capsys.readouterr().out
+    assert "1 of 5 cases slower: ps 0.7" in shown
+    assert main(["compare", before, after, "--json"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert {case["verdict"] for case in document["cases"]} == {"same", "slower"}
+    assert main(["compare", after, before]) == 0
+    assert main(["compare", before, after, "--threshold", "40%"]) == 0
+    capsys.readouterr()
+    assert main(["compare", before, after, "--format", "md"]) == 4
+    assert capsys.readouterr().out.startswith("**1 of 5 cases slower: ps")
+
+
+@pytest.mark.parametrize("given", ["3", "-3%", "60%", "", "three", "nan", "1e9%"])
+def test_a_threshold_must_be_a_share(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "b", f"--threshold={given}"]) == 2
+    assert "threshold: must be a share such as 3%, 50% at most" in capsys.readouterr().err
+
+
+def test_facts_of_a_record_are_those_of_its_key(runs: Runs) -> None:
+    runs.changes(cases(), cases())
+    record = load(runs.path / "before").records[0]
+    assert comparison_key(record) == comparison_key(replace(record, repeat=9, started_utc="2020-01-01"))
+    assert comparison_key(record) != comparison_key(replace(record, workers=record.workers + 1))
+
+
+def test_of_a_run_made_again_hardly_a_case_has_changed(tmp_path: Path) -> None:
+    """Noise of 3 % within repeats, minutes and days that are up to half as slow again."""
+    n_wrong = 0
+    rng = np.random.default_rng(0)
+    for trial in range(10):
+        changes = Runs(tmp_path / str(trial)).changes(
+            cases(noise=0.03), cases(noise=0.03), slower=float(rng.uniform(1, 1.5)), repeats=4
+        )
+        n_wrong += len(changes.regressed)
+    assert n_wrong <= 1
