@@ -249,7 +249,7 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
         return UsageError(
             "must be given, got nothing; see the quickstart experiment", field=_path(location, document)
         )
-    is_key_text = location[-1] == "[key]" and first["type"].startswith("string_")
+    is_key_text = location[-1:] == ("[key]",) and first["type"].startswith("string_")
     if first["type"] == "invalid_key" or is_key_text:
         got = first["input"]
         above = location[:-2] if is_key_text else location[:-1]

@@ -40,7 +40,14 @@ class ProvisionError(HarnessError):
 
 
 class WorkerDied(CaseError):  # noqa: N818  named as the record names it
-    """A process of a worker ended while its case ran."""
+    """A process of a worker ended while its case ran.
+
+    Attributes:
+        worker: whose. exit_code: of it; negative for a signal, None where nobody knows.
+    """
+
+    worker: int | None = None
+    exit_code: int | None = None
 
 
 class WorkerOutOfMemory(WorkerDied):
@@ -104,6 +111,7 @@ def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
         f"{awaited.what}; {_where_to_look(awaited)}",
         stage=awaited.stage,
     )
+    error.worker, error.exit_code = awaited.worker, died.exit_code
     _add_log(error, awaited.log)
     return error
 

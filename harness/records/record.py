@@ -20,8 +20,9 @@ SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
 WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
-KILLED_BY_FAULT = "killed-by-fault"
 """Types of the failure of a training that has gone to pieces."""
+KILLED_BY_FAULT = "killed-by-fault"
+"""Type of the failure of a case of which a fault has killed a worker, as was asked for."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str

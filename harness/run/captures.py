@@ -24,7 +24,7 @@ from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution, asked_of
-from strategies.plan.faults import Fault, check_faults, n_sending_wrong, refusal
+from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
@@ -278,7 +278,7 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
     if reason is not None:
         raise UnsupportedError(f"strategy {plan.strategy!r}: {reason}")
     warnings = list(plan.warnings)
-    n_faulty = n_sending_wrong(faults)
+    n_faulty = len(sending_wrong(faults))
     if plan.aggregation is not None and n_faulty > plan.aggregation.f:
         warnings.append(
             f"{n_faulty} of {n_workers} workers have faults and the rule is for f={plan.aggregation.f}: what "

@@ -1,14 +1,15 @@
 """What failures become: our own mistake that of one case, a file that cannot be written that of the run."""
 
 import contextlib
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.errors import CaseError, HarnessError, StoreError, first_line
-from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerOutOfMemory
+from harness.provision.failures import JobOutOfMemory, WorkerDied
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
-from strategies.plan.faults import Fault
+from strategies.plan.faults import Fault, sending_wrong
 
 
 def unexpected(error: Exception) -> CaseError:
@@ -67,27 +68,39 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
         stage=error.stage,
         field=f"{workload}.batch_size",
     )
-    for note in getattr(error, "__notes__", ()):
-        named.add_note(note)
-    return named
+    return _with_notes(named, error)
 
 
 def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
     """The same failure, or what faults have to do with it: a worker killed, a training that they ruin."""
-    if error.kind in WENT_TO_PIECES and any(fault.place != "process" for fault in faults):
+    named = error
+    if error.kind in WENT_TO_PIECES and sending_wrong(faults):
         told = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
-        message = f"{error.message.partition(';')[0]}; with faults ({told}) that may be what they come to"
-        return CaseError(error.kind, message, stage=error.stage)
-    dead = next((fault for fault in faults if fault.kind == "dead"), None)
-    if dead is None or not isinstance(error, WorkerDied) or isinstance(error, WorkerOutOfMemory):
-        return error
+        named = CaseError(error.kind, f"under faults ({told}): {error.message}", stage=error.stage)
+    elif isinstance(error, WorkerDied):
+        named = _killed(error, faults) or error
+    return _with_notes(named, error)
+
+
+def _killed(error: WorkerDied, faults: Sequence[Fault]) -> CaseError | None:
+    """That a worker was killed whose fault asks for it; None where it died by something else."""
+    asked = (fault for fault in faults if fault.kind == "dead" and fault.worker == error.worker)
+    fault = next(asked, None)
+    if fault is None or error.exit_code != -signal.SIGKILL or error.stage != "run":
+        return None
     return CaseError(
         KILLED_BY_FAULT,
-        f"worker {dead.worker}: its fault kills it at step {dead.from_step}, and no strategy goes on without "
-        f"one of its workers, got {error.message.partition(';')[0]}; compare kind drop, which loses "
-        "gradients",
+        f"worker {fault.worker}: its fault killed it at step {fault.from_step}, and no strategy goes on "
+        "without one of its workers; compare kind drop, which loses gradients",
         stage=error.stage,
     )
+
+
+def _with_notes(named: CaseError, error: CaseError) -> CaseError:
+    """A failure under another name, with what was noted of it."""
+    for note in () if named is error else getattr(error, "__notes__", ()):
+        named.add_note(note)
+    return named
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
 """Faults in what workers send: gradients become others in the steps in which a fault acts."""
 
 from collections.abc import Sequence
+from zlib import crc32
 
 import tensorflow as tf
 
-from strategies.plan.faults import Fault, deviations
+from strategies.plan.faults import Fault, deviations, sending_wrong
 
 _DRAW, _NOISE = 0, 1
 
@@ -65,7 +66,7 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
     """Labels counted from the other end, or vectors of classes in reverse.
 
     Args:
-        labels: numbers of classes, or vectors with a value for each class.
+        labels: numbers of classes, or vectors of floats with a value for each class.
     """
     assert fault.classes is not None
     one_hot = (
@@ -83,9 +84,9 @@ def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence
 
     Args:
         vectors: of all workers. step: int64 scalar.
-        faults: of all kinds; workers with none are honest.
+        faults: of all workers and kinds.
     """
-    bad = {fault.worker for fault in faults}
+    bad = sending_wrong(faults)
     honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
     sent = list(vectors)
     for fault in (each for each in faults if each.place == "others"):
@@ -118,5 +119,5 @@ def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tens
 
 
 def _seed(fault: Fault, step: tf.Tensor, salt: int) -> tf.Tensor:
-    whose = (fault.seed * 100_003 + fault.worker) % 2**31
+    whose = crc32(f"{fault.seed} {fault.worker} {fault.kind}".encode()) % 2**31
     return tf.stack([tf.constant(whose * 2**32 + salt % 2**32, tf.int64), step])

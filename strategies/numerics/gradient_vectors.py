@@ -71,7 +71,7 @@ def combined_gradients(
     Args:
         tensors: a vector of each worker; of each sparse gradient the rows of each worker, then the marked ids
             of each; what the rule has kept, and counts [3, n].
-        faults: of workers that see what others send.
+        faults: of all workers and kinds.
     Returns:
         each dense gradient; rows and ids of each sparse one; what the rule keeps; and counts: of each worker
         the steps whose result it had a part in, those in which it was not finite, and all steps.

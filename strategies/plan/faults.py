@@ -192,7 +192,7 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
     Raises:
         StrategyError: for the first that is wrong.
     """
-    faulty = {fault.worker for fault in faults}
+    faulty = sending_wrong(faults)
     for fault in faults:
         for field, worker in (("worker", fault.worker), ("target", fault.target)):
             if worker is not None and not 0 <= worker < n_workers:
@@ -212,9 +212,9 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
             )
 
 
-def n_sending_wrong(faults: Sequence[Fault]) -> int:
+def sending_wrong(faults: Sequence[Fault]) -> frozenset[int]:
     """Workers whose gradients are others than they should be; a slow or dead one sends none of those."""
-    return len({fault.worker for fault in faults if fault.place != "process"})
+    return frozenset(fault.worker for fault in faults if fault.place != "process")
 
 
 def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule: bool) -> str | None:

@@ -16,7 +16,7 @@ from harness.worker.jobs.checkpoint import gather_checkpoint
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.session.variable_parts import values_of
 from strategies.ir.sizes import n_elements
-from strategies.plan.faults import n_sending_wrong
+from strategies.plan.faults import sending_wrong
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import UPDATER
 
@@ -100,7 +100,7 @@ def asked_of(plan: Plan) -> Aggregated | None:
         rule=asked.rule,
         n=asked.n,
         f=asked.f,
-        n_faulty=n_sending_wrong(plan.faults),
+        n_faulty=len(sending_wrong(plan.faults)),
         selects=asked.selects,
     )
 

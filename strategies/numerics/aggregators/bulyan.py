@@ -41,4 +41,4 @@ def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
         )
         return tf.boolean_mask(tf.range(rows.n), rows.present & tf.logical_not(left)), doubtful
 
-    return select_by_distances(rows, select)
+    return select_by_distances(rows, select, n_nearest=tf.maximum(n - f - 2, 1))

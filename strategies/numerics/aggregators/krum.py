@@ -20,9 +20,11 @@ def krum(rows: Rows, *, f: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
         Blanchard et al. 2017, Machine learning with adversaries: Byzantine tolerant gradient descent, §4.
     """
 
+    n_nearest = rows.n_present - f - 2
+
     def select(squares: Squares) -> Selection:
-        sums = nearest_sums(squares, rows.n_present - f - 2, rows.present)
+        sums = nearest_sums(squares, n_nearest, rows.present)
         ranks = sums.ranks()
         return tf.boolean_mask(tf.range(rows.n), ranks < m), sums.is_doubtful(ranks, m)
 
-    return select_by_distances(rows, select)
+    return select_by_distances(rows, select, n_nearest=n_nearest)

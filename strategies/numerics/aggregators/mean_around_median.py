@@ -8,6 +8,7 @@ import tensorflow as tf
 from strategies.numerics.aggregators.mean import mean_of
 from strategies.numerics.aggregators.median import middle
 from strategies.numerics.rows.chunks import Chunk
+from strategies.numerics.rows.double_double import two_sum
 from strategies.numerics.rows.rows import Rows
 from strategies.numerics.rows.sorting_network import sorted_wires
 
@@ -58,7 +59,10 @@ def _by_row(
     centre: tf.Tensor,
     count: int,
 ) -> tf.Tensor:
-    """Means [c], of which those where equally close values lie on both sides of the median are made anew."""
+    """Means [c], of which those where values on both sides of the median seem equally close are made anew.
+
+    Whether they are is told by distances in twice the precision.
+    """
     ties = []
     for leaving in range(len(values) - count):
         below, above = centre - ascending[leaving], ascending[leaving + count] - centre
@@ -66,7 +70,10 @@ def _by_row(
     places = tf.where(reduce(tf.logical_or, ties))
     columns = tf.stack([tf.gather(row, places[:, 0]) for row in values], axis=1)
     # Halves first: the difference of two large numbers may be none.
-    apart = tf.abs(columns * 0.5 - tf.gather(centre, places) * 0.5)
-    closest = tf.gather(columns, tf.argsort(apart, stable=True)[:, :count], batch_dims=1)
-    anew = mean_of(tf.unstack(tf.transpose(closest), count))
+    apart, rest = two_sum(columns * 0.5, tf.gather(centre, places) * -0.5)
+    rest *= tf.sign(apart)
+    by_rest = tf.argsort(rest, stable=True)
+    order = tf.argsort(tf.gather(tf.abs(apart), by_rest, batch_dims=1), stable=True)
+    chosen = tf.gather(by_rest, order[:, :count], batch_dims=1)
+    anew = mean_of(tf.unstack(tf.transpose(tf.gather(columns, chosen, batch_dims=1)), count))
     return tf.tensor_scatter_nd_update(around, places, anew)

@@ -25,5 +25,5 @@ def median(rows: Rows) -> tf.Tensor:
 def middle(ascending: dict[int, tf.Tensor], n: int) -> tf.Tensor:
     """The median of n sorted values of which the middle ones are there."""
     low, high = ascending[(n - 1) // 2], ascending[n // 2]
-    # Halves first: of large numbers the sum may be none.
-    return low if n % 2 else low + (high * 0.5 - low * 0.5)
+    # Halves first: of large numbers the sum may be none. Taken away, lest optimisers halve the sum instead.
+    return low if n % 2 else high * 0.5 - low * -0.5

@@ -47,7 +47,7 @@ def minimum_diameter(rows: Rows, *, f: int) -> tf.Tensor:
     return tf.cond(
         rows.n_present < size,
         lambda: tf.range(rows.n_present),
-        lambda: tf.reshape(select_by_distances(rows, select), [-1]),
+        lambda: tf.reshape(select_by_distances(rows, select, n_nearest=size - 1), [-1]),
     )
 
 

@@ -28,7 +28,7 @@ def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
             doubtful.append(rows.present[i] & own.is_doubtful(ranks, size))
         return tf.cast(tf.stack(nearest), tf.int32), tf.reduce_any(tf.stack(doubtful))
 
-    chosen = tf.ensure_shape(select_by_distances(rows, select), [n, n])
+    chosen = tf.ensure_shape(select_by_distances(rows, select, n_nearest=size - 1), [n, n])
     mixing = tf.cast(chosen, rows.dtype) / tf.cast(size, rows.dtype)
     return replace(rows, mixing=mixing, squares=None)
 

@@ -13,7 +13,7 @@ from strategies.numerics.rows.rows import Rows
 Selection = tuple[tf.Tensor, tf.Tensor]
 """Places that are selected, int32, and whether rounding may have decided."""
 _ROUNDING = {tf.float32: 2.0**-18, tf.float64: 2.0**-40}
-"""Relative error of a sum of squares, with room to spare."""
+"""Relative error of a sum of squares: three roundings of each, and those of a block's sum (`pairs.BLOCK`)."""
 _EXACT = 2.0**-96
 
 
@@ -24,7 +24,7 @@ class Squares:
     Attributes:
         error: relative to a number, up to which it may be wrong.
         least: below which a number is as good as zero.
-        alike: bool [n, n] of numbers that are equal whatever rounding has done, and of which either will do.
+        alike: bool [n, n] of numbers of rows that are the same, or as good as the same: either will do.
     """
 
     high: tf.Tensor
@@ -75,19 +75,22 @@ class Squares:
         return (self.high[:, None] - self.high[None, :]) + (self.low[:, None] - self.low[None, :])
 
 
-def select_by_distances(rows: Rows, select: Callable[[Squares], Selection]) -> tf.Tensor:
+def select_by_distances(
+    rows: Rows, select: Callable[[Squares], Selection], *, n_nearest: tf.Tensor | int
+) -> tf.Tensor:
     """What a rule selects by distances between rows, which are computed exactly where rounding may decide.
 
     Differences are taken directly, coordinate by coordinate: what all rows have in common cancels exactly.
 
     Args:
         select: of squared distances [n, n] in the rows' order.
+        n_nearest: how many nearest others of a row decide, at most.
     Returns:
         the places selected, int32.
     """
 
     def exactly() -> tf.Tensor:
-        high, low = exact_squares(rows)
+        high, low = exact_squares(rows, n_nearest)
         exact = Squares(high=high, low=low, error=0.0, least=tf.constant(0.0, tf.float64))
         return select(exact)[0]
 
@@ -126,6 +129,10 @@ def nearest_sums(squares: Squares, n_nearest: tf.Tensor, pool: tf.Tensor) -> Squ
         total, rest = tf.reduce_sum(high, axis=1), tf.zeros([n], tf.float64)
     else:
         total, rest = sum_of(high, low)
+        # The parts of what is infinite are no numbers.
+        far = tf.logical_not(tf.math.is_finite(total) & tf.math.is_finite(rest))
+        total = tf.where(far, tf.fill([n], tf.constant(float("inf"), tf.float64)), total)
+        rest = tf.where(far, tf.zeros_like(rest), rest)
     infinite = tf.fill([n], tf.constant(float("inf"), tf.float64))
     return Squares(
         high=tf.where(pool, total, infinite),

@@ -7,14 +7,18 @@ from strategies.numerics.rows.powers import power_of_two
 from strategies.numerics.rows.rows import Rows
 
 
-def exact_squares(rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+def exact_squares(rows: Rows, n_nearest: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
     """Squared distances [n, n] in the rows' order, up to a common factor: high parts and low ones.
 
-    The factor is a power of two by which the nearest neighbours of the row that is closest to the others are
-    about one apart. Those too far away for numbers of that scale are infinitely far.
+    The factor is a power of two. It makes the largest coordinate of the difference from the row's n-th
+    nearest about one, for the row where that is least: sums over so many neighbours are of that size or
+    larger. What is too far away for numbers of that scale is infinitely far, and what is too close is nothing.
+
+    Args:
+        n_nearest: how many nearest others of a row decide, fewer than there are rows.
     """
     n = rows.n
-    factor = _factor(rows)
+    factor = _factor(rows, n_nearest)
 
     def of_chunk(chunk: list[tf.Tensor]) -> tf.Tensor:
         scaled = tf.cast(rows.matrix(chunk), tf.float64) * factor
@@ -35,7 +39,7 @@ def _from_row(scaled: tf.Tensor, i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return sum_of(*square(two_sum(scaled, -scaled[i])))
 
 
-def _factor(rows: Rows) -> tf.Tensor:
+def _factor(rows: Rows, n_nearest: tf.Tensor | int) -> tf.Tensor:
     """The power of two that rows are multiplied by."""
     n = rows.n
 
@@ -45,7 +49,10 @@ def _factor(rows: Rows) -> tf.Tensor:
         return tf.map_fn(lambda i: tf.reduce_max(tf.abs(halves - halves[i]), axis=1), tf.range(n), tf.float64)
 
     farthest = rows.fold(of_chunk, tf.zeros([n, n], tf.float64), tf.maximum)
-    neighbours = tf.sort(farthest, axis=1)[:, n // 2]
+    both = rows.present[:, None] & rows.present[None, :]
+    infinite = tf.fill([n, n], tf.constant(float("inf"), tf.float64))
+    # A row's first is itself.
+    neighbours = tf.gather(tf.sort(tf.where(both, farthest, infinite), axis=1), n_nearest, axis=1)
     nearest = tf.reduce_min(
         tf.where(neighbours > 0, neighbours, tf.fill([n], tf.constant(1e300, tf.float64)))
     )

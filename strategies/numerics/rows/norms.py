@@ -26,7 +26,7 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
 
     sums = rows.fold(squares, tf.zeros([rows.n], tf.float64), tf.add, centre)
     low, high = _SAFE[rows.dtype]
-    safe = (sums > low) & (sums < high)
+    safe = (sums > low) & (sums < high) | tf.logical_not(rows.present)
     distances, units = tf.cond(
         tf.reduce_all(safe), lambda: (tf.sqrt(sums), tf.ones_like(sums)), lambda: _scaled(rows, centre)
     )
@@ -43,14 +43,14 @@ def moved(rows: Rows, centre: tf.Tensor, units: tf.Tensor, shares: tf.Tensor) ->
     Returns:
         [d].
     """
-    inverses = tf.unstack(tf.cast(1 / units, rows.dtype), rows.n)
-    factors = tf.unstack(tf.cast(shares, rows.dtype), rows.n)
+    # Large differences are made smaller before they are taken, small ones larger afterwards.
+    before = tf.unstack(tf.cast(tf.minimum(1 / units, 1.0), rows.dtype), rows.n)
+    after = tf.unstack(tf.cast(tf.maximum(1 / units, 1.0) * shares, rows.dtype), rows.n)
 
     def of_chunk(chunk: Chunk) -> tf.Tensor:
-        values = zip(rows.of_chunk(chunk), inverses, factors, strict=True)
-        # Units first: the difference itself may be larger than any number.
+        values = zip(rows.of_chunk(chunk), before, after, strict=True)
         return chunk[-1] + tf.add_n(
-            [(row * inverse - chunk[-1] * inverse) * factor for row, inverse, factor in values]
+            [(row * small - chunk[-1] * small) * share for row, small, share in values]
         )
 
     return tf.ensure_shape(rows.map(of_chunk, centre), centre.shape)

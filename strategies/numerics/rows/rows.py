@@ -71,7 +71,9 @@ class Rows:
         if self.mixing is None:
             return tf.stack(chunk[: self.n])
         vectors = chunk[: len(self.vectors)]
-        return within(tf.matmul(self.mixing, tf.stack(vectors)), vectors)
+        # In float64: GPUs take products of matrices of float32 in fewer digits.
+        mixing, stacked = tf.cast(self.mixing, tf.float64), tf.cast(tf.stack(vectors), tf.float64)
+        return within(tf.cast(tf.matmul(mixing, stacked), self.dtype), vectors)
 
     def map(self, fn: Callable[[Chunk], tf.Tensor], *more: tf.Tensor) -> tf.Tensor:
         """What a function makes of each coordinate, [d].
@@ -116,7 +118,7 @@ class Rows:
 
 
 def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Means of values, [c] each, of which rounding leaves none beyond the values: of equal ones these."""
+    """Means [c] or [n, c] of values, [c] each, kept within these: where all are equal, they are these."""
     return tf.maximum(tf.minimum(means, reduce(tf.maximum, values)), reduce(tf.minimum, values))
 
 

@@ -56,7 +56,7 @@ class GradientVector:
     Attributes:
         boundaries: dense ones, then sparse ones.
         dtype: in which vectors travel: float, or double where any gradient is.
-        faults: of workers that see what others send.
+        faults: of all workers and kinds.
     """
 
     aggregation: Aggregation

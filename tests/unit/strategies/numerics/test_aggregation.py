@@ -51,6 +51,18 @@ def aggregate_of(aggregation: Aggregation, dim: int = DIM, shares: tuple[float, 
     return session.make_callable(result.vector, [rows])  # type: ignore[no-any-return]
 
 
+def squares_of(rows: Vector) -> Vector:
+    """Squared distances between rows by one pass in their own type: [n, n]."""
+    import tensorflow as tf
+
+    from strategies.numerics.rows.pairs import surveyed
+
+    with tf.Graph().as_default() as graph, as_in_snippets():
+        squares = surveyed([tf.constant(row) for row in rows], distances=True)[1]
+    with tf.compat.v1.Session(graph=graph) as session:
+        return session.run(squares)  # type: ignore[no-any-return]
+
+
 @contextmanager
 def as_in_snippets() -> Iterator[None]:
     """Control flow of the first kind, which passes splice in."""
@@ -239,6 +251,50 @@ def test_the_largest_contribution_moves_centered_clipping_no_farther_than_its_li
     # In the same direction, also farther than the limit.
     rows[3] = np.sign(huge)
     np.testing.assert_allclose(got, aggregate(rows), atol=5e-3)
+
+
+HARD = {
+    "a tie beside an infinite distance": ("krum", 1, [-1e300, 0, 1, 3, 4]),
+    "nearer than it seems": ("meamed", 1, [-1, 1e-20, 1]),
+    "one side nearer by less than a digit": ("meamed", 1, [-1, -1e-17, 1]),
+    "deciding distances far beyond the nearest": (
+        "mda",
+        1,
+        [-3e100, 0, 1e-100, 2e-100, 3e-100, 1e100, 2e100],
+    ),
+    "no fault and far neighbours": ("krum", 0, [-1e100, 0, 0, 1e-90, 1e-90, 1e100, 1.1e100]),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_what_rounding_would_decide_is_decided_by_the_definition(name: str) -> None:
+    rule, f, column = HARD[name]
+    aggregation = Aggregation.of({"rule": rule, "f": f, "pre": "none"}, len(column))
+    assert aggregation is not None
+    rows = np.array(column, float)[:, None] * np.ones((1, DIM))
+    for order in (rows, rows[::-1]):
+        got = aggregate_of(aggregation)(order)
+        expected = reference(order, aggregation)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-320)
+
+
+def test_a_kept_centre_is_not_lost_where_rows_differ_from_it_by_next_to_nothing() -> None:
+    aggregation = asked("geometric-median")
+    rows = np.full((aggregation.n, DIM), 1e9)
+    rows[:, 1] = np.arange(aggregation.n) * 1e-302
+    got = aggregate_of(aggregation)(rows)
+    np.testing.assert_allclose(got, rows[0], rtol=1e-12, atol=1e-300)
+
+
+def test_sums_of_squares_are_as_exact_as_is_said() -> None:
+    """Ones first, then what each addition to their sum would lose half of."""
+    size = 1 << 16
+    for direction, first, rest in ((1, 1.0, 0.51), (-1, 1 + 2.0**-18, 0.49)):
+        row = np.full(size, np.sqrt(rest * 2.0**-23), np.float32)
+        row.reshape(8, -1)[:, :8] = first
+        rows = np.stack([np.zeros(size, np.float32), row * direction])
+        exact = float(np.sum(np.square(row.astype(np.float64))))
+        assert abs(squares_of(rows)[0, 1] / exact - 1) < 2.0**-18
 
 
 @pytest.mark.parametrize("rule", BY_NAME)
