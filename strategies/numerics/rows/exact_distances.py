@@ -12,7 +12,7 @@ def exact_squares(rows: Rows, n_nearest: tf.Tensor | int) -> tuple[tf.Tensor, tf
 
     The factor is a power of two. It makes the largest coordinate of the difference from the row's n-th
     nearest about one, for the row where that is least: sums over so many neighbours are of that size or
-    larger. What is too far away for numbers of that scale is infinitely far, and what is too close is nothing.
+    larger. What is too far away for numbers of that scale is infinitely far, what is too close is nothing.
 
     Args:
         n_nearest: how many nearest others of a row decide, fewer than there are rows.
