@@ -139,7 +139,9 @@ def _clipped(rows: Rows, _: int, asked: Asked) -> Exact:
         moves = []
         for row in rows:
             apart = [a - b for a, b in zip(row, centre, strict=True)]
-            moves.append([value * tau / max(_norm(apart), tau) for value in apart])
+            # As a float, of whose powers of two sums are quick: the root before it is one as well.
+            share = Fraction(float(tau / max(_norm(apart), tau)))
+            moves.append([value * share for value in apart])
         centre = [a + b for a, b in zip(centre, _mean(moves), strict=True)]
     return centre
 
