@@ -1,12 +1,12 @@
 """Steps and drift of a nightly series.
 
-A library proposes places, generously; a test of a step against smooth drift decides (`step_test`). The weakest
-place is taken out and its neighbours are tested again, until all that are left are strong enough. What steps of
-a piecewise constant model alone would do is to climb every drift in stairs.
+A library proposes places, generously; a test of a step against smooth drift decides (`step_test`). The
+weakest place is taken out and its neighbours are tested again, until all that are left are strong enough. A
+model of levels alone would climb every drift in stairs.
 
 Source:
-    Arlot, Celisse and Harchaoui 2019, "A kernel multiple change-point algorithm via model selection", JMLR 20,
-    as in ruptures (Truong, Oudre and Vayatis 2020, Signal Processing 167).
+    Arlot, Celisse and Harchaoui 2019, "A kernel multiple change-point algorithm via model selection", JMLR
+    20, as in ruptures (Truong, Oudre and Vayatis 2020, Signal Processing 167).
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ def _proposed(series: Cleaned) -> list[int]:
     return [place for place in proposal.predict(pen=_PROPOSAL_PENALTY)[:-1] if place >= LEAST_NIGHTS - 1]
 
 
-def _tested(
-    nights: IntArray, series: Cleaned, span: tuple[int, int, int], least_effect: float
-) -> Step:
+def _tested(nights: IntArray, series: Cleaned, span: tuple[int, int, int], least_effect: float) -> Step:
     """The best step about a place, of no gain where it is too small."""
     low, place, high = span
     tried = range(max(place - _ASIDE, low + CONFIRM), min(place + _ASIDE, high - CONFIRM) + 1)

@@ -1,4 +1,4 @@
-"""What nights differ by where nothing has changed: weekdays, and a spread that steps and odd nights leave alone."""
+"""What nights differ by where nothing has changed: weekdays, and a spread that few odd nights move."""
 
 from __future__ import annotations
 

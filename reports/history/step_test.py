@@ -69,10 +69,7 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
     jumps = np.stack([(indices >= place) / found.sigma for place in places])[:, :, None]
     starts = _starts(found, middle)
     by_place = np.stack(
-        [
-            found.near(np.where(indices >= place, *reversed(found.levels(int(place)))))
-            for place in places
-        ]
+        [found.near(np.where(indices >= place, *reversed(found.levels(int(place))))) for place in places]
     )
     scaled_base = base / found.sigma[:, None]
     without, with_step = np.inf, Step(gain=-np.inf, place=middle, effect=0.0)
