@@ -11,6 +11,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,7 @@ _FEW_NIGHTS, _EXTRA_GAIN = 6, 3.0
 _PROPOSAL_PENALTY = 14.0
 _CLIP = 4.0
 _BEFORE, _AFTER = 180, 120
+_USUAL_NIGHTS, _FAR = 30, 3.5
 _ASIDE = 3
 """Nights on either side of a proposal that are tried as well."""
 _DRIFT_NIGHTS, _DRIFT_GAIN = 40, 8.0
@@ -86,7 +88,9 @@ def analyse(
         return Analysis()
     series = cleaned(nights, values, errors)
     steps = _steps(nights, series, least_effect)
-    changes = tuple(_change(step, nights, confirm) for step in steps)
+    changes = tuple(
+        _change(step, nights, confirm) for step in [*steps, *_newest(series, steps, least_effect)]
+    )
     drift = _drift(nights, series, steps[-1].place if steps else 0, least_effect)
     return Analysis(changes=changes, drift=drift, sigma=float(np.median(series.sigma)))
 
@@ -108,6 +112,22 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
         if not weak:
             return steps
         places.pop(min(weak, key=lambda k: steps[k].gain))
+
+
+def _newest(series: Cleaned, steps: Sequence[Step], least_effect: float) -> list[Step]:
+    """A step of the last nights alone, too few for the test: as far off as nights seldom are, all to one side."""
+    since = steps[-1].place if steps else 0
+    for n_nights in range(CONFIRM - 1, 0, -1):
+        place = len(series.logs) - n_nights
+        if place - since < LEAST_NIGHTS - 1:
+            continue
+        level = float(np.median(series.logs[max(since, place - _USUAL_NIGHTS) : place]))
+        apart = series.logs[place:] - level
+        effect = float(apart[np.argmin(np.abs(apart))])
+        far = np.abs(apart) > np.maximum(_FAR * series.sigma[place:], least_effect)
+        if far.all() and (np.sign(apart) == np.sign(effect)).all():
+            return [Step(gain=_GAIN_PENDING, place=place, effect=effect)]
+    return []
 
 
 def _proposed(series: Cleaned) -> list[int]:

@@ -1,0 +1,124 @@
+"""Steps and drift are found where they were put, and nowhere else."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+from nightly_series import Kind, Nightly, drawn
+
+from reports.history.change_points import LEAST_NIGHTS, Analysis, Change, analyse
+
+LENGTHS = (90, 150, 365)
+ASIDE = 3
+
+
+def found_in(series: Nightly, **options: float) -> Analysis:
+    return analyse(series.nights, series.values, series.errors, **options)  # type: ignore[arg-type]
+
+
+def confirmed(analysis: Analysis) -> list[Change]:
+    return [change for change in analysis.changes if change.state == "confirmed"]
+
+
+def counts(many: Iterable[Nightly]) -> tuple[int, int, int]:
+    """Steps that were found, those that were missed, and what was found where there is none."""
+    n_found = n_missed = n_false = 0
+    for series in many:
+        left = [change.night for change in confirmed(found_in(series))]
+        for night, _ in series.steps:
+            near = [other for other in left if abs(other - night) <= ASIDE]
+            n_found, n_missed = n_found + bool(near), n_missed + (not near)
+            if near:
+                left.remove(near[0])
+        n_false += len(left)
+    return n_found, n_missed, n_false
+
+
+def many(kind: Kind, count: int, *, seed: int = 0, **options: float) -> list[Nightly]:
+    return [
+        drawn(kind, seed + k, n_nights=LENGTHS[k % len(LENGTHS)], **options)  # type: ignore[arg-type]
+        for k in range(count)
+    ]
+
+
+def test_steps_of_5_percent_and_more_are_found_and_little_else() -> None:
+    kinds: Sequence[Kind] = ("nothing", "step", "two steps", "drift")
+    sums = np.sum([counts(many(kind, 100, seed=10_000)) for kind in kinds], axis=0)
+    n_found, n_missed, n_false = map(int, sums)
+    assert n_found / (n_found + n_missed) >= 0.9
+    assert n_found / (n_found + n_false) >= 0.95
+
+
+def test_the_smallest_step_is_mostly_found_after_a_dozen_nights() -> None:
+    n_found, n_missed, _ = counts(many("step", 100, seed=20_000, size=0.05, n_after=12))
+    assert n_found / (n_found + n_missed) >= 0.85
+
+
+def test_drift_is_called_drift_and_hardly_ever_a_step() -> None:
+    series = many("drift", 100, seed=30_000)
+    assert sum(len(confirmed(found_in(each))) for each in series) <= 2
+    drifting = [each for each in series if found_in(each).drift]
+    assert len(drifting) >= 60
+
+
+def test_what_has_not_changed_neither_steps_nor_drifts() -> None:
+    analyses = [found_in(each) for each in many("nothing", 100, seed=40_000)]
+    assert sum(len(confirmed(each)) for each in analyses) <= 1
+    assert sum(bool(each.drift) for each in analyses) <= 1
+
+
+def test_a_night_sooner_or_later_a_step_is_pending_and_then_confirmed() -> None:
+    series = drawn("step", 3, n_nights=120, size=0.15, n_after=20, is_plain=True)
+    (night, effect) = series.steps[0]
+    states = []
+    for n_after in (0, 1, 2, 3, 5, 8, 20):
+        n = night + n_after
+        analysis = analyse(series.nights[:n], series.values[:n], series.errors[:n])
+        states.append(analysis.changes[-1].state if analysis.changes else "nothing")
+    assert states == ["nothing", "pending", "pending", *["confirmed"] * 4]
+    change = found_in(series).changes[-1]
+    assert change.night == pytest.approx(night, abs=ASIDE)
+    assert change.effect == pytest.approx(effect, abs=0.03)
+
+
+def test_more_nights_are_waited_for_if_asked() -> None:
+    series = drawn("step", 3, n_nights=120, size=0.2, n_after=8, is_plain=True)
+    assert confirmed(found_in(series))
+    assert [change.state for change in found_in(series, confirm=9).changes] == ["pending"]
+
+
+def test_a_step_that_is_too_small_to_matter_is_none() -> None:
+    series = drawn("step", 5, n_nights=200, size=0.05, n_after=60, noise=0.003, is_plain=True)
+    assert confirmed(found_in(series))
+    assert not confirmed(found_in(series, least_effect=0.1))
+
+
+def test_a_figure_that_never_moves_is_followed_to_its_first_percent() -> None:
+    """Payloads are the same every night, until they are not."""
+    nights = np.arange(60, dtype=np.int64)
+    values = np.where(nights < 50, 1e6, 1.012e6)
+    (change,) = confirmed(analyse(nights, values, least_effect=0.01))
+    assert change.night == 50
+    assert not analyse(nights, np.full(60, 1e6)).changes
+
+
+def test_odd_nights_alone_are_no_step() -> None:
+    nights = np.arange(90, dtype=np.int64)
+    rng = np.random.default_rng(1)
+    values = np.exp(rng.normal(0, 0.02, 90))
+    values[[20, 50, 51, 80]] *= 1.6
+    assert not confirmed(analyse(nights, values))
+
+
+def test_few_nights_tell_nothing() -> None:
+    nights = np.arange(LEAST_NIGHTS - 1, dtype=np.int64)
+    assert analyse(nights, np.ones(LEAST_NIGHTS - 1)) == Analysis()
+    assert analyse(nights[:0], np.ones(0)) == Analysis()
+
+
+def test_the_same_nights_give_the_same_answer_in_any_unit() -> None:
+    series = drawn("two steps", 7)
+    one = found_in(series)
+    other = analyse(series.nights, series.values * 1e6, series.errors)
+    assert [(c.night, c.state) for c in one.changes] == [(c.night, c.state) for c in other.changes]
+    assert [c.effect for c in one.changes] == pytest.approx([c.effect for c in other.changes])
