@@ -1,4 +1,4 @@
-"""Nightly series whose changes are known: steps, drift, weekdays, odd nights, gaps and noise, drawn by a seed."""
+"""Nightly series whose changes are known: steps, drift, weekdays, odd nights, gaps and noise."""
 
 from dataclasses import dataclass
 from typing import Literal

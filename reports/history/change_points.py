@@ -115,7 +115,7 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
 
 
 def _newest(series: Cleaned, steps: Sequence[Step], least_effect: float) -> list[Step]:
-    """A step of the last nights alone, too few for the test: as far off as nights seldom are, all to one side."""
+    """A step of the last nights alone, too few for the test: all as far off to one side as nights seldom are."""
     since = steps[-1].place if steps else 0
     for n_nights in range(CONFIRM - 1, 0, -1):
         place = len(series.logs) - n_nights
