@@ -148,6 +148,16 @@ def _lock_hash(root: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
+def commits_between(earlier: str, later: str) -> tuple[str, ...]:
+    """Commits after one up to another of the checkout that this code is in, the newest first, a line each.
+
+    Returns:
+        none where the code is in no checkout that has both.
+    """
+    told = _git_output(Path(__file__).resolve().parents[1], "log", "--oneline", f"{earlier}..{later}")
+    return tuple(told.splitlines()) if told else ()
+
+
 def _git(root: Path) -> tuple[str | None, bool | None]:
     # An installed package may lie inside somebody else's repository; only its own root counts.
     if not (root / ".git").exists():

@@ -15,7 +15,19 @@ import typer
 
 from harness.cli import output, standard_streams
 from harness.cli.answer import Answer
-from harness.cli.commands import clean, compare, doctor, listing, plan, report, run, transform, tune, verify
+from harness.cli.commands import (
+    clean,
+    compare,
+    doctor,
+    listing,
+    nightly,
+    plan,
+    report,
+    run,
+    transform,
+    tune,
+    verify,
+)
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
 from harness.errors import (
@@ -33,6 +45,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run.run, run.EXAMPLE),
     ("report", report.report, report.EXAMPLE),
     ("compare", compare.compare, compare.EXAMPLE),
+    ("nightly", nightly.nightly, nightly.EXAMPLE),
     ("verify", verify.verify, verify.EXAMPLE),
     ("plan", plan.plan, plan.EXAMPLE),
     ("tune", tune.tune, tune.EXAMPLE),

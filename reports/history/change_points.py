@@ -11,15 +11,17 @@ Source:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import ruptures
+from scipy.special import stdtrit
 
 from reports.history.capped_fit import fit
-from reports.history.noise import Cleaned, FloatArray, IntArray, cleaned, rolling_median
+from reports.history.noise import LEAST_SIGMA, Cleaned, FloatArray, IntArray, cleaned, rolling_median
 from reports.history.step_test import Step, best_step
 
 LEAST_NIGHTS = 11
@@ -32,6 +34,8 @@ _PROPOSAL_PENALTY = 14.0
 _CLIP = 4.0
 _BEFORE, _AFTER = 180, 120
 _USUAL_NIGHTS, _FAR = 30, 3.5
+_EARLY_NIGHTS, _EARLY_LEVEL = 3, 0.001
+"""Nights before a change that say what is usual, and how seldom one is seen where there is none."""
 _ASIDE = 3
 """Nights on either side of a proposal that are tried as well."""
 _DRIFT_NIGHTS, _DRIFT_GAIN = 40, 8.0
@@ -85,7 +89,7 @@ def analyse(
         confirm: nights from a step on before it counts as confirmed.
     """
     if len(values) < LEAST_NIGHTS:
-        return Analysis()
+        return _early(nights, np.log(values), errors, least_effect)
     series = cleaned(nights, values, errors)
     steps = _steps(nights, series, least_effect)
     changes = tuple(
@@ -114,8 +118,23 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
         places.pop(min(weak, key=lambda k: steps[k].gain))
 
 
+def _early(nights: IntArray, logs: FloatArray, errors: FloatArray | None, least_effect: float) -> Analysis:
+    """A change of a young series: nights that all lie where a further night of those before hardly would."""
+    for place in range(len(logs) - 1, _EARLY_NIGHTS - 1, -1):
+        before, apart = logs[:place], logs[place:] - float(np.mean(logs[:place]))
+        own = 0.0 if errors is None else float(np.median(errors))
+        sigma = max(float(np.std(before, ddof=1)), own, LEAST_SIGMA)
+        unlikely = float(stdtrit(place - 1, 1 - _EARLY_LEVEL / 2)) * sigma * math.sqrt(1 + 1 / place)
+        effect = float(apart[np.argmin(np.abs(apart))])
+        is_far = np.abs(apart) > max(unlikely, least_effect)
+        if is_far.all() and (np.sign(apart) == np.sign(effect)).all():
+            step = Step(gain=_GAIN_PENDING, place=place, effect=effect)
+            return Analysis(changes=(_change(step, nights, CONFIRM),), sigma=sigma)
+    return Analysis()
+
+
 def _newest(series: Cleaned, steps: Sequence[Step], least_effect: float) -> list[Step]:
-    """A step of the last nights alone, too few for the test: all as far off to one side as nights seldom are."""
+    """A step of the last nights alone, too few for the test: all far off to one side."""
     since = steps[-1].place if steps else 0
     for n_nights in range(CONFIRM - 1, 0, -1):
         place = len(series.logs) - n_nights

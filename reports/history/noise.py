@@ -12,7 +12,8 @@ from scipy.ndimage import median_filter
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_LEAST_SIGMA = 0.003
+LEAST_SIGMA = 0.003
+"""Standard deviation of a night below which none is taken, of figures that hardly move."""
 _NORMAL = 1.4826
 """Standard deviations in a median absolute deviation, of normal noise."""
 _SHORT, _LONG = 15, 31
@@ -77,7 +78,7 @@ def _spread(logs: FloatArray) -> float:
     """Standard deviation of a night, of two robust estimates the larger."""
     about_median = _NORMAL * _OF_MEDIAN * float(np.median(np.abs(logs - rolling_median(logs, _SHORT))))
     between_nights = _NORMAL * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
-    return max(about_median, between_nights, _LEAST_SIGMA)
+    return max(about_median, between_nights, LEAST_SIGMA)
 
 
 def _fewer_nights(logs: FloatArray) -> float:

@@ -110,10 +110,24 @@ def test_odd_nights_alone_are_no_step() -> None:
     assert not confirmed(analyse(nights, values))
 
 
-def test_few_nights_tell_nothing() -> None:
+def test_few_nights_tell_what_is_far_from_them() -> None:
     nights = np.arange(LEAST_NIGHTS - 1, dtype=np.int64)
     assert analyse(nights, np.ones(LEAST_NIGHTS - 1)) == Analysis()
     assert analyse(nights[:0], np.ones(0)) == Analysis()
+    values = np.array([100.0, 101.0, 99.5, 60.0, 61.0])
+    (change,) = analyse(nights[:5], values).changes
+    assert (change.night, change.n_nights, change.state) == (3, 2, "pending")
+    assert not analyse(nights[:3], values[[0, 1, 3]]).changes
+    assert not analyse(nights[:4], np.array([100.0, 90.0, 112.0, 75.0])).changes
+
+
+def test_young_series_that_have_not_changed_are_hardly_ever_pending() -> None:
+    rng = np.random.default_rng(0)
+    nights = np.arange(10, dtype=np.int64)
+    found = [
+        analyse(nights[:n], np.exp(rng.normal(0, 0.02, n))).changes for _ in range(300) for n in (4, 7, 10)
+    ]
+    assert sum(map(bool, found)) <= 9
 
 
 def test_the_same_nights_give_the_same_answer_in_any_unit() -> None:

@@ -1,0 +1,204 @@
+"""`stratbench nightly`: an experiment night after night, and what has changed since."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import options, output
+from harness.cli.answer import Answer
+from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
+from harness.cli.options import Debug, Json, duration_s
+from harness.errors import EXIT_OK, EXIT_REGRESSION, MissingError, UsageError
+from harness.measure.timeouts import timeouts
+from harness.requests import RunOptions, RunOutcome
+
+if TYPE_CHECKING:
+    from reports.history.store import History, Night
+    from reports.history.verdicts import NightVerdict, SeriesVerdict
+
+EXAMPLE = "stratbench nightly quickstart --store nightly --time-budget 30m"
+_LEAST_FREE_BYTES = 1 << 30
+
+
+def nightly(
+    context: typer.Context,
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
+    ],
+    *,
+    store: Annotated[
+        Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
+    ],
+    time_budget: Annotated[
+        str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
+    ] = None,
+    confirm: Annotated[
+        int,
+        typer.Option("--confirm", metavar="K", min=1, max=30, help="Nights that a change must last."),
+    ] = 3,
+    ack: Annotated[
+        str | None,
+        typer.Option(
+            "--ack", metavar="CASE", help="Run nothing; note that what has changed of a case is known."
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why it is known, with --ack.")
+    ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option("--replay", metavar="DATE", help="Run nothing; say again what that night said."),
+    ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
+    ] = 60,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the experiment."),
+    ] = None,
+    timeout_factor: options.TimeoutFactor = 1.0,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
+    json: Json = False,
+    debug: Debug = False,  # noqa: ARG001 - read by main
+) -> Answer:
+    """Run an experiment, add it to a history, and say what has changed; status 4 where something got worse.
+
+    \f
+    Each option is a parameter, as Typer reads them.
+    """
+    if (ack is None) != (reason is None):
+        raise UsageError("must be given with --ack, and --ack with it", field="reason")
+    if ack is not None and replay is not None:
+        raise UsageError("must not be given with --replay; drop one", field="ack")
+    if ack is not None and reason is not None:
+        return _acknowledged(store, ack, reason)
+    if replay is not None:
+        return _replayed(store, replay, confirm)
+    from harness.experiment.resolve import load_experiment
+    from harness.host_facts import allowed
+    from harness.preflight import check_experiment
+
+    spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
+    budget_s = None if time_budget is None else duration_s(time_budget, field="time-budget")
+    exposure = isolate_workers(
+        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
+    )
+    check_experiment(spec)
+    from harness import pipeline
+
+    def run(folder: Path) -> RunOutcome:
+        return pipeline.run(
+            spec,
+            RunOptions(
+                out=folder,
+                resume=False,
+                dry_run=False,
+                fail_fast=False,
+                time_budget_s=budget_s,
+                timeouts=timeouts(timeout_factor),
+                quiet=json,
+                live=options.is_watched(json=json),
+                metrics=None,
+                exposure=exposure,
+                environ=allowed(os.environ),
+            ),
+        )
+
+    return _run(store, str(spec.name), run, confirm=confirm, keep=keep)
+
+
+def _run(
+    store: Path, experiment: str, run: Callable[[Path], RunOutcome], *, confirm: int, keep: int
+) -> Answer:
+    """One night: run, write, judge, and remove what is too old."""
+    from harness.canonical import slug
+    from harness.records.retention import remove_old_runs
+    from reports.history.night import added
+    from reports.history.store import RUNS, writing
+    from reports.history.verdicts import verdict_of
+
+    with writing(store) as history:
+        _require_space(store)
+        folder = store / RUNS / f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}"
+        outcome = run(folder)
+        night = added(history, folder)
+        verdict = verdict_of(history, night, confirm=confirm)
+        remove_old_runs(store / RUNS, keep)
+    return _answer(store, verdict, otherwise=outcome.exit_status)
+
+
+def _acknowledged(store: Path, case: str, reason: str) -> Answer:
+    from reports.history.store import writing
+
+    with writing(store) as history:
+        nights = history.nights()
+        if not nights:
+            raise UsageError(f"must name a history with a night, got none in {store}", field="store")
+        history.acknowledge(case, until=nights[-1], reason=reason)
+    document = {"case": case, "until": nights[-1].name, "reason": reason}
+    told = f"known from now on: what has changed of {case} up to {nights[-1].name}: {reason}"
+    return Answer(document=document, show=partial(output.say, told))
+
+
+def _replayed(store: Path, name: str, confirm: int) -> Answer:
+    from reports.history.store import reading
+    from reports.history.verdicts import verdict_of
+
+    with reading(store) as history:
+        return _answer(store, verdict_of(history, _named(history, name), confirm=confirm), otherwise=EXIT_OK)
+
+
+def _named(history: History, name: str) -> Night:
+    from strategies.errors import suggestion
+
+    nights = {night.name: night for night in history.nights()}
+    if name not in nights:
+        raise UsageError(
+            f"must be a night of the history, got {name!r}; {suggestion(name, nights)}", field="replay"
+        )
+    return nights[name]
+
+
+def _answer(store: Path, verdict: NightVerdict, *, otherwise: int) -> Answer:
+    from reports.history import told
+
+    lines = [told.verdict_line(verdict), *told.further_lines(verdict, _commits)]
+    return Answer(
+        document={"store": str(store), **told.document_of(verdict, _commits), "report": None},
+        show=partial(_show, lines),
+        exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
+    )
+
+
+def _show(lines: Sequence[str]) -> None:
+    for line in lines:
+        output.say(line)
+
+
+def _commits(verdict: SeriesVerdict) -> tuple[str, ...]:
+    """What was changed in the code between the nights before and after a change."""
+    from harness.host_facts import commits_between
+
+    earlier = verdict.before.git_sha if verdict.before else None
+    later = verdict.since.git_sha if verdict.since else None
+    return commits_between(earlier, later) if earlier and later and earlier != later else ()
+
+
+def _require_space(store: Path) -> None:
+    import shutil
+
+    free_bytes = shutil.disk_usage(store).free
+    if free_bytes < _LEAST_FREE_BYTES:
+        free = f"{free_bytes >> 20} MiB free in {store}"
+        raise MissingError(
+            f"a night needs {_LEAST_FREE_BYTES >> 20} MiB of disk, got {free}; make room, or lower --keep",
+            field="store",
+        )

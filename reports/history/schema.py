@@ -1,0 +1,73 @@
+"""Tables of a history, and how an older one becomes one of today's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+MIGRATIONS: Sequence[str] = (
+    """
+    CREATE TABLE night (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        started_utc TEXT NOT NULL,
+        day INTEGER NOT NULL,
+        experiment TEXT NOT NULL,
+        run TEXT NOT NULL UNIQUE,
+        run_dir TEXT NOT NULL,
+        git_sha TEXT,
+        git_dirty INTEGER
+    );
+    CREATE INDEX night_by_day ON night (day);
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        case_id TEXT NOT NULL,
+        workload TEXT NOT NULL,
+        shape TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        comparison_key TEXT NOT NULL,
+        lock_hash TEXT NOT NULL,
+        metric TEXT NOT NULL,
+        against TEXT NOT NULL,
+        UNIQUE (case_id, comparison_key, lock_hash, metric, against)
+    );
+    CREATE TABLE figure (
+        series INTEGER NOT NULL REFERENCES series (id),
+        night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
+        value REAL NOT NULL,
+        error REAL,
+        n INTEGER NOT NULL,
+        PRIMARY KEY (series, night)
+    ) WITHOUT ROWID;
+    CREATE TABLE lost (
+        night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
+        case_id TEXT NOT NULL,
+        workload TEXT NOT NULL,
+        shape TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        status TEXT NOT NULL,
+        message TEXT NOT NULL,
+        PRIMARY KEY (night, case_id)
+    ) WITHOUT ROWID;
+    CREATE TABLE known (
+        case_id TEXT NOT NULL,
+        until_day INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (case_id, until_day)
+    ) WITHOUT ROWID;
+    """,
+)
+"""Each takes a history one version further; the first makes it."""
+VERSION = len(MIGRATIONS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Which version's tables a database has; 0 for an empty one."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring tables to today's version, each step whole or not at all."""
+    for number in range(version_of(connection), VERSION):
+        connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")

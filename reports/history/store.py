@@ -1,0 +1,321 @@
+"""The history of nightly runs: a SQLite database and the run folders beside it.
+
+A night is written in one transaction. Whatever ends the process, the history opens and has every night that
+was written whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from reports.history import schema
+from reports.history.figures import Figure, Lost, Subject
+from reports.history.noise import FloatArray, IntArray
+
+DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
+_BUSY_S = 30.0
+_A_MONDAY = date(1970, 1, 5).toordinal()
+_SUBJECT = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
+
+
+class HistoryError(Exception):
+    """A history that cannot be used as asked."""
+
+
+class HistoryInUseError(HistoryError):
+    """Another process writes this history."""
+
+    exit_status: ClassVar[int] = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """A run of the history.
+
+    Attributes:
+        name: its date, with a number behind it from the second run of a date on.
+        day: counted from a Monday.
+    """
+
+    id: int
+    name: str
+    started_utc: str
+    day: int
+    experiment: str
+    run: str
+    run_dir: str
+    git_sha: str | None
+    git_dirty: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A figure from night to night.
+
+    Attributes:
+        nights: ids of nights, in the order of their days. days, values: of these.
+        errors: standard errors of logarithms; not a number where there is none.
+    """
+
+    subject: Subject
+    nights: IntArray
+    days: IntArray
+    values: FloatArray
+    errors: FloatArray
+
+
+def day_of(started_utc: str) -> int:
+    """Days from a Monday to a moment as records write it."""
+    return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[History]:
+    """A history for this process alone, made if need be.
+
+    Raises:
+        HistoryInUseError: another process has it. HistoryError: it cannot be opened.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise HistoryError(f"{folder} must be writable, got {error.strerror}; name another folder") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
+            raise HistoryInUseError(f"{folder} is in use by {holder}; wait for it") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC".encode(), 0)
+        connection = _connected(folder / DATABASE)
+        try:
+            schema.migrate(connection)
+            yield History(folder=folder, connection=connection)
+        finally:
+            connection.close()
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[History]:
+    """A history that is there, also while another process writes it.
+
+    Raises:
+        HistoryError: there is none, or it cannot be opened.
+    """
+    path = folder / DATABASE
+    if not path.is_file():
+        raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
+    connection = _connected(path)
+    try:
+        if schema.version_of(connection) < schema.VERSION:
+            with writing(folder) as history:
+                yield history
+            return
+        yield History(folder=folder, connection=connection)
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """An open history.
+
+    Attributes:
+        folder: with the database, and run folders in `runs`.
+    """
+
+    folder: Path
+    connection: sqlite3.Connection
+
+    def add(
+        self,
+        figures: Sequence[Figure],
+        lost: Sequence[Lost],
+        *,
+        started_utc: str,
+        experiment: str,
+        run: str,
+        run_dir: str,
+        git_sha: str | None = None,
+        git_dirty: bool | None = None,
+    ) -> Night:
+        """Write a night, all of it or nothing.
+
+        Args:
+            run: its id; a run that is there already is not written again.
+        """
+        day = day_of(started_utc)
+        with self.connection:
+            known = self._nights("WHERE run = ?", run)
+            if known:
+                return known[0]
+            values = (self._name(day), started_utc, day, experiment, run, run_dir, git_sha, git_dirty)
+            cursor = self.connection.execute(
+                "INSERT INTO night (name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            night = cursor.lastrowid
+            self.connection.executemany(
+                "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
+                [(self._series_id(f.subject), night, f.value, f.error, f.n) for f in figures],
+            )
+            self.connection.executemany(
+                "INSERT INTO lost (night, case_id, workload, shape, strategy, status, message) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in lost],
+            )
+        (added,) = self._nights("WHERE id = ?", night)
+        return added
+
+    def nights(self) -> list[Night]:
+        """All nights, the oldest first."""
+        return self._nights("ORDER BY day, id")
+
+    def series(self, *, until: Night | None = None, n_days: int | None = None) -> list[Series]:
+        """All series that have a figure.
+
+        Args:
+            until: the last night that counts. n_days: how many days before it count; None for all.
+        """
+        last = (until.day, until.id) if until else (2**62, 2**62)
+        first = last[0] - n_days if until and n_days is not None else -(2**62)
+        found = self.connection.execute(
+            f"SELECT series, night.id, day, value, error, {_SUBJECT} FROM figure "  # noqa: S608 - names of our own
+            "JOIN night ON night.id = night JOIN series ON series.id = series "
+            "WHERE (day, night.id) <= (?, ?) AND day > ? ORDER BY series, day, night.id",
+            (*last, first),
+        )
+        rows: dict[int, list[tuple[int, int, float, float]]] = {}
+        subjects: dict[int, Subject] = {}
+        for series, night, day, value, error, *subject in found:
+            rows.setdefault(series, []).append((night, day, value, np.nan if error is None else error))
+            if series not in subjects:
+                subjects[series] = _subject(subject)
+        return [_series(subjects[series], of_series) for series, of_series in rows.items()]
+
+    def lost(self, night: Night) -> list[Lost]:
+        """Cases without a figure in a night."""
+        found = self.connection.execute(
+            "SELECT case_id, workload, shape, strategy, status, message FROM lost WHERE night = ?",
+            (night.id,),
+        )
+        names = ("case", "workload", "shape", "strategy", "status", "message")
+        return [Lost(**dict(zip(names, row, strict=True))) for row in found]
+
+    def acknowledge(self, case: str, *, until: Night, reason: str) -> None:
+        """Note that what has changed of a case up to a night is known."""
+        with self.connection:
+            self.connection.execute(
+                "INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (case, until.day, reason)
+            )
+
+    def known(self) -> Mapping[str, tuple[int, str]]:
+        """Case → the last day up to which its changes are known, and why."""
+        found = self.connection.execute("SELECT case_id, until_day, reason FROM known ORDER BY until_day")
+        return {case: (day, reason) for case, day, reason in found}
+
+    def _nights(self, condition: str, *values: object) -> list[Night]:
+        found = self.connection.execute(
+            "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty "  # noqa: S608 - as above
+            f"FROM night {condition}",
+            values,
+        )
+        return [
+            Night(
+                id=row[0],
+                name=row[1],
+                started_utc=row[2],
+                day=row[3],
+                experiment=row[4],
+                run=row[5],
+                run_dir=row[6],
+                git_sha=row[7],
+                git_dirty=None if row[8] is None else bool(row[8]),
+            )
+            for row in found
+        ]
+
+    def _name(self, day: int) -> str:
+        """The date, numbered from its second night on."""
+        text = date.fromordinal(day + _A_MONDAY).isoformat()
+        n_same = len(self._nights("WHERE day = ?", day))
+        return f"{text}.{n_same + 1}" if n_same else text
+
+    def _series_id(self, subject: Subject) -> int:
+        values = (
+            subject.case,
+            subject.workload,
+            subject.shape,
+            subject.strategy,
+            subject.comparison_key,
+            subject.lock_hash,
+            subject.metric,
+            subject.against,
+        )
+        self.connection.execute(
+            f"INSERT INTO series ({_SUBJECT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - as above
+            values,
+        )
+        found = self.connection.execute(
+            "SELECT id FROM series WHERE case_id = ? AND comparison_key = ? AND lock_hash = ? AND metric = ? "
+            "AND against = ?",
+            (values[0], *values[4:]),
+        )
+        return int(found.fetchone()[0])
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, timeout=_BUSY_S)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        version = schema.version_of(connection)
+    except sqlite3.Error as error:
+        raise HistoryError(f"{path} must be a history, got {error}; name another folder") from None
+    if version > schema.VERSION:
+        connection.close()
+        raise HistoryError(
+            f"{path} must have tables of version {schema.VERSION} at most, got {version}; use the stratbench "
+            "that wrote it"
+        )
+    return connection
+
+
+def _subject(values: Sequence[str]) -> Subject:
+    case, workload, shape, strategy, comparison_key, lock_hash, metric, against = values
+    return Subject(
+        case=case,
+        workload=workload,
+        shape=shape,
+        strategy=strategy,
+        comparison_key=comparison_key,
+        lock_hash=lock_hash,
+        metric=metric,
+        against=against,
+    )
+
+
+def _series(subject: Subject, rows: Sequence[tuple[int, int, float, float]]) -> Series:
+    nights, days, values, errors = zip(*rows, strict=True)
+    return Series(
+        subject=subject,
+        nights=np.array(nights, dtype=np.int64),
+        days=np.array(days, dtype=np.int64),
+        values=np.array(values, dtype=np.float64),
+        errors=np.array(errors, dtype=np.float64),
+    )

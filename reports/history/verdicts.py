@@ -1,0 +1,213 @@
+"""What a night says: which series have got worse, which may have, and what that is likely to come of."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history.figures import METRICS, RATE, RATIO, Lost, Subject
+from reports.history.noise import FloatArray
+from reports.history.store import History, Night, Series
+from reports.statistics import Interval
+
+ANALYSED_DAYS = 400
+"""Days before a night that are looked at for its verdict."""
+RECENT_DAYS = 30
+"""Days after which a change that nobody has acknowledged is what is usual."""
+_MISSED_DAYS = 14
+_TOGETHER_DAYS = 3
+_MOST = 2 / 3
+_NORMAL_95 = 1.96
+State = Literal["ok", "pending", "regressed", "improved", "drifting", "new", "missed", "known"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesVerdict:
+    """A series in a night.
+
+    Attributes:
+        change: the newest one that counts; None where there is none.
+        since: the night that it began with, and the last one before it; None where there is no change.
+        why: the reason of a known change.
+    """
+
+    series: Series
+    state: State
+    analysis: Analysis
+    change: Change | None = None
+    since: Night | None = None
+    before: Night | None = None
+    why: str = ""
+
+    @property
+    def factor(self) -> float | None:
+        """By what the figure was multiplied."""
+        return None if self.change is None else math.exp(self.change.effect)
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval of the factor, by how far nights lie apart by chance."""
+        if self.change is None:
+            return None
+        n_after = self.change.n_nights
+        n_before = max(len(self.series.days) - n_after, 1)
+        half = _NORMAL_95 * self.analysis.sigma * math.sqrt(1 / n_after + 1 / n_before)
+        return Interval(low=math.exp(self.change.effect - half), high=math.exp(self.change.effect + half))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What series that have got worse together have in common."""
+
+    what: str
+    members: tuple[SeriesVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightVerdict:
+    """All that a night says."""
+
+    night: Night
+    series: tuple[SeriesVerdict, ...]
+    lost: tuple[Lost, ...]
+    causes: tuple[Cause, ...]
+
+    @property
+    def regressed(self) -> tuple[SeriesVerdict, ...]:
+        """Series that have got worse, and nobody has said that it is known."""
+        return tuple(each for each in self.series if each.state == "regressed")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """State → how many series are in it."""
+        found = Counter(each.state for each in self.series)
+        states: tuple[State, ...] = (
+            "ok",
+            "pending",
+            "regressed",
+            "improved",
+            "drifting",
+            "new",
+            "missed",
+            "known",
+        )
+        return {state: found[state] for state in states}
+
+
+def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> NightVerdict:
+    """Judge a night by all nights up to it.
+
+    Args:
+        confirm: nights that a change must last before it counts as one.
+    """
+    nights = {each.id: each for each in history.nights()}
+    known = history.known()
+    verdicts = tuple(
+        verdict
+        for series in history.series(until=night, n_days=ANALYSED_DAYS)
+        if (verdict := _judged(series, night, nights, known, confirm)) is not None
+    )
+    return NightVerdict(
+        night=night, series=verdicts, lost=tuple(history.lost(night)), causes=tuple(_causes(verdicts))
+    )
+
+
+def _judged(
+    series: Series,
+    night: Night,
+    nights: Mapping[int, Night],
+    known: Mapping[str, tuple[int, str]],
+    confirm: int,
+) -> SeriesVerdict | None:
+    """One series; None where it has ended long ago."""
+    subject, n = series.subject, len(series.days)
+    if night.day - int(series.days[-1]) > _MISSED_DAYS:
+        return None
+    metric = METRICS[subject.metric]
+    analysis = analyse(
+        series.days,
+        series.values,
+        _known_errors(series.errors),
+        least_effect=metric.least_effect,
+        confirm=confirm,
+    )
+    state: State = "drifting" if analysis.drift else "ok"
+    if int(series.nights[-1]) != night.id:
+        return SeriesVerdict(series=series, state="missed", analysis=analysis)
+    newest = analysis.changes[-1] if analysis.changes else None
+    if n < LEAST_NIGHTS and newest is None:
+        return SeriesVerdict(series=series, state="new", analysis=analysis)
+    if newest is None or night.day - newest.night > RECENT_DAYS:
+        return SeriesVerdict(series=series, state=state, analysis=analysis)
+    is_better = (newest.effect > 0) == metric.more_is_better
+    until, why = max((known[key] for key in _keys(subject) if key in known), default=(-1, ""))
+    if newest.state == "pending":
+        state = "pending"
+    elif is_better:
+        state = "improved"
+    else:
+        state = "known" if newest.night <= until else "regressed"
+    place = int(np.searchsorted(series.days, newest.night))
+    return SeriesVerdict(
+        series=series,
+        state=state,
+        analysis=analysis,
+        change=newest,
+        since=nights[int(series.nights[place])],
+        before=nights[int(series.nights[place - 1])],
+        why=why if state == "known" else "",
+    )
+
+
+def _keys(subject: Subject) -> tuple[str, ...]:
+    """What a person may call the series' case when it is known."""
+    return (subject.case, subject.strategy, f"{subject.workload} {subject.strategy}")
+
+
+def _known_errors(errors: FloatArray) -> FloatArray | None:
+    """Errors of all nights, where some have none the usual one; None where none has."""
+    there = np.isfinite(errors)
+    if not there.any():
+        return None
+    return np.where(there, errors, np.median(errors[there]))
+
+
+def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
+    """Regressions by what they have in common, those of a time together."""
+    left = [each for each in verdicts if each.state == "regressed"]
+    while left:
+        first = left[0].change
+        assert first is not None
+        together = [
+            each
+            for each in left
+            if each.change is not None and abs(each.change.night - first.night) <= _TOGETHER_DAYS
+        ]
+        left = [each for each in left if each not in together]
+        yield Cause(what=_common(together, verdicts), members=tuple(together))
+
+
+def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]) -> str:
+    """What is likely to have changed, of series that got worse at one time."""
+    rates = {each.series.subject.case for each in verdicts if each.series.subject.metric == RATE.name}
+    slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
+    has_ratios = any(each.series.subject.metric == RATIO.name for each in together)
+    if len(slower) > 1 and len(slower) >= _MOST * len(rates) and not has_ratios:
+        return "the machine, or what all cases share: most rates have changed, and no ratio"
+    if len(slower) > 1 and len(slower) >= _MOST * len(rates):
+        return "what all cases share, or the machine"
+    strategies = {each.series.subject.strategy for each in together}
+    workloads = {each.series.subject.workload for each in together}
+    if len(strategies) == 1 and len(workloads) > 1:
+        return f"strategy {next(iter(strategies))}, on {len(workloads)} workloads"
+    if len(workloads) == 1 and len(strategies) > 1:
+        return f"workload {next(iter(workloads))}, with {len(strategies)} strategies"
+    if len(strategies) == 1:
+        return f"{next(iter(strategies))} on {next(iter(workloads))}"
+    return f"{len(strategies)} strategies on {len(workloads)} workloads"

@@ -1,0 +1,220 @@
+"""What a night says of series whose changes are known, and whom it holds responsible."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports.history.figures import Figure, Subject
+from reports.history.store import History, Night, writing
+from reports.history.told import document_of, further_lines, verdict_line
+from reports.history.verdicts import NightVerdict, verdict_of
+
+STRATEGIES, WORKLOADS = ("ps", "all-reduce", "sharded-update"), ("w", "v")
+BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
+Effects = Mapping[tuple[str, str, str], float]
+"""Strategy, workload and metric, `*` for all of them → by what the figure is multiplied from a night on."""
+
+
+class Nights:
+    """A history that is made night by night."""
+
+    def __init__(self, history: History) -> None:
+        self.history, self.number = history, 0
+        self.rng = np.random.default_rng(0)
+
+    def add(
+        self, count: int, effects: Effects | None = None, *, without: str = "", noise: float = 0.01
+    ) -> Night:
+        """Some nights more, one after the other; returns the last."""
+        for _ in range(count):
+            night = self.history.add(
+                [f for f in self._figures(effects or {}) if f.subject.strategy != without],
+                (),
+                started_utc=(BEGAN + timedelta(days=self.number)).isoformat(),
+                experiment="x",
+                run=f"run-{self.number}",
+                run_dir="",
+                git_sha=f"sha{self.number}",
+            )
+            self.number += 1
+        return night
+
+    def _figures(self, effects: Effects) -> list[Figure]:
+        found = []
+        for strategy in STRATEGIES:
+            for workload in WORKLOADS:
+                for metric in ("rate", "ratio", "payload_bytes"):
+                    of = (strategy, workload, metric)
+                    factor = np.prod([effect for to, effect in effects.items() if _concerns(to, of)])
+                    spread = 0.0 if metric == "payload_bytes" else 0.01
+                    subject = Subject(
+                        case=f"{workload}-{strategy}",
+                        workload=workload,
+                        shape="2 workers",
+                        strategy=strategy,
+                        comparison_key="k",
+                        lock_hash="l",
+                        metric=metric,
+                        against="single" if metric == "ratio" else "",
+                    )
+                    value = 100.0 * float(factor) * float(np.exp(self.rng.normal(0, spread)))
+                    found.append(Figure(subject=subject, value=value, error=None, n=3))
+        return found
+
+
+def _concerns(to: tuple[str, ...], of: tuple[str, ...]) -> bool:
+    return all(asked in ("*", name) for asked, name in zip(to, of, strict=True))
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    with writing(tmp_path) as history:
+        yield Nights(history)
+
+
+def said(nights: Nights, night: Night, **options: int) -> NightVerdict:
+    return verdict_of(nights.history, night, **options)
+
+
+def test_of_what_has_not_changed_all_is_well(nights: Nights) -> None:
+    verdict = said(nights, nights.add(30))
+    assert verdict.counts["ok"] == 18
+    assert not verdict.regressed
+    assert verdict_line(verdict) == "2026-02-03: 18 ok"
+
+
+def test_the_first_nights_are_new(nights: Nights) -> None:
+    assert said(nights, nights.add(3)).counts["new"] == 18
+
+
+def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights) -> None:
+    nights.add(25)
+    slower = {("ps", "w", "ratio"): 0.85, ("ps", "w", "rate"): 0.85}
+    first = nights.add(1, slower)
+    assert said(nights, first).counts["pending"] == 2
+    assert not said(nights, first).regressed
+    verdict = said(nights, nights.add(3, slower))
+    assert {each.series.subject.metric for each in verdict.regressed} == {"rate", "ratio"}
+    (cause,) = verdict.causes
+    assert cause.what == "ps on w"
+    for each in verdict.regressed:
+        assert each.since == first
+        assert each.factor == pytest.approx(0.85, rel=0.02)
+        assert each.interval is not None
+        assert each.interval.contains(0.85)
+    line = verdict_line(verdict)
+    assert "2 regressed" in line
+    assert "ps on w, since 2026-01-30: ps on w" in line
+    document = document_of(verdict, lambda each: [f"{each.before.git_sha}..{each.since.git_sha}"])  # type: ignore[union-attr]
+    assert document["regressions"][0]["since"] == "2026-01-30"  # type: ignore[index]
+    assert document["regressions"][0]["commits"] == ["sha24..sha25"]  # type: ignore[index]
+    assert any(line == "  a commit" for line in further_lines(verdict, lambda _: ["a commit"]))
+
+
+def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
+    nights.add(25)
+    last = nights.add(4, {("ps", "w", "ratio"): 0.8})
+    assert said(nights, last).regressed
+    verdict = said(nights, last, confirm=8)
+    assert not verdict.regressed
+    assert verdict.counts["pending"] == 1
+
+
+@pytest.mark.parametrize(
+    ("effects", "cause"),
+    [
+        (
+            {("*", "*", "rate"): 0.8},
+            "the machine, or what all cases share: most rates have changed, and no ratio",
+        ),
+        ({("ps", "*", "rate"): 0.8, ("ps", "*", "ratio"): 0.8}, "strategy ps, on 2 workloads"),
+        ({("*", "v", "rate"): 0.8, ("*", "v", "ratio"): 0.8}, "workload v, with 3 strategies"),
+    ],
+)
+def test_what_got_worse_together_has_one_cause(nights: Nights, effects: Effects, cause: str) -> None:
+    nights.add(25)
+    verdict = said(nights, nights.add(6, effects))
+    assert [each.what for each in verdict.causes] == [cause]
+
+
+def test_what_got_better_is_no_regression_and_fewer_bytes_are_better(nights: Nights) -> None:
+    nights.add(25)
+    better = {("ps", "w", "ratio"): 1.2, ("ps", "w", "payload_bytes"): 0.5}
+    verdict = said(nights, nights.add(4, better))
+    assert verdict.counts["improved"] == 2
+    worse = said(nights, nights.add(30, {("ps", "v", "payload_bytes"): 1.02}))
+    assert [
+        each.series.subject.metric for each in worse.regressed if each.series.subject.workload == "v"
+    ] == ["payload_bytes"]
+
+
+def test_what_is_known_is_said_with_its_reason_until_the_next_change(nights: Nights) -> None:
+    nights.add(25)
+    slower = {("ps", "w", "ratio"): 0.85}
+    night = nights.add(4, slower)
+    for name in ("w-ps", "ps", "w ps"):
+        nights.history.acknowledge(name, until=night, reason="a new kernel")
+        verdict = said(nights, nights.add(1, slower))
+        assert not verdict.regressed
+        assert verdict.counts["known"] == 1
+        assert any(line.endswith("a new kernel") for line in further_lines(verdict, lambda _: ()))
+    again = said(nights, nights.add(15, slower))
+    assert not again.regressed
+    assert said(nights, nights.add(6, {("ps", "w", "ratio"): 0.7})).regressed
+
+
+def test_after_a_month_it_is_what_is_usual(nights: Nights) -> None:
+    nights.add(25)
+    slower = {("ps", "w", "ratio"): 0.85}
+    assert said(nights, nights.add(20, slower)).regressed
+    assert not said(nights, nights.add(15, slower)).regressed
+
+
+def test_a_case_that_is_not_there_is_missed_and_then_forgotten(nights: Nights) -> None:
+    nights.add(20)
+    assert said(nights, nights.add(1, without="ps")).counts["missed"] == 6
+    assert said(nights, nights.add(20, without="ps")).counts["missed"] == 0
+
+
+def test_a_night_is_judged_again_as_it_was(nights: Nights) -> None:
+    nights.add(25)
+    slower = {("ps", "w", "ratio"): 0.85}
+    night = nights.add(4, slower)
+    before = said(nights, night)
+    nights.add(10)
+    again = said(nights, night)
+    assert verdict_line(again) == verdict_line(before)
+
+
+def test_names_are_spelt_out_on_a_terminal(nights: Nights) -> None:
+    night = nights.history.add(
+        [
+            Figure(
+                subject=replace(
+                    Subject(
+                        case="x",
+                        workload="\x1b[2Jw",
+                        shape="s",
+                        strategy="a\nb",
+                        comparison_key="",
+                        lock_hash="",
+                        metric="rate",
+                    )
+                ),
+                value=1.0,
+                error=None,
+                n=1,
+            )
+        ],
+        (),
+        started_utc=BEGAN.isoformat(),
+        experiment="x",
+        run="r",
+        run_dir="",
+    )
+    verdict = said(nights, night)
+    assert all(line.isprintable() for line in (verdict_line(verdict), *further_lines(verdict, lambda _: ())))
