@@ -47,11 +47,13 @@ class Change:
     """A step of a series.
 
     Attributes:
-        night: its first. effect: what the logarithm changes by.
+        place: index of its first night. night: that night itself.
+        effect: what the logarithm changes by.
         gain: logarithm of how much more likely it is than smooth drift.
         n_nights: seen since, the first among them.
     """
 
+    place: int
     night: int
     effect: float
     gain: float
@@ -176,6 +178,7 @@ def _tested(nights: IntArray, series: Cleaned, span: tuple[int, int, int], least
 def _change(step: Step, nights: IntArray, confirm: int) -> Change:
     n_nights = len(nights) - step.place
     return Change(
+        place=step.place,
         night=int(nights[step.place]),
         effect=step.effect,
         gain=step.gain,

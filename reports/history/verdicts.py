@@ -12,7 +12,7 @@ import numpy as np
 
 from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import METRICS, RATE, RATIO, Lost, Subject
-from reports.history.noise import FloatArray
+from reports.history.noise import FloatArray, IntArray
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
 
@@ -131,7 +131,7 @@ def _judged(
         return None
     metric = METRICS[subject.metric]
     analysis = analyse(
-        series.days,
+        _one_after_the_other(series.days),
         series.values,
         _known_errors(series.errors),
         least_effect=metric.least_effect,
@@ -141,9 +141,11 @@ def _judged(
     if int(series.nights[-1]) != night.id:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
     newest = analysis.changes[-1] if analysis.changes else None
+    if newest is not None and night.day - int(series.days[newest.place]) > RECENT_DAYS:
+        newest = None
     if n < LEAST_NIGHTS and newest is None:
         return SeriesVerdict(series=series, state="new", analysis=analysis)
-    if newest is None or night.day - newest.night > RECENT_DAYS:
+    if newest is None:
         return SeriesVerdict(series=series, state=state, analysis=analysis)
     is_better = (newest.effect > 0) == metric.more_is_better
     until, why = max((known[key] for key in _keys(subject) if key in known), default=(-1, ""))
@@ -152,17 +154,22 @@ def _judged(
     elif is_better:
         state = "improved"
     else:
-        state = "known" if newest.night <= until else "regressed"
-    place = int(np.searchsorted(series.days, newest.night))
+        state = "known" if int(series.days[newest.place]) <= until else "regressed"
     return SeriesVerdict(
         series=series,
         state=state,
         analysis=analysis,
         change=newest,
-        since=nights[int(series.nights[place])],
-        before=nights[int(series.nights[place - 1])],
+        since=nights[int(series.nights[newest.place])],
+        before=nights[int(series.nights[newest.place - 1])],
         why=why if state == "known" else "",
     )
+
+
+def _one_after_the_other(days: IntArray) -> IntArray:
+    """Days, of which those of a second run of a date count as the next one."""
+    indices = np.arange(len(days))
+    return np.asarray(np.maximum.accumulate(days - indices) + indices, dtype=np.int64)
 
 
 def _keys(subject: Subject) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Nights:
     def __init__(self, history: History) -> None:
         self.history, self.number = history, 0
         self.rng = np.random.default_rng(0)
+        self.hours = 24
 
     def add(
         self, count: int, effects: Effects | None = None, *, without: str = "", noise: float = 0.01
@@ -34,7 +35,7 @@ class Nights:
             night = self.history.add(
                 [f for f in self._figures(effects or {}) if f.subject.strategy != without],
                 (),
-                started_utc=(BEGAN + timedelta(days=self.number)).isoformat(),
+                started_utc=(BEGAN + timedelta(hours=self.hours * self.number)).isoformat(),
                 experiment="x",
                 run=f"run-{self.number}",
                 run_dir="",
@@ -85,6 +86,17 @@ def test_of_what_has_not_changed_all_is_well(nights: Nights) -> None:
     assert verdict.counts["ok"] == 18
     assert not verdict.regressed
     assert verdict_line(verdict) == "2026-02-03: 18 ok"
+
+
+def test_runs_of_one_day_count_one_after_the_other(nights: Nights) -> None:
+    nights.hours = 0
+    nights.add(45)
+    slower = {("ps", "w", "ratio"): 0.85}
+    nights.add(1, slower)
+    verdict = said(nights, nights.add(3, slower))
+    (regressed,) = verdict.regressed
+    assert regressed.since is not None
+    assert regressed.since.name == "2026-01-05.46"
 
 
 def test_the_first_nights_are_new(nights: Nights) -> None:
