@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from reports.history.change_points import LEAST_NIGHTS
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
 from reports.pages.terminal import literal
 from reports.quantities import digits, limits, times
@@ -28,7 +29,7 @@ def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
         lines.append(f"regressed: {series_name(each)}: {_moved(each)}")
         lines += [f"  {commit}" for commit in commits(each)]
     for state in ("pending", "improved"):
-        lines += [f"{state}: {series_name(x)}: {_moved(x)}" for x in verdict.series if x.state == state]
+        lines += [f"{state}: {series_name(x)}: {_moved(x)}" for x in verdict.series if _lasts(x, state)]
     lines += [
         f"drifting: {series_name(each)}: {100 * each.analysis.drift * 7:+.1f} % a week"
         for each in verdict.series
@@ -66,6 +67,13 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
             {"case": each.case, "status": each.status, "message": each.message} for each in verdict.lost
         ],
     }
+
+
+def _lasts(verdict: SeriesVerdict, state: str) -> bool:
+    """Whether a series in a state is worth a line: one odd night of a long series is none."""
+    if verdict.state != state or verdict.change is None:
+        return False
+    return verdict.change.n_nights > 1 or len(verdict.series.days) < LEAST_NIGHTS
 
 
 def _interval(verdict: SeriesVerdict) -> dict[str, float] | None:
