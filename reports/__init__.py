@@ -1,4 +1,4 @@
-"""Reports made from stored run folders: HTML, Markdown, CSV, JSON and tables for a terminal.
+"""Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML and tables for a terminal.
 
 What needs numpy, scipy or jinja2 is imported by the calls, so that importing the package costs nothing.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 
-FORMATS = ("html", "md", "csv", "json")
+FORMATS = ("html", "md", "csv", "json", "junit")
 
 
 class ReportError(Exception):
@@ -83,8 +83,14 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool) -> Report:
 
 
 def _text(report: Report, format: str) -> str:  # noqa: A002 - as for `render`
-    from reports.pages import exports, page
+    from reports.pages import exports, junit, page
 
-    write = {"html": page.to_html, "md": exports.to_markdown, "csv": exports.to_csv, "json": exports.to_json}
+    write = {
+        "html": page.to_html,
+        "md": exports.to_markdown,
+        "csv": exports.to_csv,
+        "json": exports.to_json,
+        "junit": junit.to_junit,
+    }
     # JSON can name half of a surrogate pair, which no file can hold.
     return write[format](report).encode("utf-8", errors="replace").decode()

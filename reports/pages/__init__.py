@@ -1,1 +1,1 @@
-"""Media: the HTML page, Markdown, CSV and JSON, the terminal; each escapes text in its own way."""
+"""Media: the HTML page, Markdown, CSV, JSON and JUnit XML, the terminal; each escapes text in its own way."""

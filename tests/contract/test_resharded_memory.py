@@ -1,5 +1,8 @@
 """What a replica holds while a resharded loop runs, looked at from inside its iterations."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -113,9 +116,8 @@ def held_bytes() -> int:
     return int(tf.config.experimental.get_memory_info("CPU:0")["current"])
 
 
-@pytest.mark.parametrize("n_replicas", [2, 4])
-def test_a_slot_takes_its_share_of_memory(n_replicas, record_property):
-    """By what is allocated: a part that lay in the memory of the whole variable would keep all of it."""
+def shares_held(n_replicas: int) -> tuple[list[float], list[float]]:
+    """Of what all variables take: what is held in each iteration and after the last, in parts and whole."""
     # A size that the allocator gives out as it is.
     n_values = 1 << 22
     step = core_program(core_steps.grown, 1, shape=(n_values,))
@@ -134,13 +136,34 @@ def test_a_slot_takes_its_share_of_memory(n_replicas, record_property):
         return inside.with_nodes((*inside.nodes, last, count))
 
     def shares(graph: Graph) -> list[float]:
-        """Of what all replicas' variables take: what is held in each iteration, and after the last."""
         held.clear()
         values = {f"m_{r}": np.ones(n_values, np.float32) for r in range(n_replicas)}
         run(graph, values, n_replicas=n_replicas, probe=looked_at, fetches=["ended"])
         return [each / (4 * n_values * n_replicas) for each in held]
 
-    in_parts = shares(reshard_host_loops(graph).graph)
+    return shares(reshard_host_loops(graph).graph), shares(graph)
+
+
+IN_A_NEW_PROCESS = """
+import json, sys
+sys.path[:0] = sys.argv[2:]
+from test_resharded_memory import shares_held
+
+print(json.dumps(shares_held(int(sys.argv[1]))))
+"""
+
+
+@pytest.mark.parametrize("n_replicas", [2, 4])
+def test_a_slot_takes_its_share_of_memory(n_replicas, record_property):
+    """By what is allocated: a part that lay in the memory of the whole variable would keep all of it.
+
+    In a process of its own: what others have left is given out again in pieces that are too large.
+    """
+    arguments = [str(n_replicas), *(path for path in sys.path if path)]
+    command = [sys.executable, "-c", IN_A_NEW_PROCESS, *arguments]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr
+    in_parts, whole = json.loads(told.stdout.splitlines()[-1])
     record_property("shares", in_parts)
     assert in_parts == pytest.approx(2 * [*3 * [1 / n_replicas], 1], abs=0.02)
-    assert shares(graph) == pytest.approx(2 * [1, 1, 1, 1], abs=0.02)
+    assert whole == pytest.approx(2 * [1, 1, 1, 1], abs=0.02)

@@ -26,6 +26,7 @@ class Format(StrEnum):
     MD = "md"
     CSV = "csv"
     JSON = "json"
+    JUNIT = "junit"
 
 
 def report(

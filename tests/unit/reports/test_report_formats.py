@@ -9,6 +9,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -211,6 +212,34 @@ def test_json_is_strict_and_complete(full_run: Path) -> None:
     assert document["left_out"]
 
 
+def test_junit_has_a_test_for_each_strategy_and_says_what_is_wrong(full_run: Path) -> None:
+    root = ET.fromstring(reports.render([full_run], "junit"))
+    suites = {suite.get("name", "").partition(" ·")[0]: suite for suite in root}
+    wide = {case.get("name"): case for case in suites["wide-mlp"].iter("testcase")}
+    assert wide["all-reduce"].find("failure") is None
+    assert "examples/s, equivalent" in wide["all-reduce"].findtext("system-out", "")
+    assert float(wide["all-reduce"].get("time", "")) == pytest.approx(0.0362, rel=0.05)
+    assert wide["broken-reduce"].find("failure").get("type") == "not-equivalent"  # type: ignore[union-attr]
+    words = {case.get("name"): case for case in suites["word-lm"].iter("testcase")}
+    assert words["parallax"].find("skipped").get("message") == "needs a GPU, got none; use device: cpu"  # type: ignore[union-attr]
+    for suite in root:
+        found = [case for case in suite.iter("testcase") if case.find("error") is not None]
+        assert (suite.get("errors"), suite.get("tests")) == (
+            str(len(found)),
+            str(len(suite.findall("testcase"))),
+        )
+    assert SCRIPT in {case.get("name") for case in suites[SCRIPT].iter("testcase")}
+
+
+def test_junit_says_what_xml_cannot(tmp_path: Path) -> None:
+    nasty = "a\x00\x1b[2J\ud800]]>&b"
+    path = write_run(
+        tmp_path / "run", [Case(workload="w", strategy="ps", notes=(nasty.replace("\ud800", ""),))]
+    )
+    root = ET.fromstring(reports.render([path], "junit"))
+    assert "a\\x00\\x1b[2J]]>&b" in "".join(root.itertext())
+
+
 def test_terminal_tables_are_literal_and_rectangular(full_run: Path) -> None:
     tables = reports.report_of(full_run).tables
     assert len(tables) == 4
@@ -240,7 +269,9 @@ def test_the_same_run_makes_the_same_report(full_run: Path, medium: str) -> None
 
 
 def test_unusable_requests_cost_one_line(full_run: Path) -> None:
-    with pytest.raises(reports.ReportError, match="format: must be one of html, md, csv, json, got 'pdf'"):
+    with pytest.raises(
+        reports.ReportError, match="format: must be one of html, md, csv, json, junit, got 'pdf'"
+    ):
         reports.render([full_run], "pdf")
     with pytest.raises(reports.ReportError, match="at least one run folder"):
         reports.render([])

@@ -1,0 +1,81 @@
+"""JUnit XML: each strategy of a comparison as a test, for whoever collects results of tests."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from reports.marks import mark_words
+from reports.quantities import interval_of, plain, seconds, times
+from reports.rows import Comparison, Report, Row
+
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 has no way to say (section 2.2)."""
+_WRONG = ("not-equivalent", "beyond-bound")
+
+
+def to_junit(report: Report) -> str:
+    """A suite for each comparison: failed where a strategy failed or computes something else, else passed.
+
+    A test's time is that of its median step.
+    """
+    suites = ET.Element("testsuites", name=_sayable(report.title))
+    for comparison in report.comparisons:
+        suites.append(_suite(comparison))
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(comparison: Comparison) -> ET.Element:
+    cases = [_case(comparison, row) for row in comparison.rows]
+    suite = ET.Element(
+        "testsuite",
+        name=_sayable(f"{comparison.workload} · {comparison.shape}"),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+    )
+    suite.extend(cases)
+    output = ET.SubElement(suite, "system-out")
+    verdict = comparison.verdict
+    output.text = _sayable("\n".join((verdict.headline, *verdict.details, *comparison.notes)))
+    return suite
+
+
+def _case(comparison: Comparison, row: Row) -> ET.Element:
+    case = ET.Element(
+        "testcase", classname=_sayable(comparison.workload), name=_sayable(row.strategy), time=_time(row)
+    )
+    problem = row.problems[0] if row.problems else None
+    if row.status == "skipped":
+        ET.SubElement(case, "skipped", message=_sayable(problem.message if problem else "skipped"))
+    elif row.status != "ok":
+        kind = _sayable(problem.type if problem else row.status)
+        message = problem.message if problem else row.status
+        ET.SubElement(case, "error", type=kind, message=_sayable(message))
+    elif row.mark.kind in _WRONG:
+        ET.SubElement(case, "failure", type=row.mark.kind, message=_sayable(row.mark.explanation))
+    if row.rate is not None:
+        output = ET.SubElement(case, "system-out")
+        output.text = _sayable("\n".join(_figures(comparison, row)))
+    return case
+
+
+def _figures(comparison: Comparison, row: Row) -> list[str]:
+    assert row.rate is not None
+    told = [f"{plain(row.rate.value)} examples/s, {mark_words(row)}"]
+    if row.p50_s is not None:
+        told.append(f"median step {seconds(row.p50_s.value)}")
+    if row.ratio is not None:
+        told.append(f"{times(row.ratio.value)} {comparison.baseline} ({interval_of(row.ratio)})")
+    return told
+
+
+def _time(row: Row) -> str:
+    return f"{row.p50_s.value:.9f}" if row.p50_s is not None else "0"
+
+
+def _sayable(text: str) -> str:
+    """Text with what XML cannot say spelt out."""
+    return _NO_XML.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
