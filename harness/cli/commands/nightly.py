@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
@@ -56,6 +58,14 @@ def nightly(
         str | None,
         typer.Option("--replay", metavar="DATE", help="Run nothing; say again what that night said."),
     ] = None,
+    import_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--import",
+            metavar="RUN_DIR",
+            help="Run nothing; add runs that are there, each as the night of its date.",
+        ),
+    ] = None,
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
     ] = 60,
@@ -76,12 +86,15 @@ def nightly(
     """
     if (ack is None) != (reason is None):
         raise UsageError("must be given with --ack, and --ack with it", field="reason")
-    if ack is not None and replay is not None:
-        raise UsageError("must not be given with --replay; drop one", field="ack")
+    asked = [name for name, value in (("ack", ack), ("replay", replay), ("import", import_)) if value]
+    if len(asked) > 1:
+        raise UsageError(f"must not be given with --{asked[1]}; drop one", field=asked[0])
     if ack is not None and reason is not None:
         return _acknowledged(store, ack, reason)
     if replay is not None:
         return _replayed(store, replay, confirm)
+    if import_:
+        return _imported(store, import_, confirm)
     from harness.experiment.resolve import load_experiment
     from harness.host_facts import allowed
     from harness.preflight import check_experiment
@@ -119,7 +132,6 @@ def _run(
     store: Path, experiment: str, run: Callable[[Path], RunOutcome], *, confirm: int, keep: int
 ) -> Answer:
     """One night: run, write, judge, and remove what is too old."""
-    from harness.canonical import slug
     from harness.records.retention import remove_old_runs
     from reports.history.night import added
     from reports.history.store import RUNS, writing
@@ -127,12 +139,16 @@ def _run(
 
     with writing(store) as history:
         _require_space(store)
-        folder = store / RUNS / f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}"
+        folder = store / RUNS / _folder_name(experiment)
         outcome = run(folder)
         night = added(history, folder)
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)
     return _answer(store, verdict, otherwise=outcome.exit_status)
+
+
+def _folder_name(experiment: str) -> str:
+    return f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
 
 
 def _acknowledged(store: Path, case: str, reason: str) -> Answer:
@@ -146,6 +162,18 @@ def _acknowledged(store: Path, case: str, reason: str) -> Answer:
     document = {"case": case, "until": nights[-1].name, "reason": reason}
     told = f"known from now on: what has changed of {case} up to {nights[-1].name}: {reason}"
     return Answer(document=document, show=partial(output.say, told))
+
+
+def _imported(store: Path, folders: Sequence[Path], confirm: int) -> Answer:
+    from reports.history.night import added
+    from reports.history.store import writing
+    from reports.history.verdicts import verdict_of
+
+    with writing(store) as history:
+        for folder in folders:
+            night = added(history, folder)
+            output.warn(f"{night.name}: {folder}")
+        return _answer(store, verdict_of(history, history.nights()[-1], confirm=confirm), otherwise=EXIT_OK)
 
 
 def _replayed(store: Path, name: str, confirm: int) -> Answer:

@@ -1,0 +1,174 @@
+"""`stratbench nightly` as it is called, with runs that are made up: nights, what they say, what is known."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import Case, write_run
+
+from harness import pipeline
+from harness.cli import main
+from harness.errors import CaseError
+from harness.requests import RunOptions, RunOutcome
+from reports.history.store import writing
+
+USUAL_S = {"single": 0.05, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    """Status, and what was printed."""
+    status = main(arguments)
+    return status, capsys.readouterr()
+
+
+@pytest.fixture
+def night(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """A night in which some strategies take longer: its exit status and document."""
+    seeds = iter(range(1000))
+
+    def make(*arguments: str, slower: dict[str, float] | None = None) -> tuple[int, dict[str, Any]]:
+        def run(_spec: object, options: RunOptions) -> RunOutcome:
+            assert options.out is not None
+            cases = [
+                Case(workload="w", strategy=name, p50_s=s * (slower or {}).get(name, 1.0), traced=False)
+                for name, s in USUAL_S.items()
+            ]
+            write_run(options.out, cases, seed=next(seeds), minutes=(1.0, 1.2))
+            return RunOutcome(run_dir=options.out)
+
+        monkeypatch.setattr(pipeline, "run", run)
+        store = str(tmp_path / "store")
+        status, captured = call(
+            capsys, "nightly", "quickstart", "--store", store, "--no-isolation", "--json", *arguments
+        )
+        return status, json.loads(captured.out)
+
+    return make
+
+
+def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
+    night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for _ in range(12):
+        status, said = night()
+        assert status == 0
+    assert said["series"]["ok"] == said["series"]["ok"] + said["series"]["regressed"]
+    status, said = night(slower={"ps": 1.5})
+    assert (status, said["series"]["regressed"]) == (0, 0)
+    assert said["series"]["pending"] >= 1
+    first = said["night"]
+    night(slower={"ps": 1.5})
+    status, said = night(slower={"ps": 1.5})
+    assert status == 4
+    found = {each["metric"]: each for each in said["regressions"]}
+    assert found["ratio"]["strategy"] == "ps"
+    assert found["ratio"]["since"] == first
+    assert found["ratio"]["interval"]["low"] < 1 / 1.5 < found["ratio"]["interval"]["high"]
+    assert said["causes"][0]["what"] == "ps on w"
+    assert "ps on w" in said["verdict"]
+    status, again = night("--replay", said["night"])
+    assert (status, again["verdict"]) == (4, said["verdict"])
+    status, known = night("--ack", "ps", "--reason", "a slower lock")
+    assert (status, known["until"]) == (0, said["night"])
+    status, said = night(slower={"ps": 1.5})
+    assert (status, said["series"]["regressed"]) == (0, 0)
+    assert said["series"]["known"] >= 1
+    store = str(tmp_path / "store")
+    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--replay", said["night"])
+    assert status == 0
+    assert captured.out.startswith(f"{said['night']}: ")
+    assert "a slower lock" in captured.out
+
+
+def test_runs_that_are_there_become_nights_and_only_once(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    runs = [
+        str(write_run(tmp_path / f"run-{k}", [Case(workload="w", strategy="ps")], seed=k)) for k in range(3)
+    ]
+    status, said = night(*(part for run in runs for part in ("--import", run)))
+    assert status == 0
+    assert said["night"].endswith(".3")
+    assert said["series"]["new"] >= 1
+    _, again = night("--import", runs[0])
+    assert again["night"] == said["night"]
+
+
+def test_old_run_folders_go_and_their_figures_stay(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(3):
+        monkeypatch.setattr("harness.cli.commands.nightly._folder_name", lambda name, k=k: f"{name}-{k}")
+        night("--keep", "2")
+    assert sorted(path.name for path in (tmp_path / "store" / "runs").iterdir()) == [
+        "quickstart-1",
+        "quickstart-2",
+    ]
+    with writing(tmp_path / "store") as history:
+        assert len(history.nights()) == 3
+
+
+def test_a_run_that_fails_leaves_the_history_as_it_was(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(_spec: object, _options: RunOptions) -> RunOutcome:
+        raise CaseError("worker-died", "worker 1 is gone", stage="run")
+
+    monkeypatch.setattr(pipeline, "run", run)
+    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    assert (status, captured.err) == (1, "stratbench: worker 1 is gone\n")
+    with writing(tmp_path) as history:
+        assert history.nights() == []
+
+
+def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(_spec: object, options: RunOptions) -> RunOutcome:
+        assert options.out is not None
+        write_run(options.out, [Case(workload="w", strategy="ps")])
+        return replace(RunOutcome(run_dir=options.out), exit_status=1)
+
+    monkeypatch.setattr(pipeline, "run", run)
+    assert call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (["--ack", "ps"], 2, "reason: must be given with --ack"),
+        (["--reason", "x"], 2, "reason: must be given with --ack"),
+        (
+            ["--ack", "ps", "--reason", "x", "--replay", "2026-01-01"],
+            2,
+            "ack: must not be given with --replay",
+        ),
+        (["--replay", "2026-01-01"], 2, "must hold a history, got none"),
+        (["--ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
+        (["--time-budget", "soon"], 2, "time-budget: must be a time such as 90s"),
+        (["--import", "nowhere"], 2, "nowhere"),
+    ],
+)
+def test_what_cannot_be_used_costs_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], status: int, expected: str
+) -> None:
+    found, captured = call(
+        capsys, "nightly", "quickstart", "--store", str(tmp_path / "s"), "--no-isolation", *arguments
+    )
+    assert (found, captured.out) == (status, "")
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_second_night_at_once_ends_with_3_and_names_the_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with writing(tmp_path):
+        status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    assert status == 3
+    assert "is in use by process" in captured.err
