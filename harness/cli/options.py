@@ -57,6 +57,17 @@ Restore = Annotated[
     Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
 ]
 
+ExperimentArgument = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
+]
+TimeBudget = Annotated[
+    str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
+]
+
 TimeoutFactor = Annotated[
     float,
     typer.Option(

@@ -31,16 +31,12 @@ _LEAST_FREE_BYTES = 1 << 30
 
 def nightly(
     context: typer.Context,
-    experiment: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
-    ],
+    experiment: options.ExperimentArgument,
     *,
     store: Annotated[
         Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
     ],
-    time_budget: Annotated[
-        str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
-    ] = None,
+    time_budget: options.TimeBudget = None,
     confirm: Annotated[
         int,
         typer.Option("--confirm", metavar="K", min=1, max=30, help="Nights that a change must last."),
@@ -69,10 +65,7 @@ def nightly(
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
     ] = 60,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the experiment."),
-    ] = None,
+    settings: options.Settings = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,

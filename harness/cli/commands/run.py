@@ -28,9 +28,7 @@ EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chun
 
 def run(
     context: typer.Context,
-    experiment: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
-    ],
+    experiment: options.ExperimentArgument,
     *,
     provider: Annotated[
         str | None, typer.Option("--provider", metavar="P", help="Where workers run.")
@@ -86,10 +84,7 @@ def run(
             help="Batches from memory, or from the dataset's own pipeline while steps are timed.",
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
-    ] = None,
+    settings: options.Settings = None,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Save each repeat's last state in the run folder.")
     ] = False,
@@ -100,9 +95,7 @@ def run(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop at the first case that fails.")
     ] = False,
-    time_budget: Annotated[
-        str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
-    ] = None,
+    time_budget: options.TimeBudget = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     metrics_port: Annotated[
         int,
