@@ -148,6 +148,26 @@ def test_an_older_history_becomes_one_of_today(tmp_path: Path, monkeypatch: pyte
         assert history.connection.execute("SELECT note FROM night").fetchone() == (None,)
 
 
+@pytest.mark.parametrize("version", range(1, schema.VERSION + 1))
+def test_a_history_of_each_version_opens_with_all_that_it_has(tmp_path: Path, version: int) -> None:
+    golden = Path(__file__).parents[3] / "golden" / "history" / f"version-{version}.sql"
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    connection.executescript(golden.read_text())
+    connection.close()
+    with reading(tmp_path) as history:
+        nights = history.nights()
+        assert [(night.name, night.git_sha) for night in nights] == [
+            ("2026-03-02", "sha2"),
+            ("2026-03-03", "sha3"),
+        ]
+        assert [(s.subject.metric, s.values.tolist()) for s in history.series()] == [
+            ("rate", [101.5, 99.0]),
+            ("ratio", [1.25]),
+        ]
+        assert history.lost(nights[1]) == [LOST]
+        assert list(history.known()) == ["ps"]
+
+
 def test_what_is_known_is_kept_with_its_reason(tmp_path: Path) -> None:
     with writing(tmp_path) as history:
         night = add(history, 2)
