@@ -11,7 +11,7 @@ from reports.quantities import MISSING, limits, times
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
 
-_WORDS: dict[Verdict, str] = {
+VERDICT_WORDS: dict[Verdict, str] = {
     "faster": "faster",
     "slower": "slower",
     "same": "the same",
@@ -28,7 +28,9 @@ def headline(changes: Changes) -> str:
     parts = [f"{_share(broken, changes)} broken: {_named(broken)}"] if broken else []
     parts += [f"{_share(slower, changes)} slower: {_named(slower)}"] if slower else []
     counts = Counter(each.verdict for each in changes.cases if each not in slower and not each.broken)
-    rest = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _WORDS.items() if counts[verdict])
+    rest = ", ".join(
+        f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]
+    )
     if rest:
         parts += [rest] if parts else [f"No case is slower or broken: {rest}"]
     return f"{'; '.join(parts) or 'No case is in either run'}."
@@ -134,7 +136,7 @@ def _all_together(changes: Changes) -> tuple[str, ...]:
 
 
 def _verdict(change: Change) -> str:
-    words = _WORDS[change.verdict]
+    words = VERDICT_WORDS[change.verdict]
     return f"BROKEN, {words}" if change.broken else words
 
 

@@ -1,0 +1,73 @@
+"""What the pages on compare and nightly show exists, and what starts a night by itself is well formed."""
+
+import re
+import shutil
+import subprocess
+from typing import get_args
+
+import pytest
+import yaml
+from pages import ROOT, commands, refuse_unknown_options
+
+from reports.changes.changes import Verdict
+from reports.changes.told import VERDICT_WORDS
+from reports.history.figures import METRICS
+from reports.history.verdicts import RECENT_DAYS, State
+
+COMPARE, NIGHTLY = (ROOT / "docs" / name for name in ("compare.md", "nightly.md"))
+READY_MADE = ROOT / "docs" / "nightly"
+
+
+@pytest.mark.parametrize("command", sorted({*commands(COMPARE.read_text()), *commands(NIGHTLY.read_text())}))
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (COMPARE, NIGHTLY):
+        for link in re.findall(r"\]\(([\w/.-]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), link
+
+
+def test_states_verdicts_and_limits_are_those_there_are() -> None:
+    page = NIGHTLY.read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(get_args(State))
+    assert f"After {RECENT_DAYS} days" in page
+    effects = [100 * METRICS[name].least_effect for name in ("rate", "tcp_bytes", "payload_bytes")]
+    assert (
+        "{:g} for rates and ratios, {:g} for TCP bytes and memory, {:g} for the payload".format(*effects)
+        in page
+    )
+    table = COMPARE.read_text().partition("| verdict |")[2]
+    assert all(VERDICT_WORDS[verdict] in table for verdict in get_args(Verdict))
+
+
+def test_units_of_systemd_are_well_formed(tmp_path) -> None:
+    assert shutil.which("systemd-analyze"), "install systemd, which .ci/run has"
+    for name in ("stratbench-nightly.service", "stratbench-nightly.timer"):
+        text = (READY_MADE / name).read_text()
+        text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text)
+        text = re.sub(r"(?m)^WorkingDirectory=.*", "WorkingDirectory=/tmp", text).replace(
+            "User=stratbench", "User=root"
+        )
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_starts_a_night_calls_it_with_options_that_exist() -> None:
+    service = (READY_MADE / "stratbench-nightly.service").read_text()
+    (command,) = re.findall(r"ExecStart=\S*/(stratbench .*)", service)
+    refuse_unknown_options(command)
+    workflow = yaml.safe_load((READY_MADE / "github-workflow.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    (called,) = [
+        line for step in job["steps"] for line in step.get("run", "").splitlines() if " nightly " in line
+    ]
+    refuse_unknown_options(called.strip().partition(" | ")[0].removeprefix(".venv/bin/"))
