@@ -36,7 +36,8 @@ _OF_RECORDS = {
     Metric(name="tcp_bytes", more_is_better=False, least_effect=0.05): "tcp_bytes_per_step",
 }
 MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05)
-METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY)}
+SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05)
+METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY, SECONDS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

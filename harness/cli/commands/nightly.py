@@ -58,8 +58,8 @@ def nightly(
         list[Path] | None,
         typer.Option(
             "--import",
-            metavar="RUN_DIR",
-            help="Run nothing; add runs that are there, each as the night of its date.",
+            metavar="PATH",
+            help="Run nothing; add run folders and files of pytest-benchmark, each as the night of its date.",
         ),
     ] = None,
     keep: Annotated[
@@ -157,15 +157,16 @@ def _acknowledged(store: Path, case: str, reason: str) -> Answer:
     return Answer(document=document, show=partial(output.say, told))
 
 
-def _imported(store: Path, folders: Sequence[Path], confirm: int) -> Answer:
+def _imported(store: Path, paths: Sequence[Path], confirm: int) -> Answer:
+    from reports.history.benchmarks import added_benchmarks
     from reports.history.night import added
     from reports.history.store import writing
     from reports.history.verdicts import verdict_of
 
     with writing(store) as history:
-        for folder in folders:
-            night = added(history, folder)
-            output.warn(f"{night.name}: {folder}")
+        for path in paths:
+            night = added_benchmarks(history, path) if path.is_file() else added(history, path)
+            output.warn(f"{night.name}: {path}")
         return _answer(store, verdict_of(history, history.nights()[-1], confirm=confirm), otherwise=EXIT_OK)
 
 

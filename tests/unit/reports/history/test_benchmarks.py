@@ -1,0 +1,75 @@
+"""What pytest-benchmark writes becomes a night of the same history."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.history.benchmarks import added_benchmarks
+from reports.history.store import HistoryError, writing
+from reports.history.verdicts import verdict_of
+
+BENCHMARK = """
+def test_sum(benchmark):
+    assert benchmark.pedantic(sum, args=[range(1000)], rounds=5) == 499500
+"""
+
+
+def written(folder: Path, day: int, median: float, **machine: Any) -> Path:
+    document = {
+        "datetime": f"2026-03-{day:02d}T03:00:00.123456+00:00",
+        "machine_info": {"machine": "x86_64", "cpu": {"brand_raw": "Example"}, **machine},
+        "commit_info": {"id": f"sha{day}", "dirty": False},
+        "benchmarks": [
+            {
+                "fullname": "tests/test_a.py::test_sum",
+                "name": "test_sum",
+                "group": None,
+                "stats": {"median": median, "stddev": median / 100, "rounds": 25},
+            }
+        ],
+    }
+    path = folder / f"{day}-{machine}.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_file_as_it_is_written_becomes_a_night(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(BENCHMARK)
+    command = [sys.executable, "-m", "pytest", "-q", "--benchmark-json", "out.json", "-p", "no:cacheprovider"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    with writing(tmp_path / "store") as history:
+        night = added_benchmarks(history, tmp_path / "out.json")
+        (series,) = history.series()
+        assert series.subject.metric == "seconds"
+        assert series.subject.strategy == "test_sum"
+        assert 0 < series.values[0] < 1
+        assert verdict_of(history, night).counts["new"] == 1
+        assert added_benchmarks(history, tmp_path / "out.json") == night
+
+
+def test_slower_is_worse_and_another_machine_another_series(tmp_path: Path) -> None:
+    with writing(tmp_path / "store") as history:
+        for day in range(1, 21):
+            night = added_benchmarks(history, written(tmp_path, day, 0.010 if day < 16 else 0.012))
+        (regressed,) = verdict_of(history, night).regressed
+        assert regressed.since is not None
+        assert (regressed.since.name, regressed.since.git_sha) == ("2026-03-16", "sha16")
+        other = added_benchmarks(history, written(tmp_path, 21, 0.02, python_version="3.14"))
+        assert verdict_of(history, other).counts["new"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"benchmarks": [{}], "datetime": "2026-01-01"}', '{"benchmarks": [], "datetime": "x"}'],
+)
+def test_what_is_no_such_file_is_refused_and_leaves_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with writing(tmp_path / "store") as history:
+        with pytest.raises(HistoryError, match="must be a file of pytest-benchmark, got"):
+            added_benchmarks(history, path)
+        assert history.nights() == []
