@@ -5,11 +5,10 @@ the baseline, formed within rounds, and by how that ratio has changed: m is the 
 of a run's repeats,
 
     change           exp(m_after - m_before), with Welch's interval
-    of most cases    the median of these changes, the baseline's own among them, which is none; where three
-                     cases or more have one. The baseline is judged by its inverse: where most cases seem to
-                     have changed alike, it is the baseline that has, and they are judged relative to most
 
-What has no rounds beside a baseline in both runs is judged by its rate, in which a slower day shows.
+Where most cases have changed alike, it may be the baseline that has: the baseline itself is left open, and is
+told with its rate. What has no rounds beside a baseline in both runs is judged by its rate, in which a slower
+day shows.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal
 
 from harness.records.comparing.comparison_key import comparable_facts
@@ -33,10 +32,10 @@ from reports.quantities import byte_count, times
 from reports.statistics import Interval
 
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
-RATE, MOST_CASES = "rate", "most cases"
+RATE = "rate"
+_BASELINE = "others are measured by it; by its rate alone a slower machine looks the same"
 DEFAULT_THRESHOLD = 0.03
 _BYTES_THRESHOLD = 0.01
-_NO_CHANGE = RepeatedMean(value=0.0, error=0.0, freedom=1.0)
 _MOST_OF = 3
 """Cases beside the baseline from which on one can speak of most of them."""
 
@@ -62,7 +61,7 @@ class Change:
 
     Attributes:
         factor: by what the figure was multiplied that the verdict is of; above 1 is faster.
-        of: that figure: the rate, or the rate's ratio to that of a baseline or of most cases.
+        of: that figure: the rate, or the rate's ratio to that of a baseline.
         rate_factor: the same of the rate.
         why: what the verdict rests on, or why there is none.
         broken: it had a result, or computed the right thing, and has or does no more.
@@ -99,6 +98,11 @@ class Changes:
     differences: tuple[str, ...]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no case could be set against its like."""
+        return all(each.verdict == "not-comparable" for each in self.cases)
+
+    @property
     def regressed(self) -> tuple[Change, ...]:
         """Cases that are slower, or broken."""
         return tuple(each for each in self.cases if each.verdict == "slower" or each.broken)
@@ -119,10 +123,9 @@ def changes_between(
         by_rates: judge by rates alone, as for machines that nobody else uses.
         anyway: judge cases whose circumstances differ, too.
     """
-    pairs = list(_pairs(standings(before), standings(after)))
-    most = {} if by_rates else _most_cases([(a, b) for a, b in pairs if a is not None and b is not None])
-    judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, most=most)
-    cases = tuple(judge.change(a, b) for a, b in pairs)
+    judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway)
+    cases = tuple(judge.change(a, b) for a, b in _pairs(standings(before), standings(after)))
+    cases = tuple(_with_most(each, cases) for each in cases)
     logs = [
         math.log(each.rate_factor.value)
         for each in cases
@@ -140,16 +143,11 @@ def changes_between(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judge:
-    """How cases are judged; arguments as for `changes_between`.
-
-    Attributes:
-        most: workload and baseline → how the ratios of most cases have changed, where one can say so.
-    """
+    """How cases are judged; arguments as for `changes_between`."""
 
     threshold: float
     by_rates: bool
     anyway: bool
-    most: Mapping[tuple[str, str], RepeatedMean]
 
     def change(self, before: Standing | None, after: Standing | None) -> Change:
         """What became of a case, which at least one run has."""
@@ -183,18 +181,8 @@ class _Judge:
 
     def _judged_by(self, before: Standing, after: Standing, rate: RepeatedMean) -> tuple[str, RepeatedMean]:
         """What a case's verdict is by, and the logarithm of its factor."""
-        workload = after.shape.workload
-        most = self.most.get((workload, after.strategy))
-        if most is not None:
-            return f"÷ {MOST_CASES}", _NO_CHANGE.minus(most)
         shift = None if self.by_rates else _shift(before, after)
-        if shift is None or after.baseline is None:
-            return RATE, rate
-        most = self.most.get((workload, after.baseline))
-        limits = None if most is None else Factor.of(most).interval
-        if most is None or limits is None or limits.contains(1.0):
-            return f"÷ {after.baseline}", shift
-        return f"÷ {MOST_CASES}", shift.minus(most)
+        return (RATE, rate) if shift is None else (f"÷ {after.baseline}", shift)
 
     def _verdict(self, factor: Factor, of: str, after: Standing) -> tuple[Verdict, str]:
         """What an interval shows of a change beyond the threshold, and why not more."""
@@ -243,18 +231,19 @@ def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
     return after.against.mean().minus(before.against.mean())
 
 
-def _most_cases(both: Sequence[tuple[Standing, Standing]]) -> dict[tuple[str, str], RepeatedMean]:
-    """Workload and baseline → the median change of the cases beside it, where these are enough."""
-    shifts: dict[tuple[str, str], list[RepeatedMean]] = {}
-    for before, after in both:
-        shift = _shift(before, after)
-        if shift is not None and after.baseline is not None:
-            shifts.setdefault((after.shape.workload, after.baseline), []).append(shift)
-    return {
-        key: sorted([_NO_CHANGE, *found], key=lambda each: each.value)[(len(found) + 1) // 2]
-        for key, found in shifts.items()
-        if len(found) >= _MOST_OF
-    }
+def _with_most(change: Change, cases: Sequence[Change]) -> Change:
+    """A baseline with what most of the cases beside it say of it."""
+    if change.why != _BASELINE:
+        return change
+    of = f"÷ {change.strategy}"
+    beside = [each.factor for each in cases if each.workload == change.workload and each.of == of]
+    moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
+    up = [factor.value for factor in moved if factor.value > 1]
+    alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]
+    if len(beside) < _MOST_OF or len(alike) * 2 <= len(beside):
+        return change
+    told = f"{len(alike)} of {len(beside)} cases beside it have changed, about {times(median(alike))}"
+    return replace(change, why=f"{_BASELINE}; {told}: they have, or it has")
 
 
 def _mean_rate(standing: Standing) -> RepeatedMean:

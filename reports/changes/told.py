@@ -32,8 +32,9 @@ def headline(changes: Changes) -> str:
         f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]
     )
     if rest:
-        parts += [rest] if parts else [f"No case is slower or broken: {rest}"]
-    return f"{'; '.join(parts) or 'No case is in either run'}."
+        parts += [rest] if parts or changes.is_empty else [f"No case is slower or broken: {rest}"]
+    nothing = "Nothing can be compared: " if changes.is_empty and not broken else ""
+    return f"{nothing}{'; '.join(parts) or 'no case is in either run'}."
 
 
 def changes_table(changes: Changes) -> Table:

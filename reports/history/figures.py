@@ -65,13 +65,20 @@ class Figure:
     """One number of a night.
 
     Attributes:
-        value: positive. error: standard error of its logarithm by n repeats, None for too few of them.
+        value: positive and finite.
+        error: standard error of its logarithm by n repeats, None for too few of them.
     """
 
     subject: Subject
     value: float
     error: float | None
     n: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise ValueError(
+                f"{self.subject.metric} must be positive and finite, got {self.value}; leave it out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

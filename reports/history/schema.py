@@ -51,14 +51,16 @@ MIGRATIONS: Sequence[str] = (
     ) WITHOUT ROWID;
     CREATE TABLE known (
         case_id TEXT NOT NULL,
-        until_day INTEGER NOT NULL,
+        until_night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
         reason TEXT NOT NULL,
-        PRIMARY KEY (case_id, until_day)
+        PRIMARY KEY (case_id, until_night)
     ) WITHOUT ROWID;
     """,
 )
 """Each takes a history one version further; the first makes it."""
 VERSION = len(MIGRATIONS)
+APPLICATION = 0x53545242
+"""What SQLite files of ours say that they are: STRB."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -67,7 +69,17 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
+def is_ours(connection: sqlite3.Connection) -> bool:
+    """Whether a database is a history, or has nothing in it yet."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return int(application) == APPLICATION or (not application and not n_tables)
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring tables to today's version, each step whole or not at all."""
     for number in range(version_of(connection), VERSION):
-        connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+        connection.executescript(
+            f"BEGIN; {MIGRATIONS[number]} PRAGMA application_id = {APPLICATION}; "
+            f"PRAGMA user_version = {number + 1}; COMMIT;"
+        )

@@ -94,9 +94,13 @@ def writing(folder: Path) -> Iterator[History]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
             raise HistoryInUseError(f"{folder} is in use by {holder}; wait for it") from None
+        except OSError as error:
+            raise HistoryError(
+                f"{folder} must allow locks, got {error.strerror}; name another folder"
+            ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC".encode(), 0)
         connection = _connected(folder / DATABASE)
@@ -119,15 +123,17 @@ def reading(folder: Path) -> Iterator[History]:
     path = folder / DATABASE
     if not path.is_file():
         raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
-    connection = _connected(path)
+    connection = _connected(path, is_read=True)
     try:
-        if schema.version_of(connection) < schema.VERSION:
-            with writing(folder) as history:
-                yield history
+        version = schema.version_of(connection)
+        if version == schema.VERSION:
+            yield History(folder=folder, connection=connection)
             return
-        yield History(folder=folder, connection=connection)
     finally:
         connection.close()
+    # An older one becomes one of today's first.
+    with writing(folder) as history:
+        yield history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,7 @@ class History:
         Args:
             run: its id; a run that is there already is not written again.
         """
+        started_utc = datetime.fromisoformat(started_utc).astimezone(UTC).isoformat()
         day = day_of(started_utc)
         with self.connection:
             known = self._nights("WHERE run = ?", run)
@@ -184,21 +191,24 @@ class History:
 
     def nights(self) -> list[Night]:
         """All nights, the oldest first."""
-        return self._nights("ORDER BY day, id")
+        return self._nights("ORDER BY started_utc, id")
 
     def series(self, *, until: Night | None = None, n_days: int | None = None) -> list[Series]:
         """All series that have a figure.
 
         Args:
-            until: the last night that counts. n_days: how many days before it count; None for all.
+            until: the last night that counts, and whose experiment does.
+            n_days: how many days before it count; None for all.
         """
-        last = (until.day, until.id) if until else (2**62, 2**62)
-        first = last[0] - n_days if until and n_days is not None else -(2**62)
+        last = (until.started_utc, until.id) if until else ("9999", 2**62)
+        first = until.day - n_days if until and n_days is not None else -(2**62)
+        experiment = until.experiment if until else None
         found = self.connection.execute(
             f"SELECT series, night.id, day, value, error, {_SUBJECT} FROM figure "  # noqa: S608 - names of our own
             "JOIN night ON night.id = night JOIN series ON series.id = series "
-            "WHERE (day, night.id) <= (?, ?) AND day > ? ORDER BY series, day, night.id",
-            (*last, first),
+            "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment) "
+            "ORDER BY series, started_utc, night.id",
+            (*last, first, experiment),
         )
         rows: dict[int, list[tuple[int, int, float, float]]] = {}
         subjects: dict[int, Subject] = {}
@@ -220,14 +230,12 @@ class History:
     def acknowledge(self, case: str, *, until: Night, reason: str) -> None:
         """Note that what has changed of a case up to a night is known."""
         with self.connection:
-            self.connection.execute(
-                "INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (case, until.day, reason)
-            )
+            self.connection.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (case, until.id, reason))
 
     def known(self) -> Mapping[str, tuple[int, str]]:
-        """Case → the last day up to which its changes are known, and why."""
-        found = self.connection.execute("SELECT case_id, until_day, reason FROM known ORDER BY until_day")
-        return {case: (day, reason) for case, day, reason in found}
+        """Case → id of the last night up to which its changes are known, and why."""
+        found = self.connection.execute("SELECT case_id, until_night, reason FROM known ORDER BY until_night")
+        return {case: (night, reason) for case, night, reason in found}
 
     def _nights(self, condition: str, *values: object) -> list[Night]:
         found = self.connection.execute(
@@ -279,13 +287,28 @@ class History:
         return int(found.fetchone()[0])
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
+    """An open database of ours, or one without anything in it.
+
+    Raises:
+        HistoryError: it is another's, a newer one, or cannot be opened.
+    """
+    connection = None
     try:
-        connection = sqlite3.connect(path, timeout=_BUSY_S)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA foreign_keys = ON")
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={'ro' if is_read else 'rwc'}", timeout=_BUSY_S, uri=True
+        )
+        if not schema.is_ours(connection):
+            raise HistoryError(f"{path} must be a history, got another database; name another folder")
         version = schema.version_of(connection)
-    except sqlite3.Error as error:
+        if not is_read:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+    except (sqlite3.Error, HistoryError) as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, HistoryError):
+            raise
         raise HistoryError(f"{path} must be a history, got {error}; name another folder") from None
     if version > schema.VERSION:
         connection.close()

@@ -95,7 +95,8 @@ def _moved(verdict: SeriesVerdict) -> str:
     assert since is not None
     nights = f"{change.n_nights} night{'s' if change.n_nights != 1 else ''}"
     noise = f"nights differ by {digits(100 * verdict.analysis.sigma, significant=2)} %"
-    return f"{times(verdict.factor)} [{limits(verdict.interval)}] since {since.name}, {nights}; {noise}"
+    interval = f" [{limits(verdict.interval)}]" if verdict.interval else ""
+    return f"{times(verdict.factor)}{interval} since {since.name}, {nights}; {noise}"
 
 
 def _cause(cause: Cause) -> str:

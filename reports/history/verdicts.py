@@ -52,11 +52,12 @@ class SeriesVerdict:
 
     @property
     def interval(self) -> Interval | None:
-        """95 % interval of the factor, by how far nights lie apart by chance."""
-        if self.change is None:
+        """95 % interval of the factor, by how far nights lie apart by chance; None for a change so young."""
+        if self.change is None or self.change.state == "pending":
             return None
         n_after = self.change.n_nights
-        n_before = max(len(self.series.days) - n_after, 1)
+        earlier = [change.place for change in self.analysis.changes if change.place < self.change.place]
+        n_before = max(self.change.place - max(earlier, default=0), 1)
         half = _NORMAL_95 * self.analysis.sigma * math.sqrt(1 / n_after + 1 / n_before)
         return Interval(low=math.exp(self.change.effect - half), high=math.exp(self.change.effect + half))
 
@@ -140,21 +141,19 @@ def _judged(
     state: State = "drifting" if analysis.drift else "ok"
     if int(series.nights[-1]) != night.id:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
-    newest = analysis.changes[-1] if analysis.changes else None
-    if newest is not None and night.day - int(series.days[newest.place]) > RECENT_DAYS:
-        newest = None
+    until, why = max((known[key] for key in names_of(subject) if key in known), default=(-1, ""))
+    newest = _decisive(series, analysis, night, confirm, until, is_better=metric.more_is_better)
     if n < LEAST_NIGHTS and newest is None:
         return SeriesVerdict(series=series, state="new", analysis=analysis)
     if newest is None:
         return SeriesVerdict(series=series, state=state, analysis=analysis)
     is_better = (newest.effect > 0) == metric.more_is_better
-    until, why = max((known[key] for key in _keys(subject) if key in known), default=(-1, ""))
     if newest.state == "pending":
         state = "pending"
     elif is_better:
         state = "improved"
     else:
-        state = "known" if int(series.days[newest.place]) <= until else "regressed"
+        state = "known" if int(series.nights[newest.place]) <= until else "regressed"
     return SeriesVerdict(
         series=series,
         state=state,
@@ -166,13 +165,40 @@ def _judged(
     )
 
 
+def _decisive(
+    series: Series, analysis: Analysis, night: Night, confirm: int, until: int, *, is_better: bool
+) -> Change | None:
+    """The change that a verdict is by: first what is confirmed and has not been made up for.
+
+    Args:
+        until: id of the night up to which changes are known. is_better: whether more is.
+    """
+    recent = [
+        change
+        for change in analysis.changes
+        if change.state == "pending"
+        or night.day - int(series.days[min(change.place + confirm - 1, len(series.days) - 1)]) <= RECENT_DAYS
+    ]
+    confirmed = [change for change in recent if change.state == "confirmed"]
+    sign = 1 if is_better else -1
+    lost, worst = 0.0, None
+    for change in confirmed:
+        if int(series.nights[change.place]) <= until:
+            continue
+        lost = min(lost + sign * change.effect, 0.0)
+        worst = change if sign * change.effect < 0 else worst
+    if worst is not None and -lost >= METRICS[series.subject.metric].least_effect:
+        return worst
+    return recent[-1] if recent else None
+
+
 def _one_after_the_other(days: IntArray) -> IntArray:
     """Days, of which those of a second run of a date count as the next one."""
     indices = np.arange(len(days))
     return np.asarray(np.maximum.accumulate(days - indices) + indices, dtype=np.int64)
 
 
-def _keys(subject: Subject) -> tuple[str, ...]:
+def names_of(subject: Subject) -> tuple[str, ...]:
     """What a person may call the series' case when it is known."""
     return (subject.case, subject.strategy, f"{subject.workload} {subject.strategy}")
 
@@ -202,9 +228,17 @@ def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
 
 def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]) -> str:
     """What is likely to have changed, of series that got worse at one time."""
-    rates = {each.series.subject.case for each in verdicts if each.series.subject.metric == RATE.name}
+    judged = [each for each in verdicts if each.state not in ("missed", "new")]
+    rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
     slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
-    has_ratios = any(each.series.subject.metric == RATIO.name for each in together)
+    first = together[0].change
+    has_ratios = any(
+        each.series.subject.metric == RATIO.name
+        and each.change is not None
+        and first is not None
+        and abs(each.change.night - first.night) <= _TOGETHER_DAYS
+        for each in judged
+    )
     if len(slower) > 1 and len(slower) >= _MOST * len(rates) and not has_ratios:
         return "the machine, or what all cases share: most rates have changed, and no ratio"
     if len(slower) > 1 and len(slower) >= _MOST * len(rates):

@@ -44,9 +44,8 @@ def _suite(comparison: Comparison) -> ET.Element:
 
 
 def _case(comparison: Comparison, row: Row) -> ET.Element:
-    case = ET.Element(
-        "testcase", classname=_sayable(comparison.workload), name=_sayable(row.strategy), time=_time(row)
-    )
+    where = _sayable(f"{comparison.workload} · {comparison.shape}")
+    case = ET.Element("testcase", classname=where, name=_sayable(row.strategy), time=_time(row))
     problem = row.problems[0] if row.problems else None
     if row.status == "skipped":
         ET.SubElement(case, "skipped", message=_sayable(problem.message if problem else "skipped"))

@@ -12,7 +12,7 @@ import typer
 from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json, share
-from harness.errors import EXIT_OK, EXIT_REGRESSION
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION
 
 if TYPE_CHECKING:
     from reports.pages.terminal import TerminalTable
@@ -51,7 +51,11 @@ def compare(
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Say what has changed between two runs, case by case; status 4 where something is slower or broken."""
+    """Say what has changed between two runs, case by case; status 4 where something is slower or broken.
+
+    \f
+    Status 1 where nothing can be compared.
+    """
     within = share(threshold, field="threshold")
     from reports.changes import told
     from reports.changes.changes import changes_between
@@ -69,7 +73,7 @@ def compare(
     return Answer(
         document=told.to_document(changes),
         show=show,
-        exit_status=EXIT_REGRESSION if changes.regressed else EXIT_OK,
+        exit_status=EXIT_REGRESSION if changes.regressed else EXIT_CASE if changes.is_empty else EXIT_OK,
     )
 
 

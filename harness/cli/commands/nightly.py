@@ -39,7 +39,7 @@ def nightly(
     time_budget: options.TimeBudget = None,
     confirm: Annotated[
         int,
-        typer.Option("--confirm", metavar="K", min=1, max=30, help="Nights that a change must last."),
+        typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last."),
     ] = 3,
     ack: Annotated[
         str | None,
@@ -134,7 +134,7 @@ def _run(
         _require_space(store)
         folder = store / RUNS / _folder_name(experiment)
         outcome = run(folder)
-        night = added(history, folder)
+        night = added(history, folder, tell=output.warn)
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)
     return _answer(store, verdict, otherwise=outcome.exit_status)
@@ -146,14 +146,23 @@ def _folder_name(experiment: str) -> str:
 
 def _acknowledged(store: Path, case: str, reason: str) -> Answer:
     from reports.history.store import writing
+    from reports.history.verdicts import names_of
+    from strategies.errors import suggestion
 
     with writing(store) as history:
         nights = history.nights()
         if not nights:
             raise UsageError(f"must name a history with a night, got none in {store}", field="store")
-        history.acknowledge(case, until=nights[-1], reason=reason)
-    document = {"case": case, "until": nights[-1].name, "reason": reason}
-    told = f"known from now on: what has changed of {case} up to {nights[-1].name}: {reason}"
+        names = {name for series in history.series() for name in names_of(series.subject)}
+        if case not in names:
+            hint = suggestion(case, sorted(names))
+            raise UsageError(
+                f"must be a case, a strategy, or workload and strategy, got {case!r}; {hint}", field="ack"
+            )
+        last = max(nights, key=lambda night: night.id)
+        history.acknowledge(case, until=last, reason=reason)
+    document = {"case": case, "until": last.name, "reason": reason}
+    told = f"known from now on: what has changed of {case} up to {last.name}: {reason}"
     return Answer(document=document, show=partial(output.say, told))
 
 
@@ -165,9 +174,10 @@ def _imported(store: Path, paths: Sequence[Path], confirm: int) -> Answer:
 
     with writing(store) as history:
         for path in paths:
-            night = added_benchmarks(history, path) if path.is_file() else added(history, path)
+            is_run = not path.is_file()
+            night = added(history, path, tell=output.warn) if is_run else added_benchmarks(history, path)
             output.warn(f"{night.name}: {path}")
-        return _answer(store, verdict_of(history, history.nights()[-1], confirm=confirm), otherwise=EXIT_OK)
+        return _answer(store, verdict_of(history, night, confirm=confirm), otherwise=EXIT_OK)
 
 
 def _replayed(store: Path, name: str, confirm: int) -> Answer:

@@ -12,11 +12,11 @@ INSERT INTO "figure" VALUES(1,2,99.0,0.01,3);
 INSERT INTO "figure" VALUES(2,1,1.25,NULL,3);
 CREATE TABLE known (
         case_id TEXT NOT NULL,
-        until_day INTEGER NOT NULL,
+        until_night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
         reason TEXT NOT NULL,
-        PRIMARY KEY (case_id, until_day)
+        PRIMARY KEY (case_id, until_night)
     ) WITHOUT ROWID;
-INSERT INTO "known" VALUES('ps',20510,'a new lock');
+INSERT INTO "known" VALUES('ps',1,'a new lock');
 CREATE TABLE lost (
         night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
         case_id TEXT NOT NULL,
@@ -58,4 +58,5 @@ INSERT INTO "series" VALUES(1,'ps-1','w','2 workers','ps','k','l','rate','');
 INSERT INTO "series" VALUES(2,'ps-1','w','2 workers','ps','k','l','ratio','single');
 CREATE INDEX night_by_day ON night (day);
 COMMIT;
+PRAGMA application_id = 1398035010;
 PRAGMA user_version = 1;

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from reports.history.store import (
     HistoryError,
     HistoryInUseError,
     Night,
-    day_of,
     reading,
     writing,
 )
@@ -76,6 +74,45 @@ def test_a_second_run_of_a_date_has_a_number_and_the_same_run_is_there_once(tmp_
         assert add(history, 2, run="other").name == "2026-03-02.2"
         assert add(history, 2, run="other").name == "2026-03-02.2"
         assert len(history.nights()) == 2
+
+
+def test_nights_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    with writing(tmp_path) as history:
+        add(history, 5)
+        early = add(history, 3)
+        offset = history.add(
+            (figure(1.0),), (), started_utc="2026-03-05T03:30:00+02:00", experiment="x", run="o", run_dir=""
+        )
+        assert [night.day for night in history.nights()] == [early.day, offset.day, offset.day]
+        (series,) = history.series()
+        assert series.values.tolist() == [103.0, 1.0, 105.0]
+
+
+def test_series_of_another_experiment_are_not_those_of_a_night(tmp_path: Path) -> None:
+    with writing(tmp_path) as history:
+        add(history, 2, figure(metric="ratio"))
+        other = history.add(
+            (figure(),), (), started_utc="2026-03-03T02:00:00Z", experiment="y", run="y", run_dir=""
+        )
+        assert [series.subject.metric for series in history.series(until=other)] == ["rate"]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_has_no_logarithm_is_no_figure(value: float) -> None:
+    with pytest.raises(ValueError, match="rate must be positive and finite"):
+        figure(value)
+
+
+def test_another_database_is_left_as_it_is(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.commit()
+    connection.close()
+    before = (tmp_path / DATABASE).read_bytes()
+    for opening in (reading, writing):
+        with pytest.raises(HistoryError, match="must be a history, got another database"):
+            opening(tmp_path).__enter__()
+    assert (tmp_path / DATABASE).read_bytes() == before
 
 
 def test_another_machine_or_lock_file_begins_a_series(tmp_path: Path) -> None:
@@ -173,7 +210,7 @@ def test_what_is_known_is_kept_with_its_reason(tmp_path: Path) -> None:
         night = add(history, 2)
         history.acknowledge("ps", until=night, reason="a new lock")
     with reading(tmp_path) as history:
-        assert history.known() == {"ps": (day_of("2026-03-02T02:00:00Z"), "a new lock")}
+        assert history.known() == {"ps": (night.id, "a new lock")}
 
 
 WRITER = """
@@ -200,14 +237,14 @@ def test_killed_at_any_moment_it_keeps_every_night_that_was_told(tmp_path: Path)
             text=True,
         )
         assert writer.stdout is not None
-        n_told = int(writer.stdout.readline()) + 1
-        time.sleep(rng.uniform(0, 0.05))
+        for _ in range(rng.randrange(1, 15)):
+            n_told = int(writer.stdout.readline()) + 1
         writer.send_signal(signal.SIGKILL)
         rest = writer.communicate()[0].splitlines()
         whole = [line for line in rest if line.isdigit()]
         n_told = int(whole[-1]) + 1 if whole else n_told
         with reading(tmp_path) as history:
             nights = history.nights()
-            assert len(nights) >= n_told - 1
+            assert len(nights) >= n_told
             counts = history.connection.execute("SELECT count(*) FROM figure GROUP BY night").fetchall()
             assert counts == [(200,)] * len(nights)
