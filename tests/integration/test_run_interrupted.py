@@ -102,7 +102,8 @@ def test_who_interrupts_again_and_again_is_told_once(tmp_path: Path) -> None:
         status, output, errors = run.finish(15.0)
         assert run.leftovers() == []
     assert (status, output) == (130, "")
-    assert re.fullmatch(r"stratbench: interrupted(; results so far are kept, go on with .*)?\n", errors)
+    way_out = "; results so far are kept, repeat the command with .*"
+    assert re.fullmatch(rf"stratbench: interrupted({way_out})?\n", errors)
 
 
 def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_an_interrupted_run_reports_what_it_got(tmp_path: Path) -> None:
         status, output, errors = run.finish(15.0)
         assert run.leftovers() == []
     assert (status, output) == (130, "")
-    way_out = f"results so far are kept, go on with --out {out} --resume"
+    way_out = f"results so far are kept, repeat the command with --out {out} --resume"
     assert errors.splitlines()[-1] == f"stratbench: interrupted; {way_out}"
     assert len(records(out)) == n_before
     assert (out / "report.html").is_file() == (n_before > 0)
