@@ -17,6 +17,13 @@ cluster: {workers: 5}
 measure: {steps: 30, repeats: 1, interleave: false, window_s: 0, warmup_steps: 2, trace: false,
           evaluate: true}
 compare: {baseline: ps}
+# What each rule makes of each fault, contracts hold; here each is told of once.
+matrix:
+  exclude:
+    - {strategy: robust-all-reduce, faults: clean}
+    - {strategy: robust-all-reduce, faults: lost}
+    - {strategy: robust-all-reduce, faults: mimic}
+    - {strategy: ps, faults: lost}
 faults:
   clean: []
   flip: [{worker: 3, kind: sign-flip, scale: 1.0e+20}]
@@ -43,12 +50,12 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
         status, out, err = run.finish()
         # What went to pieces under a fault was to be found out.
         assert (status, run.leftovers()) == (0, []), err
-    assert json.loads(out)["cases"] == {"ok": 9, "failed": 2, "skipped": 1, "implausible": 0}
+    assert json.loads(out)["cases"] == {"ok": 6, "failed": 1, "skipped": 1, "implausible": 0}
     made = by_case(records(tmp_path / "run"))
     assert made["ps", "mimic"]["status"] == "skipped"
     assert "looks at what others send" in made["ps", "mimic"]["error"]["message"]
-    for scenario in ("flip", "lost"):
-        assert made["ps", scenario]["error"]["type"] == "non-finite-loss"
+    assert made["ps", "flip"]["error"]["type"] == "non-finite-loss"
+    assert "under faults (worker 3 sign-flip scale=1e+20)" in made["ps", "flip"]["error"]["message"]
     sound, flipped, lost, mimic = (
         made["robust-ps", scenario] for scenario in ("clean", "flip", "lost", "mimic")
     )
