@@ -16,7 +16,7 @@ from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.resharding import reshard_table
-from reports.tables.robustness import fault_table, rule_table
+from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
 from reports.tables.table import Table
 
@@ -67,7 +67,8 @@ def to_markdown(report: Report) -> str:
         lines.append("")
     for matrix in report.fault_matrices:
         lines += [f"## {markdown_text(matrix.title)}", ""]
-        lines += [markdown_text(matrix.shape), "", *markdown_table(fault_table(matrix)), ""]
+        lines += [markdown_text(matrix.shape), "", f"**{markdown_text(front_line(matrix))}**", ""]
+        lines += [*markdown_table(fault_table(matrix)), ""]
     if report.problems:
         lines += ["## Failures", "", *markdown_table(problem_table(report.problems)), ""]
     if report.left_out:

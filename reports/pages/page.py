@@ -18,7 +18,7 @@ from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.resharding import reshard_table
-from reports.tables.robustness import fault_table, rule_table
+from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
 
 
@@ -37,7 +37,12 @@ def to_html(report: Report) -> str:
         report=report,
         sections=[_section(comparison, i) for i, comparison in enumerate(report.comparisons)],
         matrices=[
-            {"matrix": matrix, "table": fault_table(matrix), "chart": both(fault_front, matrix)}
+            {
+                "matrix": matrix,
+                "headline": front_line(matrix),
+                "table": fault_table(matrix),
+                "chart": both(fault_front, matrix),
+            }
             for matrix in report.fault_matrices
         ],
         problems=problem_table(report.problems) if report.problems else None,

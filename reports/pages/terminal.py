@@ -12,7 +12,7 @@ from reports.marks import mark_words
 from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
 from reports.rows import Comparison, FaultMatrix, Mean, Report, Row
 from reports.tables.cells import Cell
-from reports.tables.robustness import fault_table
+from reports.tables.robustness import fault_table, front_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def _fault_table(matrix: FaultMatrix) -> TerminalTable:
         title=literal(f"{matrix.title} · {matrix.shape}"),
         columns=tuple(literal(column.name) for column in table.columns),
         rows=tuple(tuple(literal(_short(cell)) for cell in row) for row in table.rows),
-        verdict=(),
+        verdict=(literal(front_line(matrix)),),
         notes=(literal(table.caption),),
     )
 

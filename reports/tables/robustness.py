@@ -54,6 +54,21 @@ def fault_table(matrix: FaultMatrix) -> Table:
     )
 
 
+def front_line(matrix: FaultMatrix) -> str:
+    """What robustness buys and costs: the strategies than which none is both faster and better."""
+    front = [line for line in matrix.lines if line.on_front and line.worst is not None]
+    front.sort(key=lambda line: line.worst or 0.0, reverse=not matrix.less_is_better)
+    if not front:
+        return f"No strategy has a figure of {matrix.metric} under faults that its rule is for."
+    told = ", or ".join(
+        f"{line.strategy} with {_figure(line.worst or 0.0)} at {times(line.relative_rate)} the speed"
+        for line in front
+    )
+    doubt = next((f" ({line.relative_note})" for line in front if "no interval" in line.relative_note), "")
+    baseline = matrix.baseline or "the baseline"
+    return f"The worst {matrix.metric} is best with {told} of {baseline}{doubt}: no other is as fast and as good."
+
+
 def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
     faulty = f", {use.n_faulty} faulty" if use.n_faulty else ""
     void = "void" if use.n_faulty > use.f else ""
