@@ -65,8 +65,8 @@ def front_line(matrix: FaultMatrix) -> str:
         for line in front
     )
     doubt = next((f" ({line.relative_note})" for line in front if "no interval" in line.relative_note), "")
-    baseline = matrix.baseline or "the baseline"
-    return f"The worst {matrix.metric} is best with {told} of {baseline}{doubt}: no other is as fast and as good."
+    best = f"The worst {matrix.metric} is best with {told} of {matrix.baseline or 'the baseline'}"
+    return f"{best}{doubt}: no other is as fast and as good."
 
 
 def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
