@@ -17,7 +17,7 @@ from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
 from harness.cli.options import Debug, Json, duration_s
-from harness.errors import EXIT_OK, EXIT_REGRESSION, MissingError, UsageError
+from harness.errors import EXIT_OK, EXIT_REGRESSION, Interrupted, MissingError, UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, RunOutcome
 
@@ -133,7 +133,13 @@ def _run(
     with writing(store) as history:
         _require_space(store)
         folder = store / RUNS / _folder_name(experiment)
-        outcome = run(folder)
+        try:
+            outcome = run(folder)
+        except Interrupted:
+            again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
+            raise Interrupted(
+                f"interrupted; the night is not in the history: {again}, or begin anew"
+            ) from None
         night = added(history, folder, tell=output.warn)
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)

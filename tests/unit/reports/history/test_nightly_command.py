@@ -11,7 +11,7 @@ from synthetic_run import Case, write_run
 
 from harness import pipeline
 from harness.cli import main
-from harness.errors import CaseError
+from harness.errors import CaseError, Interrupted
 from harness.requests import RunOptions, RunOutcome
 from reports.history.store import writing
 
@@ -129,6 +129,19 @@ def test_a_run_that_fails_leaves_the_history_as_it_was(
     assert (status, captured.err) == (1, "stratbench: worker 1 is gone\n")
     with writing(tmp_path) as history:
         assert history.nights() == []
+
+
+def test_a_night_that_is_interrupted_says_how_it_becomes_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(_spec: object, _options: RunOptions) -> RunOutcome:
+        raise Interrupted("interrupted; repeat the command with --out x --resume")
+
+    monkeypatch.setattr(pipeline, "run", run)
+    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    assert status == 130
+    assert "the night is not in the history" in captured.err
+    assert "nightly --import" in captured.err
 
 
 def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
