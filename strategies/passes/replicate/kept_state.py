@@ -82,12 +82,12 @@ class KeptState:
         return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
 
     def keep(self, value: str) -> Node:
-        """The node that keeps a value for the next step."""
+        """The node that keeps a value for the next step, once this one has read the one before."""
         handle = self.nodes[0]
         return Node(
             name=f"{handle.name.removesuffix('handle')}keep",
             op="AssignVariableOp",
-            inputs=(handle.name, value),
+            inputs=(handle.name, value, f"^{self.value}"),
             attrs={"dtype": self.variable.dtype},
             device=handle.device,
         )

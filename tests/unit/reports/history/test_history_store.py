@@ -217,7 +217,7 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from test_store import add, figure, writing
+from test_history_store import add, figure, writing
 
 with writing(Path(sys.argv[1])) as history:
     for k in range(len(history.nights()), 10_000):
