@@ -23,7 +23,7 @@ from typing import Literal
 from harness.records.comparing.comparison_key import comparable_facts
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from reports.aggregate import mean_of
-from reports.changes.standings import Identity, Standing, standings
+from reports.changes.standings import Standing, paired, standings
 from reports.figures.shapes import shape_text
 from reports.load import Run
 from reports.marks import WORDS, mark_of
@@ -124,7 +124,7 @@ def changes_between(
         anyway: judge cases whose circumstances differ, too.
     """
     judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway)
-    cases = tuple(judge.change(a, b) for a, b in _pairs(standings(before), standings(after)))
+    cases = tuple(judge.change(a, b) for a, b in paired(standings(before), standings(after)))
     cases = tuple(_with_most(each, cases) for each in cases)
     logs = [
         math.log(each.rate_factor.value)
@@ -187,10 +187,7 @@ class _Judge:
     def _verdict(self, factor: Factor, of: str, after: Standing) -> tuple[Verdict, str]:
         """What an interval shows of a change beyond the threshold, and why not more."""
         if of == RATE and after.is_baseline and not self.by_rates:
-            return (
-                "cannot-tell",
-                "others are measured by it; by its rate alone a slower machine looks the same",
-            )
+            return "cannot-tell", _BASELINE
         interval = factor.interval
         if interval is None:
             return "cannot-tell", "no interval: needs 3 repeats in both runs"
@@ -204,26 +201,6 @@ class _Judge:
         return "cannot-tell", "its interval has changes on both sides of the threshold; more repeats may tell"
 
 
-def _pairs(
-    earlier: Mapping[Identity, Standing], later: Mapping[Identity, Standing]
-) -> Iterator[tuple[Standing | None, Standing | None]]:
-    """Each case with the same one of the other run; where only the batch is another, with that."""
-    left = {identity: case for identity, case in earlier.items() if identity not in later}
-    for identity, case in later.items():
-        before = earlier.get(identity)
-        if before is None:
-            shape, strategy = identity
-            alike = [
-                other
-                for other in left
-                if (other[0].without_batch(), other[1]) == (shape.without_batch(), strategy)
-            ]
-            before = left.pop(alike[0]) if len(alike) == 1 else None
-        yield before, case
-    for case in left.values():
-        yield case, None
-
-
 def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
     """How the logarithm of a case's ratio to its baseline has changed; None where a run does not have it."""
     if before.baseline != after.baseline or not before.against.logs or not after.against.logs:
@@ -233,17 +210,15 @@ def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
 
 def _with_most(change: Change, cases: Sequence[Change]) -> Change:
     """A baseline with what most of the cases beside it say of it."""
-    if change.why != _BASELINE:
-        return change
     of = f"÷ {change.strategy}"
     beside = [each.factor for each in cases if each.workload == change.workload and each.of == of]
     moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
     up = [factor.value for factor in moved if factor.value > 1]
     alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]
-    if len(beside) < _MOST_OF or len(alike) * 2 <= len(beside):
+    if change.verdict != "cannot-tell" or len(beside) < _MOST_OF or len(alike) * 2 <= len(beside):
         return change
-    told = f"{len(alike)} of {len(beside)} cases beside it have changed, about {times(median(alike))}"
-    return replace(change, why=f"{_BASELINE}; {told}: they have, or it has")
+    most = f"{len(alike)} of {len(beside)} cases beside it have changed, about {times(median(alike))}"
+    return replace(change, why=f"{change.why}; {most}: they have, or it has")
 
 
 def _mean_rate(standing: Standing) -> RepeatedMean:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.records.comparing.common_rounds import PairedRatios, paired_ratios
@@ -69,3 +69,23 @@ def standings(run: Run) -> Mapping[Identity, Standing]:
             )
             found[records[0].case] = (shape, name), standing
     return dict(found.values())
+
+
+def paired(
+    earlier: Mapping[Identity, Standing], later: Mapping[Identity, Standing]
+) -> Iterator[tuple[Standing | None, Standing | None]]:
+    """Each case with the same one of the other run; where only the batch is another, with that."""
+    left = {identity: case for identity, case in earlier.items() if identity not in later}
+    for identity, case in later.items():
+        before = earlier.get(identity)
+        if before is None:
+            shape, strategy = identity
+            alike = [
+                other
+                for other in left
+                if (other[0].without_batch(), other[1]) == (shape.without_batch(), strategy)
+            ]
+            before = left.pop(alike[0]) if len(alike) == 1 else None
+        yield before, case
+    for case in left.values():
+        yield case, None

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from reports.history.database import HistoryError
 from reports.history.figures import SECONDS, Figure, Subject
-from reports.history.store import History, HistoryError, Night
+from reports.history.store import History, Night
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
 _CPU = ("brand_raw", "count", "arch")

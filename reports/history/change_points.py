@@ -195,7 +195,7 @@ def _drift(nights: IntArray, series: Cleaned, since: int, least_effect: float) -
         return 0.0
     level = np.ones_like(days)
     columns = np.column_stack([level, days - days.mean()]) / sigma[:, None]
-    usual = (np.abs(logs - rolling_median(logs, 15)) < 3.5 * sigma).astype(np.float64)[None]
+    usual = (np.abs(logs - rolling_median(logs, 15)) < _FAR * sigma).astype(np.float64)[None]
     flat = fit(columns[None, :, :1], np.zeros(1), logs / sigma, usual)
     line = fit(columns[None], np.zeros(2), logs / sigma, usual)
     slope = float(line.coefficients[0, 1])

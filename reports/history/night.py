@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from reports.history.database import HistoryError
 from reports.history.figures import figures_of
-from reports.history.store import History, HistoryError, Night
+from reports.history.store import History, Night
 from reports.load import load
 
 

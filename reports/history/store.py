@@ -7,35 +7,22 @@ was written whole.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from reports.history import schema
+from reports.history.database import HistoryError, connected, locked
 from reports.history.figures import Figure, Lost, Subject
 from reports.history.noise import FloatArray, IntArray
 
 DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
-_BUSY_S = 30.0
 _A_MONDAY = date(1970, 1, 5).toordinal()
 _SUBJECT = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
-
-
-class HistoryError(Exception):
-    """A history that cannot be used as asked."""
-
-
-class HistoryInUseError(HistoryError):
-    """Another process writes this history."""
-
-    exit_status: ClassVar[int] = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,31 +73,13 @@ def writing(folder: Path) -> Iterator[History]:
     Raises:
         HistoryInUseError: another process has it. HistoryError: it cannot be opened.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise HistoryError(f"{folder} must be writable, got {error.strerror}; name another folder") from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
-            raise HistoryInUseError(f"{folder} is in use by {holder}; wait for it") from None
-        except OSError as error:
-            raise HistoryError(
-                f"{folder} must allow locks, got {error.strerror}; name another folder"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC".encode(), 0)
-        connection = _connected(folder / DATABASE)
+    with locked(folder / LOCK):
+        connection = connected(folder / DATABASE)
         try:
             schema.migrate(connection)
             yield History(folder=folder, connection=connection)
         finally:
             connection.close()
-    finally:
-        os.close(lock)
 
 
 @contextlib.contextmanager
@@ -123,7 +92,7 @@ def reading(folder: Path) -> Iterator[History]:
     path = folder / DATABASE
     if not path.is_file():
         raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
-    connection = _connected(path, is_read=True)
+    connection = connected(path, is_read=True)
     try:
         version = schema.version_of(connection)
         if version == schema.VERSION:
@@ -285,38 +254,6 @@ class History:
             (values[0], *values[4:]),
         )
         return int(found.fetchone()[0])
-
-
-def _connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
-    """An open database of ours, or one without anything in it.
-
-    Raises:
-        HistoryError: it is another's, a newer one, or cannot be opened.
-    """
-    connection = None
-    try:
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode={'ro' if is_read else 'rwc'}", timeout=_BUSY_S, uri=True
-        )
-        if not schema.is_ours(connection):
-            raise HistoryError(f"{path} must be a history, got another database; name another folder")
-        version = schema.version_of(connection)
-        if not is_read:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA foreign_keys = ON")
-    except (sqlite3.Error, HistoryError) as error:
-        if connection is not None:
-            connection.close()
-        if isinstance(error, HistoryError):
-            raise
-        raise HistoryError(f"{path} must be a history, got {error}; name another folder") from None
-    if version > schema.VERSION:
-        connection.close()
-        raise HistoryError(
-            f"{path} must have tables of version {schema.VERSION} at most, got {version}; use the stratbench "
-            "that wrote it"
-        )
-    return connection
 
 
 def _subject(values: Sequence[str]) -> Subject:

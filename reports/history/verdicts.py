@@ -142,7 +142,7 @@ def _judged(
     if int(series.nights[-1]) != night.id:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
     until, why = max((known[key] for key in names_of(subject) if key in known), default=(-1, ""))
-    newest = _decisive(series, analysis, night, confirm, until, is_better=metric.more_is_better)
+    newest = _decisive(series, analysis, night, confirm, until, more_is_better=metric.more_is_better)
     if n < LEAST_NIGHTS and newest is None:
         return SeriesVerdict(series=series, state="new", analysis=analysis)
     if newest is None:
@@ -166,12 +166,12 @@ def _judged(
 
 
 def _decisive(
-    series: Series, analysis: Analysis, night: Night, confirm: int, until: int, *, is_better: bool
+    series: Series, analysis: Analysis, night: Night, confirm: int, until: int, *, more_is_better: bool
 ) -> Change | None:
     """The change that a verdict is by: first what is confirmed and has not been made up for.
 
     Args:
-        until: id of the night up to which changes are known. is_better: whether more is.
+        until: id of the night up to which changes are known. more_is_better: of the metric.
     """
     recent = [
         change
@@ -180,7 +180,7 @@ def _decisive(
         or night.day - int(series.days[min(change.place + confirm - 1, len(series.days) - 1)]) <= RECENT_DAYS
     ]
     confirmed = [change for change in recent if change.state == "confirmed"]
-    sign = 1 if is_better else -1
+    sign = 1 if more_is_better else -1
     lost, worst = 0.0, None
     for change in confirmed:
         if int(series.nights[change.place]) <= until:

@@ -10,7 +10,7 @@ import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
 from reports.changes.changes import Verdict
-from reports.changes.told import VERDICT_WORDS
+from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS
 from reports.history.verdicts import RECENT_DAYS, State
 

@@ -57,7 +57,7 @@ def compare(
     Status 1 where nothing can be compared.
     """
     within = share(threshold, field="threshold")
-    from reports.changes import told
+    from reports.changes import wording
     from reports.changes.changes import changes_between
     from reports.load import load
 
@@ -67,11 +67,11 @@ def compare(
             output.warn(f"left out: {run.name}: {item.where}: {item.why}")
     changes = changes_between(before, after, threshold=within, by_rates=rates, anyway=anyway)
     if format is Format.MD:
-        show = partial(output.say_text, told.to_markdown(changes))
+        show = partial(output.say_text, wording.to_markdown(changes))
     else:
-        show = partial(_show, told.to_terminal(changes))
+        show = partial(_show, wording.to_terminal(changes))
     return Answer(
-        document=told.to_document(changes),
+        document=wording.to_document(changes),
         show=show,
         exit_status=EXIT_REGRESSION if changes.regressed else EXIT_CASE if changes.is_empty else EXIT_OK,
     )

@@ -105,14 +105,10 @@ def nightly(
             spec,
             RunOptions(
                 out=folder,
-                resume=False,
-                dry_run=False,
-                fail_fast=False,
                 time_budget_s=budget_s,
                 timeouts=timeouts(timeout_factor),
                 quiet=json,
                 live=options.is_watched(json=json),
-                metrics=None,
                 exposure=exposure,
                 environ=allowed(os.environ),
             ),
@@ -206,11 +202,11 @@ def _named(history: History, name: str) -> Night:
 
 
 def _answer(store: Path, verdict: NightVerdict, *, otherwise: int) -> Answer:
-    from reports.history import told
+    from reports.history import wording
 
-    lines = [told.verdict_line(verdict), *told.further_lines(verdict, _commits)]
+    lines = [wording.verdict_line(verdict), *wording.further_lines(verdict, _commits)]
     return Answer(
-        document={"store": str(store), **told.document_of(verdict, _commits), "report": None},
+        document={"store": str(store), **wording.document_of(verdict, _commits), "report": None},
         show=partial(_show, lines),
         exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
     )

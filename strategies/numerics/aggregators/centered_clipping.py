@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from strategies.numerics.rows.norms import distances_from, moved
+from strategies.numerics.rows.norms import distances_from, moved_towards
 from strategies.numerics.rows.rows import Rows
 
 
@@ -23,7 +23,7 @@ def centered_clipping(rows: Rows, centre: tf.Tensor, *, tau: float, iterations: 
         distances, units = distances_from(rows, centre)
         shares = tf.minimum(units, tau / distances) / tf.cast(rows.n_present, tf.float64)
         shares = tf.where(rows.present, shares, tf.zeros_like(shares))
-        return turn + 1, moved(rows, centre, units, shares)
+        return turn + 1, moved_towards(rows, centre, units, shares)
 
     _, centre = tf.while_loop(
         lambda turn, _: turn < iterations, clipped, [tf.constant(0), centre], parallel_iterations=1

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from strategies.numerics.rows.norms import distances_from, moved
+from strategies.numerics.rows.norms import distances_from, moved_towards
 from strategies.numerics.rows.rows import Rows
 
 
@@ -30,7 +30,7 @@ def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float
         nearest = tf.argmin(logs)
         near = tf.where(rows.present, distances[nearest] / distances, tf.zeros_like(distances))
         total = tf.reduce_sum(near * (units[nearest] / units))
-        return turn + 1, moved(rows, centre, units, near * (units[nearest] / total))
+        return turn + 1, moved_towards(rows, centre, units, near * (units[nearest] / total))
 
     farthest = tf.fill([rows.n], tf.constant(float("inf"), tf.float64))
     _, centre = tf.while_loop(

@@ -19,7 +19,7 @@ from strategies.numerics.aggregators.trimmed_mean import trimmed_mean
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.rows.counted import by_count
 from strategies.numerics.rows.lexicographic import lexicographic_order
-from strategies.numerics.rows.pairs import surveyed
+from strategies.numerics.rows.pairs import finite_and_squares
 from strategies.numerics.rows.rows import Rows
 from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
 
@@ -75,7 +75,7 @@ def aggregate(
         tf.errors.InvalidArgumentError: too few contributions are finite, when the graph runs.
     """
     n, least = len(vectors), aggregation.least_finite
-    finite, squares = surveyed(vectors, distances=aggregation.takes_distances)
+    finite, squares = finite_and_squares(vectors, distances=aggregation.takes_distances)
     n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
     order = lexicographic_order(vectors, finite)
     # In pieces that a graph's text has whole.

@@ -33,7 +33,7 @@ def distances_from(rows: Rows, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     return distances, units
 
 
-def moved(rows: Rows, centre: tf.Tensor, units: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
+def moved_towards(rows: Rows, centre: tf.Tensor, units: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
     """A vector, moved by a share of its difference from each row.
 
     Args:

@@ -12,7 +12,9 @@ BLOCK = 256
 """Squares that are added up in their own type: 32 roundings of a vector of eight, and three of these."""
 
 
-def surveyed(vectors: Sequence[tf.Tensor], *, distances: bool) -> tuple[tf.Tensor, tf.Tensor | None]:
+def finite_and_squares(
+    vectors: Sequence[tf.Tensor], *, distances: bool
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """What one pass over vectors finds out: to read them takes longer than to compute.
 
     Args:

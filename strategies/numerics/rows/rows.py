@@ -96,10 +96,10 @@ class Rows:
 
     def first(self, count: int) -> "Rows":
         """So many rows, which are there."""
-        known = replace(self, n=count, n_present=tf.constant(count), squares=None)
+        resized = replace(self, n=count, n_present=tf.constant(count), squares=None)
         if self.mixing is not None:
-            return replace(known, mixing=self.mixing[:count])
-        return replace(known, vectors=self.vectors[:count], order=self.order[:count])
+            return replace(resized, mixing=self.mixing[:count])
+        return replace(resized, vectors=self.vectors[:count], order=self.order[:count])
 
     def chosen(self, places: tf.Tensor, most: int) -> "Rows":
         """Some of these rows.
@@ -110,11 +110,11 @@ class Rows:
         count = tf.size(places)
         padded = tf.pad(places, [[0, most - count]])
         padded = tf.where(tf.range(most) < count, padded, padded[:1])
-        known = replace(self, n=most, n_present=count, squares=None)
+        resized = replace(self, n=most, n_present=count, squares=None)
         if self.mixing is not None:
-            return replace(known, mixing=tf.gather(self.mixing, padded))
+            return replace(resized, mixing=tf.gather(self.mixing, padded))
         order = tf.gather(self.order, padded)
-        return replace(known, vectors=_picked(self.vectors, padded, most), order=order)
+        return replace(resized, vectors=_picked(self.vectors, padded, most), order=order)
 
 
 def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -124,9 +124,9 @@ def within(means: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def _picked(vectors: Sequence[tf.Tensor], places: tf.Tensor, count: int) -> tuple[tf.Tensor, ...]:
     """The vectors at so many places, of which none is copied."""
-    shelf = tf.TensorArray(
+    array = tf.TensorArray(
         vectors[0].dtype, len(vectors), element_shape=vectors[0].shape, clear_after_read=False
     )
     for place, vector in enumerate(vectors):
-        shelf = shelf.write(place, vector)
-    return tuple(shelf.read(places[k]) for k in range(count))
+        array = array.write(place, vector)
+    return tuple(array.read(places[k]) for k in range(count))

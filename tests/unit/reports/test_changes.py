@@ -14,7 +14,7 @@ from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
 from harness.cli import main
 from harness.records.comparing.comparison_key import comparison_key
 from reports.changes.changes import Change, Changes, changes_between
-from reports.changes.told import headline, to_document, to_markdown, to_terminal
+from reports.changes.wording import headline, to_document, to_markdown, to_terminal
 from reports.load import load
 
 USUAL_S = {"single": 0.05, "none": 0.02, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}

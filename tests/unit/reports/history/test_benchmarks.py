@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from reports.history.benchmarks import added_benchmarks
-from reports.history.store import HistoryError, writing
+from reports.history.database import HistoryError
+from reports.history.store import writing
 from reports.history.verdicts import verdict_of
 
 BENCHMARK = """

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from reports.history import schema
+from reports.history.database import HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, Subject
 from reports.history.store import (
     DATABASE,
     History,
-    HistoryError,
-    HistoryInUseError,
     Night,
     reading,
     writing,

@@ -10,8 +10,8 @@ import pytest
 
 from reports.history.figures import Figure, Subject
 from reports.history.store import History, Night, writing
-from reports.history.told import document_of, further_lines, verdict_line
 from reports.history.verdicts import NightVerdict, verdict_of
+from reports.history.wording import document_of, further_lines, verdict_line
 
 STRATEGIES, WORKLOADS = ("ps", "all-reduce", "sharded-update"), ("w", "v")
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)

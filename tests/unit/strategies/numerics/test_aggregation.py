@@ -55,10 +55,10 @@ def squares_of(rows: Vector) -> Vector:
     """Squared distances between rows by one pass in their own type: [n, n]."""
     import tensorflow as tf
 
-    from strategies.numerics.rows.pairs import surveyed
+    from strategies.numerics.rows.pairs import finite_and_squares
 
     with tf.Graph().as_default() as graph, as_in_snippets():
-        squares = surveyed([tf.constant(row) for row in rows], distances=True)[1]
+        squares = finite_and_squares([tf.constant(row) for row in rows], distances=True)[1]
     with tf.compat.v1.Session(graph=graph) as session:
         return session.run(squares)  # type: ignore[no-any-return]
 
