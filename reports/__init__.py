@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 
+_MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
 
 
@@ -79,7 +80,9 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool) -> Report:
     from reports.load import load, read_steps
 
     runs = [load(Path(path), with_files=with_files) for path in run_dirs]
-    return build(runs, read_steps=read_steps if with_files else None)
+    return build(
+        runs, read_steps=read_steps if with_files else None, n_baselines=_MOST_BASELINES if with_files else 0
+    )
 
 
 def _text(report: Report, format: str) -> str:  # noqa: A002 - as for `render`

@@ -35,25 +35,29 @@ from reports.notes.measuring import (
 )
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
-from reports.rows import Comparison, LeftOut, Report, StepSeries
+from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
+from reports.statistics import Ratio
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
 
-def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Report:
+def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baselines: int = 0) -> Report:
     """Make all rows of a report.
 
     Args:
         runs: loaded run folders; strategies are compared within a run only, since only there are repeats
             interleaved.
         read_steps: reader of per-step times; None leaves them out.
+        n_baselines: in how many strategies a reader may choose what ratios refer to.
     """
     comparisons: list[Comparison] = []
     left_out: list[LeftOut] = []
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
         for shape, cases in shapes_of(run).items():
-            comparisons.append(_comparison(run, shape, cases, read_steps, left_out))
+            comparison, contrasts = _comparison(run, shape, cases, read_steps, left_out)
+            others = _other_baselines(comparison.rows, contrasts, n_baselines)
+            comparisons.append(replace(comparison, other_baselines=others))
     names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
     problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
     return Report(
@@ -72,8 +76,8 @@ def _comparison(
     cases: Mapping[str, list[Record]],
     read_steps: StepReader | None,
     left_out: list[LeftOut],
-) -> Comparison:
-    """Rows, ranks, verdict and notes of one shape."""
+) -> tuple[Comparison, Contrasts]:
+    """Rows, ranks, verdict and notes of one shape, and what they rest on."""
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
@@ -105,7 +109,7 @@ def _comparison(
     notes.extend(record_notes(cases))
     methods = [r.method for records in cases.values() for r in records if r.method]
     faults = next((method.faults for method in methods if method.faults), ())
-    return Comparison(
+    comparison = Comparison(
         run=run.name,
         workload=shape.workload,
         shape=shape_text(shape),
@@ -132,6 +136,18 @@ def _comparison(
         ),
         notes=tuple(notes),
     )
+    return comparison, contrasts
+
+
+def _other_baselines(rows: Sequence[Row], contrasts: Contrasts, most: int) -> dict[str, dict[str, Ratio]]:
+    """Ratios to each of the first strategies that have a rate."""
+    rated = [row.strategy for row in rows if row.rate is not None]
+    return {
+        base: {
+            name: lead for name in rated if name != base and (lead := contrasts.of(name, base)) is not None
+        }
+        for base in (rated[:most] if len(rated) > 1 else [])
+    }
 
 
 def baseline_of(

@@ -16,7 +16,7 @@ _LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
     """A matrix for each metric of each workload and shape that was run in scenarios with faults."""
-    alike: dict[Comparison, list[Comparison]] = {}
+    alike: dict[tuple[object, ...], list[Comparison]] = {}
     for comparison in comparisons:
         alike.setdefault(_without_scenario(comparison), []).append(comparison)
     matrices = []
@@ -29,13 +29,16 @@ def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]
     return tuple(matrices)
 
 
-def _without_scenario(comparison: Comparison) -> Comparison:
+def _without_scenario(comparison: Comparison) -> tuple[object, ...]:
     """What scenarios have in common."""
-    bare = replace(
-        comparison, scenario="", faults=(), rows=(), notes=(), baseline=None, link_measured_mbit=None
-    )
-    verdict = replace(comparison.verdict, headline="", details=(), leaders=(), kind="none")
-    return replace(bare, verdict=verdict, shape=comparison.shape.partition(", faults: ")[0])
+    each = comparison
+    where = (each.run, each.workload, each.provider, each.device, each.workers, each.replicas)
+    how = (each.batch_size, each.link_requested_mbit, each.precision, each.xla, _shape_without_faults(each))
+    return *where, *how
+
+
+def _shape_without_faults(comparison: Comparison) -> str:
+    return comparison.shape.partition(", faults: ")[0]
 
 
 def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
@@ -71,11 +74,10 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
             )
         )
     front = set(_front(lines, less=less))
-    first = _without_scenario(members[0])
     return FaultMatrix(
-        run=first.run,
-        workload=first.workload,
-        shape=first.shape,
+        run=members[0].run,
+        workload=members[0].workload,
+        shape=_shape_without_faults(members[0]),
         metric=metric,
         less_is_better=less,
         baseline=None if clean is None else clean.baseline,

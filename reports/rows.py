@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from reports.statistics import Estimate, Ratio
@@ -237,7 +237,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last."""
+    """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last.
+
+    `other_baselines`: strategy → ratios of the others to it, for those that a reader may choose instead.
+    """
 
     run: str
     workload: str
@@ -257,6 +260,7 @@ class Comparison:
     rows: tuple[Row, ...]
     verdict: Advice
     notes: tuple[str, ...]
+    other_baselines: Mapping[str, Mapping[str, Ratio]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,12 @@ def to_csv(report: Report) -> str:
 
 def to_json(report: Report) -> str:
     """The rows as one JSON document; missing and infinite numbers are null."""
-    return json.dumps(document(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps(
+            document(report, without=("other_baselines",)), indent=2, ensure_ascii=False, allow_nan=False
+        )
+        + "\n"
+    )
 
 
 def document(report: Report, *, without: Collection[str] = ()) -> dict[str, object]:

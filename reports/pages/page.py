@@ -1,6 +1,10 @@
-"""The HTML report: one self-contained page without scripts."""
+"""The HTML report: one self-contained page, whole without scripts, and with them open to questions."""
 
 from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
 
 import jinja2
 import yaml
@@ -8,12 +12,14 @@ from markupsafe import Markup
 
 from reports.figures import charts
 from reports.figures.fault_front import fault_front
-from reports.figures.frame import both
+from reports.figures.renderer import charts_source, echarts_source
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
-from reports.quantities import byte_count
+from reports.pages.pictures import Pictures
+from reports.quantities import byte_count, interval_of, times
+from reports.recommendation import can_win
 from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
@@ -21,46 +27,103 @@ from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
 
+_MAY_WIN = "may win"
+
 
 def to_html(report: Report) -> str:
-    """The report as one self-contained page without scripts."""
-    environment = jinja2.Environment(
+    """The report as one self-contained page, which asks for nothing and runs only its own script."""
+    pictures = Pictures()
+    script = page_script()
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            sections=[_section(comparison, i, pictures) for i, comparison in enumerate(report.comparisons)],
+            matrices=[
+                {
+                    "matrix": matrix,
+                    "headline": front_line(matrix),
+                    "table": fault_table(matrix),
+                    "chart": pictures.add(f"faults-{i}-front", fault_front(matrix)),
+                }
+                for i, matrix in enumerate(report.fault_matrices)
+            ],
+            problems=problem_table(report.problems) if report.problems else None,
+            words=WORDS,
+            experiments=[
+                (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
+                for origin in report.origins
+                if origin.experiment
+            ],
+            kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
+            may_win=_MAY_WIN,
+            # The dots are drawn already, and would double the size of the page.
+            data=document(report, without=("steps", "other_baselines")),
+            charts={
+                "charts": pictures.specifications(),
+                "strategies": _strategies(report),
+                "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
+            },
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """What pages are written by: everything is escaped that is not markup already."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("reports", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["byte_count"] = byte_count
-    environment.filters["code_spans"] = code_spans
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        sections=[_section(comparison, i) for i, comparison in enumerate(report.comparisons)],
-        matrices=[
-            {
-                "matrix": matrix,
-                "headline": front_line(matrix),
-                "table": fault_table(matrix),
-                "chart": both(fault_front, matrix),
-            }
-            for matrix in report.fault_matrices
-        ],
-        problems=problem_table(report.problems) if report.problems else None,
-        words=WORDS,
-        experiments=[
-            (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
-            for origin in report.origins
-            if origin.experiment
-        ],
-        # The dots are drawn already, and would double the size of the page.
-        data=document(report, without=("steps",)),
-    )
+    made.filters["byte_count"] = byte_count
+    made.filters["code_spans"] = code_spans
+    return made
 
 
-def _section(comparison: Comparison, number: int) -> dict[str, object]:
-    """What the template needs for one workload and shape."""
+def page_script() -> Markup:
+    """The one script of a page: the library that draws, what charts are made of, and what readers can do."""
+    own = resources.files("reports.templates").joinpath("page.js").read_text(encoding="utf-8")
+    # They are files of this package, and none of them holds the end of a script element.
+    return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
+
+
+def _strategies(report: Report) -> dict[str, object]:
+    """What readers can filter strategies by."""
+    kinds: dict[str, set[str]] = {}
+    for comparison in report.comparisons:
+        for row in comparison.rows:
+            kinds.setdefault(row.strategy, set()).update(
+                {row.class_, _MAY_WIN} if can_win(row) else {row.class_}
+            )
+    for matrix in report.fault_matrices:
+        for line in matrix.lines:
+            kinds.setdefault(line.strategy, set())
+    return {name: {"kinds": sorted(each)} for name, each in kinds.items()}
+
+
+def _ratios(comparison: Comparison) -> dict[str, object]:
+    """Baseline → strategy → its ratio as it is shown, for the baselines that readers may choose."""
+    rates = {row.strategy: row.rate.value for row in comparison.rows if row.rate is not None}
     return {
-        "id": f"comparison-{number}",
+        base: {base: {"value": "1", "note": "baseline", "ratio": 1.0, "rate": rates[base]}}
+        | {
+            name: {"value": times(lead.value), "note": interval_of(lead), "ratio": lead.value}
+            for name, lead in ratios.items()
+        }
+        for base, ratios in comparison.other_baselines.items()
+    }
+
+
+def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[str, object]:
+    """What the template needs for one workload and shape."""
+    name = f"comparison-{number}"
+    return {
+        "id": name,
         "comparison": comparison,
         "speed": speed_table(comparison),
         "steps": step_table(comparison),
@@ -70,10 +133,11 @@ def _section(comparison: Comparison, number: int) -> dict[str, object]:
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
         "rules": rule_table(comparison),
-        "ranking_chart": both(charts.ranking, comparison),
-        "byte_chart": both(charts.bytes_sent, comparison),
-        "step_chart": both(charts.step_times, comparison),
-        "split_chart": both(charts.time_split, comparison),
+        "ranking_chart": pictures.add(f"{name}-ranking", charts.ranking(comparison)),
+        "byte_chart": pictures.add(f"{name}-bytes", charts.bytes_sent(comparison)),
+        "step_chart": pictures.add(f"{name}-steps", charts.step_times(comparison)),
+        "split_chart": pictures.add(f"{name}-split", charts.time_split(comparison)),
+        "traced_chart": pictures.add(f"{name}-traced", charts.traced_split(comparison)),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),

@@ -22,10 +22,11 @@ from reports.statistics import Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A figure or word, and below it what it rests on."""
+    """A figure or word, and below it what it rests on; `value` is what readers sort by."""
 
     text: str
     note: str = ""
+    value: float | None = None
 
 
 def name_cell(row: Row) -> Cell:
@@ -37,24 +38,26 @@ def estimate_cell(figure: Estimate | None, show: Callable[[float | None], str]) 
     """An estimate with its interval."""
     if figure is None:
         return Cell(text=MISSING)
-    return Cell(text=show(figure.value), note=interval_of(figure, unit="seconds" if show is seconds else ""))
+    note = interval_of(figure, unit="seconds" if show is seconds else "")
+    return Cell(text=show(figure.value), note=note, value=figure.value)
 
 
 def ratio_cell(row: Row) -> Cell:
     """Speed relative to the baseline, with its interval and p-value."""
     if row.is_baseline:
-        return Cell(text="1", note="baseline")
+        return Cell(text="1", note="baseline", value=1.0)
     if row.ratio is None:
         return Cell(text=MISSING)
     p_value = f"p={digits(row.ratio.p_value, significant=2)}" if row.ratio.p_value is not None else ""
-    return Cell(text=times(row.ratio.value), note=", ".join(filter(None, (interval_of(row.ratio), p_value))))
+    note = ", ".join(filter(None, (interval_of(row.ratio), p_value)))
+    return Cell(text=times(row.ratio.value), note=note, value=row.ratio.value)
 
 
 def mean_cell(mean: Mean | None, *, unit: str = "number") -> Cell:
     """A mean over repeats with its range."""
     if mean is None:
         return Cell(text=MISSING)
-    return Cell(text=UNITS.get(unit, plain)(mean.value), note=spread_of(mean, unit=unit))
+    return Cell(text=UNITS.get(unit, plain)(mean.value), note=spread_of(mean, unit=unit), value=mean.value)
 
 
 def loss_cell(mean: Mean | None, step: Mean | None) -> Cell:
@@ -64,4 +67,4 @@ def loss_cell(mean: Mean | None, step: Mean | None) -> Cell:
         return cell
     first, last = count(step.low), count(step.high)
     at = f"step {first}" if first == last else f"steps {first} to {last}"
-    return Cell(text=cell.text, note=f"{at}, {cell.note}")
+    return Cell(text=cell.text, note=f"{at}, {cell.note}", value=cell.value)

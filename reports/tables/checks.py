@@ -48,8 +48,8 @@ def _check_cells(row: Row) -> tuple[Cell, ...]:
         name_cell(row),
         Cell(text=row.class_),
         Cell(text=WORDS[row.mark.kind], note=row.mark.explanation),
-        Cell(text=error(row.mark.max_update_error)),
-        Cell(text=error(row.mark.tolerance), note=noise),
+        Cell(text=error(row.mark.max_update_error), value=row.mark.max_update_error),
+        Cell(text=error(row.mark.tolerance), note=noise, value=row.mark.tolerance),
         loss_cell(row.loss_first, row.loss_first_step),
         loss_cell(row.loss_last, row.loss_last_step),
     )

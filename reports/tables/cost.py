@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from reports.quantities import MISSING, byte_count, digits, plain
 from reports.rows import Comparison, Row
@@ -43,7 +44,7 @@ def cost_table(comparison: Comparison) -> Table:
         known += [
             ("energy of GPUs, J", lambda row: mean_cell(row.gpu_j)),
             ("GPUs busy, share", lambda row: mean_cell(row.gpu_busy)),
-            ("largest worker's GPU memory", lambda row: Cell(text=byte_count(row.gpu_own_bytes))),
+            ("largest worker's GPU memory", lambda row: _bytes_cell(row.gpu_own_bytes)),
         ]
     if any(row.gpu_link_bytes for row in comparison.rows):
         known.append(("over NVLink", lambda row: mean_cell(row.gpu_link_bytes, unit="bytes")))
@@ -65,15 +66,19 @@ def cost_table(comparison: Comparison) -> Table:
 
 def _overhead_cell(row: Row) -> Cell:
     overhead = row.tcp_over_payload
-    return Cell(text=MISSING if overhead is None else digits(overhead, significant=4))
+    return Cell(text=MISSING if overhead is None else digits(overhead, significant=4), value=overhead)
+
+
+def _bytes_cell(n_bytes: float | None, note: str = "") -> Cell:
+    return Cell(text=byte_count(n_bytes), note=note, value=n_bytes)
 
 
 def _memory_cell(row: Row) -> Cell:
-    return Cell(text=byte_count(row.peak_rss_bytes), note="largest of all repeats")
+    return _bytes_cell(row.peak_rss_bytes, "largest of all repeats")
 
 
 def _cost_cell(row: Row) -> Cell:
     cell = mean_cell(row.cost_per_million)
     if row.cost_per_million is None:
         return cell
-    return Cell(text=cell.text, note=f"at {plain(row.price_per_hour)} an hour, {cell.note}")
+    return replace(cell, note=f"at {plain(row.price_per_hour)} an hour, {cell.note}")

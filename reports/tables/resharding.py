@@ -41,6 +41,6 @@ def _cells(row: Row, found: LoopResharding | None) -> tuple[Cell, ...]:
         mean_cell(found.shards),
         mean_cell(found.unshards),
         mean_cell(found.sent_bytes, unit="bytes"),
-        Cell(text=byte_count(found.kept_bytes)),
-        Cell(text=byte_count(found.whole_bytes)),
+        Cell(text=byte_count(found.kept_bytes), value=found.kept_bytes),
+        Cell(text=byte_count(found.whole_bytes), value=found.whole_bytes),
     )

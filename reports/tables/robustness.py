@@ -79,7 +79,7 @@ def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
         mean_cell(use.rule_s, unit="seconds"),
         mean_cell(use.over_mean),
         _percent(use, row),
-        Cell(text=MISSING if use.not_finite is None else digits(use.not_finite)),
+        Cell(text=MISSING if use.not_finite is None else digits(use.not_finite), value=use.not_finite),
         Cell(text=_by_worker(use)),
     )
 
@@ -88,7 +88,8 @@ def _percent(use: RuleUse, row: Row) -> Cell:
     step = estimate_cell(row.p50_s, seconds)
     if use.rule_s is None or row.p50_s is None:
         return Cell(text=MISSING)
-    return Cell(text=f"{100 * use.rule_s.value / row.p50_s.value:.0f} %", note=f"of {step.text}")
+    share = use.rule_s.value / row.p50_s.value
+    return Cell(text=f"{100 * share:.0f} %", note=f"of {step.text}", value=share)
 
 
 def _by_worker(use: RuleUse) -> str:
@@ -106,7 +107,7 @@ def _fault_cell(cell: FaultCell | None) -> Cell:
     if cell.value is None:
         return Cell(text=cell.outcome, note=void)
     note = ", ".join(filter(None, (void, f"n={cell.value.n}")))
-    return Cell(text=_figure(cell.value.value), note=note)
+    return Cell(text=_figure(cell.value.value), note=note, value=cell.value.value)
 
 
 def _figure(value: float) -> str:

@@ -18,6 +18,7 @@ def speed_table(comparison: Comparison) -> Table:
         ("strategy", "rank", "mark", "examples/s", against, "n", "whole window", "status"),
         [_speed_cells(row) for row in comparison.rows],
         words=("mark", "status"),
+        keys={against: "ratio"},
     )
 
 
@@ -81,11 +82,11 @@ def trace_table(comparison: Comparison) -> Table | None:
 def _speed_cells(row: Row) -> tuple[Cell, ...]:
     return (
         name_cell(row),
-        Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row)),
+        Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row), value=row.rank),
         Cell(text=mark_words(row)),
         estimate_cell(row.rate, plain),
         ratio_cell(row),
-        Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else ""),
+        Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else "", value=row.n),
         estimate_cell(row.window_rate, plain),
         Cell(text=row.status),
     )
@@ -98,7 +99,7 @@ def _step_cells(row: Row) -> tuple[Cell, ...]:
         mean_cell(row.exposed_comm_s, unit="seconds"),
         mean_cell(row.codec_s, unit="seconds"),
         mean_cell(row.warmup_steps, unit="count"),
-        Cell(text=str(row.n)),
+        Cell(text=str(row.n), value=row.n),
     )
 
 
@@ -106,13 +107,15 @@ def _input_cell(row: Row) -> Cell:
     cell = mean_cell(row.input_s, unit="seconds")
     if row.input_share is None:
         return cell
-    return Cell(text=cell.text, note=f"{100 * row.input_share.value:.0f} % of the steps, {cell.note}")
+    note = f"{100 * row.input_share.value:.0f} % of the steps, {cell.note}"
+    return Cell(text=cell.text, note=note, value=cell.value)
 
 
 def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
     def part(mean: Mean) -> Cell:
         share = f"{100 * mean.value / split.step_s.value:.0f} %, " if split.step_s.value else ""
-        return Cell(text=seconds(mean.value), note=share + spread_of(mean, unit="seconds"))
+        note = share + spread_of(mean, unit="seconds")
+        return Cell(text=seconds(mean.value), note=note, value=mean.value)
 
     exclusive = (split.compute_s, split.transfer_s, split.wait_s, split.rest_s)
     return (
@@ -130,7 +133,8 @@ def _share_cell(share: Mean | None) -> Cell:
     if share is None:
         return Cell(text=MISSING)
     low, high = (f"{100 * limit:.0f}" for limit in (share.low, share.high))
-    return Cell(text=f"{100 * share.value:.0f} %", note=f"n={share.n}, {low}\N{EN DASH}{high} %")
+    note = f"n={share.n}, {low}\N{EN DASH}{high} %"
+    return Cell(text=f"{100 * share.value:.0f} %", note=note, value=share.value)
 
 
 def _why_no_rank(row: Row) -> str:

@@ -1,1 +1,1 @@
-"""Templates and style sheet of the HTML report."""
+"""Templates, style sheet and script of the HTML report."""

@@ -1,25 +1,26 @@
-"""The HTML report in a real browser: it draws, runs nothing, and asks nobody for anything."""
+"""The HTML report in a real browser: what a reader sees and can do with it, and that it asks for nothing."""
 
 from __future__ import annotations
 
 import json
 import re
-import struct
-import subprocess
-import sys
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from synthetic_run import SCRIPT, full_cases, write_run
 
 import reports
 
-# The builder of run folders lives with the report's unit tests.
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "reports"))
-from synthetic_run import SCRIPT, full_cases, write_run
-
 pytestmark = pytest.mark.browser
-DEADLINE_S = 90.0
+# Deque's axe-core 4.14.1; its licence, the MPL 2.0, lies beside it.
+AXE = Path(__file__).parents[1] / "vendor" / "axe-core" / "axe.min.js"
+DESKTOP, PHONE = 1280, 360
+INTRUDER = (
+    "() => { const script = document.createElement('script'); script.textContent = 'window.intruder = 1';"
+    " document.body.append(script); }"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,114 +31,192 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def chromium(browser: Path, page: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the headless browser on one page, with a profile of its own and no name that resolves."""
-    return subprocess.run(
-        [
-            str(browser), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--hide-scrollbars", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", *options, page.as_uri(),
-        ],
-        capture_output=True, text=True, check=True, timeout=DEADLINE_S,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def chromium(browser: Path) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
 
 
-def test_names_stay_text_and_nothing_is_fetched(browser: Path, report: Path, tmp_path: Path) -> None:
-    log = tmp_path / "net.json"
-    done = chromium(browser, report, tmp_path, "--dump-dom", f"--log-net-log={log}")
-    dom = done.stdout
-    # A script that ran would have put the marker into the title.
-    assert re.search(r"<title>(.*?)</title>", dom)[1] == "stratbench: synthetic"  # type: ignore[index]
-    assert SCRIPT.replace("<", "&lt;").replace(">", "&gt;") in dom
-    assert re.findall(r"<script[^>]*>", dom) == ['<script type="application/json" id="stratbench-data">']
-    assert "<img" not in dom
-    assert dom.count("<svg") == 32
-    embedded = re.search(r'id="stratbench-data">(.*?)</script>', dom, re.DOTALL)
-    assert embedded is not None
-    assert json.loads(embedded[1])["schema"] == 1
-    # Whatever the page's policy refused, or went wrong in it, is logged to the console.
-    assert "CONSOLE" not in done.stderr
-    # The browser's own services stay among the requests whatever it is told; a name in the report must not.
-    requested = set(re.findall(r'"url":"([^"]*)"', log.read_text(errors="replace")))
-    assert not {url for url in requested if "evil.example" in url or "INERT" in url or url.endswith("/x")}
+@pytest.fixture
+def page(chromium: Browser, report: Path) -> Iterator[Page]:
+    """The report on a desktop; whatever it logs or asks for fails the test."""
+    context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
+    heard, opened = listened(context, report)
+    yield opened
+    context.close()
+    assert heard == []
 
 
-@pytest.mark.parametrize(
-    ("width", "options"),
-    [(1280, ()), (400, ()), (1280, ("--blink-settings=preferredColorScheme=0",))],
-    ids=["desktop", "narrow", "dark"],
-)
-def test_it_draws_the_charts_of_its_width(
-    browser: Path, report: Path, tmp_path: Path, width: int, options: tuple[str, ...]
+def listened(context: BrowserContext, report: Path) -> tuple[list[str], Page]:
+    """The opened report, and what it says to the console or asks for."""
+    heard: list[str] = []
+    opened = context.new_page()
+    opened.on("console", lambda message: heard.append(f"console: {message.text}"))
+    opened.on("pageerror", lambda error: heard.append(f"error: {error}"))
+    opened.on("request", lambda asked: heard.append(asked.url) if asked.url != report.as_uri() else None)
+    opened.goto(report.as_uri())
+    return heard, opened
+
+
+def section_of(page: Page, workload: str) -> Locator:
+    heading = page.get_by_role("heading", name=workload, exact=True, level=2)
+    return page.locator("section.comparison", has=heading)
+
+
+def strategies_of(table: Locator) -> list[str]:
+    """Names of the visible rows, from top to bottom."""
+    return [str(row.get_attribute("data-key")) for row in table.locator("tbody tr:visible").all()]
+
+
+def test_names_stay_text_and_nothing_is_fetched(page: Page) -> None:
+    # All charts are drawn anew once they come into sight, hostile names among them.
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure).to_have_class(re.compile("is-live"))
+        expect(figure.locator(".live svg")).to_be_visible()
+    # A script that ran would have put its marker into the title.
+    assert page.title() == "stratbench: synthetic"
+    assert SCRIPT in page.inner_text("body")
+    assert page.locator("img").count() == 0
+    assert json.loads(page.locator("#stratbench-data").text_content() or "")["schema"] == 1
+
+
+def test_no_other_script_runs(chromium: Browser, report: Path) -> None:
+    context = chromium.new_context()
+    heard, page = listened(context, report)
+    page.evaluate(INTRUDER)
+    assert page.evaluate("window.intruder ?? null") is None
+    context.close()
+    assert len(heard) == 1
+    assert "Content Security Policy" in heard[0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_it_fits_every_page_and_everybody_can_read_it(
+    chromium: Browser, report: Path, scripts: bool, width: int, scheme: str
 ) -> None:
-    shot = tmp_path / "shot.png"
-    chromium(browser, report, tmp_path, f"--window-size={width},3000", f"--screenshot={shot}", *options)
-    size, pixels = read_png(shot)
-    assert size[0] == width
-    paper = pixels[:3]
-    assert (sum(paper) < 200) is bool(options)
-    blue = (0x4A, 0xA3, 0xDF) if options else (0x0B, 0x6A, 0xA8)
-    # The bars of strategies that compute the right thing.
-    assert count_pixels(pixels, blue) > 3000
+    dark = scheme == "dark"
+    context = chromium.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        java_script_enabled=scripts,
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto(report.as_uri())
+    drawn = ".live svg" if scripts else ".wide svg" if width == DESKTOP else ".narrow svg"
+    picture = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+    picture.scroll_into_view_if_needed()
+    expect(picture.locator(drawn)).to_be_visible()
+    for other in {".wide svg", ".narrow svg"} - {drawn}:
+        expect(picture.locator(other)).to_be_hidden()
+    if scripts:
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == ("rgb(20, 23, 26)" if dark else "rgb(251, 250, 247)")
+        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+        assert page.locator(".toolbar").is_visible()
+        # The console runs what the page may not.
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    else:
+        assert page.locator(".toolbar").is_hidden()
+    context.close()
 
 
-def read_png(path: Path) -> tuple[tuple[int, int], bytes]:
-    """Size and RGB bytes of an 8-bit, not interlaced PNG, as headless browsers write it."""
-    data, at, packed = path.read_bytes(), 8, b""
-    width = height = channels = 0
-    while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at : at + 8])
-        body = data[at + 8 : at + 8 + length]
-        if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-            assert (depth, colour in (2, 6)) == (8, True)
-            channels = 3 if colour == 2 else 4
-        elif kind == b"IDAT":
-            packed += body
-        at += 12 + length
-    return (width, height), unfilter(zlib.decompress(packed), width * channels, channels)
+def test_strategies_are_filtered_by_name_and_class(page: Page) -> None:
+    section = section_of(page, "wide-mlp")
+    table = section.locator("table[data-table=speed]")
+    everybody = strategies_of(table)
+    page.get_by_role("searchbox").fill("all-reduce, sharded")
+    assert strategies_of(table) == [name for name in everybody if "all-reduce" in name or "sharded" in name]
+    figure = section.locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".live svg")).not_to_contain_text("ps-load-balancing")
+    expect(figure.locator(".live svg")).to_contain_text("all-reduce")
+    expect(page.locator("#n-shown")).to_contain_text("strategies shown")
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("of class").select_option("control")
+    assert strategies_of(table) == ["none"]
+    page.get_by_label("of class").select_option("")
+    assert strategies_of(table) == everybody
+    expect(page.locator("#n-shown")).to_be_empty()
 
 
-def unfilter(raw: bytes, stride: int, channels: int) -> bytes:
-    """Undo PNG's line filters and drop alpha.
-
-    Source:
-        PNG specification, third edition, section 9.
-    """
-    import numpy as np
-
-    before = np.zeros(stride, dtype=np.uint8)
-    lines = []
-    for start in range(0, len(raw), stride + 1):
-        kind, line = raw[start], np.frombuffer(raw, np.uint8, stride, start + 1).copy()
-        if kind == 2:
-            line += before
-        elif kind == 1:
-            line = np.add.accumulate(line.reshape(-1, channels), axis=0, dtype=np.uint8).ravel()
-        elif kind in (3, 4):
-            line = np.frombuffer(_sequential(kind, line.tolist(), before.tolist(), channels), np.uint8)
-        lines.append(line)
-        before = line
-    return np.stack(lines).reshape(-1, channels)[:, :3].tobytes()
+def test_a_filter_that_leaves_nothing_says_so(page: Page) -> None:
+    page.get_by_role("searchbox").fill("no such strategy")
+    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+    expect(figure.locator(".nothing")).to_be_visible()
+    expect(figure.locator(".picture")).to_be_hidden()
+    page.get_by_role("searchbox").fill("all")
+    expect(figure.locator(".picture")).to_be_visible()
 
 
-def _sequential(kind: int, line: list[int], above: list[int], channels: int) -> bytes:
-    """The two filters that need the pixel to the left before the next one."""
-    for i, value in enumerate(line):
-        left = line[i - channels] if i >= channels else 0
-        if kind == 3:
-            guess = (left + above[i]) // 2
-        else:
-            corner = above[i - channels] if i >= channels else 0
-            rough = left + above[i] - corner
-            guess = min((left, above[i], corner), key=lambda near: abs(rough - near))
-        line[i] = (value + guess) & 0xFF
-    return bytes(line)
+def test_tables_are_sorted_by_keyboard_and_charts_follow(page: Page) -> None:
+    section = section_of(page, "wide-mlp")
+    table = section.locator("table[data-table=speed]")
+    button = table.get_by_role("button", name="strategy")
+    button.focus()
+    page.keyboard.press("Enter")
+    names = strategies_of(table)
+    assert names == sorted(names, key=str.lower)
+    assert table.locator("th[aria-sort=ascending]").count() == 1
+    page.keyboard.press("Enter")
+    assert strategies_of(table) == names[::-1]
+    rates = table.get_by_role("button", name="examples/s")
+    rates.click()
+    rates.click()
+    values = [
+        float(str(cell.get_attribute("data-value")))
+        for cell in table.locator("tbody td:nth-child(4)[data-value]").all()
+    ]
+    assert values == sorted(values, reverse=True)
+    figure = section.locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    lanes = [text for text in figure.locator(".live svg text").all_text_contents() if text.strip() in names]
+    assert [text.strip() for text in lanes] == [
+        name for name in strategies_of(table) if name in {text.strip() for text in lanes}
+    ]
 
 
-def count_pixels(pixels: bytes, colour: tuple[int, int, int]) -> int:
-    """Pixels of exactly one colour."""
-    import numpy as np
+def test_another_baseline_changes_ratios_in_table_and_chart(page: Page) -> None:
+    section = section_of(page, "wide-mlp")
+    table = section.locator("table[data-table=speed]")
+    before = float(
+        str(table.locator("tr[data-key=all-reduce] td[data-value]").nth(2).get_attribute("data-value"))
+    )
+    section.get_by_label("Ratios against").select_option("all-reduce")
+    expect(table.locator("thead")).to_contain_text("÷ all-reduce")
+    row = table.locator("tr[data-key=single]")
+    after = float(str(row.locator("td").nth(3).get_attribute("data-value")))
+    # The same pairs of repeats, turned around.
+    assert after == pytest.approx(1 / before, rel=1e-3)
+    expect(table.locator("tr[data-key=all-reduce] th")).to_contain_text("baseline")
+    expect(row.locator("th")).not_to_contain_text("baseline")
+    figure = section.locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".live svg")).to_contain_text(row.locator("td").nth(3).inner_text().split("\n")[0])
 
-    return int((np.frombuffer(pixels, np.uint8).reshape(-1, 3) == colour).all(axis=1).sum())
+
+def test_a_chart_tells_what_is_pointed_at(page: Page) -> None:
+    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    picture = figure.locator(".live")
+    expect(picture.locator("svg")).to_be_visible()
+    picture.hover(position={"x": 240, "y": 25})
+    expect(picture).to_contain_text(re.compile(r"examples/s, .*n=3"))
+
+
+def test_print_shows_what_the_page_holds_without_its_controls(page: Page) -> None:
+    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".live svg")).to_be_visible()
+    page.emulate_media(media="print")
+    expect(figure.locator(".wide svg")).to_be_visible()
+    expect(figure.locator(".live")).to_be_hidden()
+    expect(page.locator(".toolbar")).to_be_hidden()

@@ -1,0 +1,88 @@
+"""Charts as SVG text, by the same scripts that draw them in the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from functools import cache
+from importlib import resources
+from typing import Protocol, cast
+
+from quickjs import Context
+
+from reports.figures.specification import Chart
+
+WIDE_PX = 1060
+NARROW_PX = 340
+# Of the widest of the system fonts, as a share of the font's size: names must not run into the bars.
+_CHARACTER_EM = 0.62
+_SURROUNDINGS = """
+globalThis.setTimeout = () => 0;
+globalThis.clearTimeout = () => {};
+"""
+_MEASURING = """
+echarts.setPlatformAPI({
+  measureText: (text, font) => {
+    const size = parseFloat(/([\\d.]+)px/.exec(font ?? "")?.[1] ?? 12);
+    return { width: String(text).length * size * %s };
+  },
+});
+"""
+# What ECharts leaves in the text for scripts of its own.
+_LEFTOVERS = re.compile(
+    r' (?:ecmeta_[a-z_]+|xmlns:xlink|baseProfile|version|pointer-events|xml:space)="[^"]*"| class="zr[^"]*"'
+    r"|(?<=;)font-family:inherit;|<style ?>.*?</style>|\n",
+    re.DOTALL,
+)
+_IDS = re.compile(r"\bzr\d+-")
+
+
+class _Draw(Protocol):
+    def __call__(self, chart: str, width: int) -> str: ...
+
+
+def echarts_source() -> str:
+    """Apache ECharts, as far as charts need it (licence and how it is made: `reports/figures/bundle`)."""
+    return _source("bundle/echarts.min.js")
+
+
+def charts_source() -> str:
+    """What makes options of ECharts from specifications."""
+    return _source("charts.js")
+
+
+def as_json(chart: Chart) -> str:
+    """A specification as the scripts take it."""
+    return json.dumps(dataclasses.asdict(chart), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def svg(chart: Chart, *, width: int) -> str:
+    """Draw a chart.
+
+    Args:
+        width: of the picture in pixels; below 700, names stand above what they name.
+    Returns:
+        An SVG element whose colours are variables of the report's style sheet. Text in it is escaped.
+    """
+    specification = as_json(chart)
+    text = json.loads(_draw()(specification, width))
+    # Several pictures stand in one page, where equal ids would cut one by the frame of another.
+    prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
+    return _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text))
+
+
+@cache
+def _draw() -> _Draw:
+    context = Context()
+    for script in (_SURROUNDINGS, echarts_source(), _MEASURING % _CHARACTER_EM, charts_source()):
+        context.eval(f"{script}\n;0")
+    # A string that grew piece by piece is not one that QuickJS's binding takes; JSON's is.
+    return cast(
+        "_Draw", context.eval("(chart, width) => JSON.stringify(charts.svg(JSON.parse(chart), width))")
+    )
+
+
+def _source(name: str) -> str:
+    return resources.files("reports.figures").joinpath(name).read_text(encoding="utf-8")

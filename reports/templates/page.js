@@ -1,0 +1,185 @@
+// What a reader can do with the page: point at charts, filter strategies, sort tables, choose another baseline.
+// All of it stands in the page without this script too, in its first order.
+"use strict";
+
+(() => {
+  const data = JSON.parse(document.getElementById("stratbench-charts").textContent);
+  const live = new Map();
+  const orders = new Map();
+  const baselines = new Map();
+  const filter = { words: [], kind: "" };
+
+  // ---- which strategies are shown -----------------------------------------------------------------------------
+
+  const keeps = (key) => {
+    const strategy = data.strategies[key] ?? {};
+    const named = !filter.words.length || filter.words.some((word) => key.toLowerCase().includes(word));
+    return named && (!filter.kind || (strategy.kinds ?? []).includes(filter.kind));
+  };
+
+  const shown = (figure) => {
+    const section = figure.closest("section")?.id;
+    let spec = charts.only(data.charts[figure.dataset.chart], keeps);
+    const order = orders.get(section);
+    if (order && spec.lanes) {
+      const place = (lane) => (order.includes(lane.key) ? order.indexOf(lane.key) : order.length);
+      spec = { ...spec, lanes: [...spec.lanes].sort((a, b) => place(a) - place(b)) };
+    }
+    const base = baselines.get(section);
+    if (base !== undefined && figure.dataset.chart.endsWith("-ranking")) {
+      const ratios = data.ratios[section][base];
+      spec = {
+        ...spec,
+        reference: ratios[base].rate,
+        lanes: spec.lanes.map((lane) => ({ ...lane, value: ratios[lane.key]?.value ?? "–", note: ratios[lane.key]?.note ?? "" })),
+      };
+    }
+    return spec;
+  };
+
+  // ---- charts that can be pointed at --------------------------------------------------------------------------
+
+  const redraw = (figure) => {
+    const picture = figure.querySelector(".picture");
+    const spec = shown(figure);
+    figure.classList.toggle("empty", charts.isEmpty(spec));
+    if (charts.isEmpty(spec)) return;
+    let chart = live.get(figure);
+    if (!chart) {
+      const host = document.createElement("div");
+      host.className = "live";
+      picture.append(host);
+      figure.classList.add("is-live");
+      chart = { host, instance: echarts.init(host, null, { renderer: "svg", width: 300, height: 100 }) };
+      live.set(figure, chart);
+    }
+    const width = Math.max(280, Math.floor(picture.clientWidth));
+    const { option, height } = charts.draw(spec, width);
+    chart.host.style.height = `${height}px`;
+    chart.instance.resize({ width, height });
+    chart.instance.setOption(option, { notMerge: true });
+    chart.width = width;
+  };
+
+  const update = () => {
+    for (const figure of live.keys()) redraw(figure);
+    // What has not been drawn yet would stand there unfiltered.
+    for (const figure of document.querySelectorAll("figure[data-chart]:not(.is-live)")) {
+      figure.classList.toggle("empty", charts.isEmpty(shown(figure)));
+    }
+    for (const row of document.querySelectorAll("tr[data-key]")) row.hidden = !keeps(row.dataset.key);
+    const all = Object.keys(data.strategies);
+    const n = all.filter(keeps).length;
+    document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} strategies shown`;
+  };
+
+  const watched = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting && !live.has(target)) redraw(target);
+  }, { rootMargin: "300px" });
+  const resized = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const figure = target.closest("figure");
+      const chart = live.get(figure);
+      if (chart && Math.floor(target.clientWidth) !== chart.width && target.clientWidth > 0) redraw(figure);
+    }
+  });
+
+  // ---- tables -------------------------------------------------------------------------------------------------
+
+  const valueOf = (row, column) => {
+    const cell = row.cells[column];
+    const number = cell.dataset.value;
+    return number === undefined ? cell.textContent.trim() : Number(number);
+  };
+  const compared = (a, b) => {
+    if (typeof a === "number" && typeof b === "number") return a - b;
+    // What is missing comes last.
+    if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+    return a.localeCompare(b, "en", { numeric: true });
+  };
+
+  const sort = (table, column, button) => {
+    const heading = button.closest("th");
+    const down = heading.getAttribute("aria-sort") === "ascending";
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const body = table.tBodies[0];
+    const rows = [...body.rows].sort((a, b) => {
+      const [x, y] = [valueOf(a, column), valueOf(b, column)];
+      return typeof x === typeof y && down ? compared(y, x) : compared(x, y);
+    });
+    body.append(...rows);
+    const section = table.closest("section.comparison");
+    if (section && rows.every((row) => row.dataset.key !== undefined)) {
+      orders.set(section.id, rows.map((row) => row.dataset.key));
+      for (const figure of live.keys()) if (section.contains(figure)) redraw(figure);
+    }
+  };
+
+  const makeSortable = (table) => {
+    for (const [column, heading] of [...table.tHead.rows[0].cells].entries()) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...heading.childNodes);
+      heading.append(button);
+      button.addEventListener("click", () => sort(table, column, button));
+    }
+  };
+
+  // ---- the baseline -------------------------------------------------------------------------------------------
+
+  const setBaseline = (section, base) => {
+    baselines.set(section.id, base);
+    const ratios = data.ratios[section.id][base];
+    const table = section.querySelector("table[data-table=speed]");
+    const column = [...table.tHead.rows[0].cells].findIndex((cell) => cell.dataset.column === "ratio");
+    const heading = table.tHead.rows[0].cells[column];
+    (heading.querySelector("button") ?? heading).textContent = `÷ ${base}`;
+    const noted = (text) => {
+      const note = document.createElement("small");
+      note.textContent = text;
+      return text ? [note] : [];
+    };
+    for (const row of table.tBodies[0].rows) {
+      const ratio = ratios[row.dataset.key] ?? { value: "–", note: "" };
+      row.cells[0].replaceChildren(row.dataset.key, ...noted(row.dataset.key === base ? "baseline" : ""));
+      row.cells[column].replaceChildren(ratio.value, ...noted(ratio.note));
+      if (ratio.ratio === undefined || ratio.ratio === null) delete row.cells[column].dataset.value;
+      else row.cells[column].dataset.value = ratio.ratio;
+    }
+    for (const figure of section.querySelectorAll("figure[data-chart$=-ranking]")) redraw(figure);
+  };
+
+  // The library measures by a font's name, which charts take from the page.
+  const canvas = document.createElement("canvas").getContext("2d");
+  const family = getComputedStyle(document.body).fontFamily;
+  echarts.setPlatformAPI({
+    measureText: (text, font) => {
+      canvas.font = (font || "12px inherit").replace("inherit", family);
+      return canvas.measureText(text);
+    },
+  });
+
+  // ---- beginning ----------------------------------------------------------------------------------------------
+
+  document.documentElement.classList.add("scripted");
+  for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    watched.observe(figure);
+    resized.observe(figure.querySelector(".picture"));
+  }
+  for (const select of document.querySelectorAll("select.baseline")) {
+    select.addEventListener("change", () => setBaseline(select.closest("section"), select.value));
+  }
+  const words = document.getElementById("filter-words");
+  const kind = document.getElementById("filter-kind");
+  words?.addEventListener("input", () => {
+    filter.words = words.value.toLowerCase().split(",").map((word) => word.trim()).filter(Boolean);
+    update();
+  });
+  kind?.addEventListener("change", () => {
+    filter.kind = kind.value;
+    update();
+  });
+})();

@@ -1,0 +1,156 @@
+"""Charts as SVG, drawn without a browser by the scripts that draw them in the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from importlib import resources
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from reports.figures.renderer import NARROW_PX, WIDE_PX, echarts_source, svg
+from reports.figures.specification import (
+    Axis,
+    Bar,
+    BarChart,
+    Chart,
+    Event,
+    Lane,
+    Line,
+    LineChart,
+    Point,
+    PointChart,
+    StripChart,
+    StripLane,
+    StripRepeat,
+)
+
+HOSTILE = "<script>\"'&{red|x}|</script>"
+SECONDS = Axis(name="seconds", unit="seconds")
+
+
+def lane(name: str, end: float | None, interval: tuple[float, float] | None = None) -> Lane:
+    return Lane(
+        key=name,
+        name=name,
+        mark="equivalent",
+        bars=(Bar(kind="tcp", end=end, tip=name, text=name),),
+        interval=interval,
+    )
+
+
+def line(points: tuple[tuple[float, float | None, str], ...]) -> Line:
+    return Line(key=HOSTILE, name=HOSTILE, color=0, points=points)
+
+
+CHARTS: dict[str, Chart] = {
+    "bars": BarChart(
+        label="bars", axis=SECONDS, lanes=(lane(HOSTILE, 1.0, (0.9, 1.1)), lane("b", None)), reference=0.5
+    ),
+    "stacked": BarChart(
+        label="stacked",
+        axis=SECONDS,
+        stacked=True,
+        lanes=(
+            Lane(
+                key="a",
+                name=HOSTILE,
+                mark="control",
+                bars=(Bar(kind="compute", end=1.0, tip=""), Bar(kind="exposed", start=1.0, end=3.0, tip="")),
+                value=HOSTILE,
+                note=HOSTILE,
+            ),
+        ),
+    ),
+    "points": PointChart(
+        label="points",
+        x=SECONDS,
+        y=Axis(name=HOSTILE, unit="times", low=0.0),
+        joined=True,
+        points=tuple(
+            Point(
+                key=HOSTILE, name=HOSTILE, x=i + 1.0, y=i * 2.0, kind="front" if i % 2 else "behind", tip=""
+            )
+            for i in range(4)
+        ),
+    ),
+    "lines": LineChart(
+        label="lines",
+        x=Axis(name="workers", unit="number", log=True, ticks=(1.0, 2.0, 4.0)),
+        y=Axis(name="rate", unit="number", log=True),
+        lines=(line(((1.0, 10.0, ""), (2.0, None, ""), (4.0, 35.0, ""))),),
+        events=(Event(x=2.0, text=HOSTILE),),
+    ),
+    "strips": StripChart(
+        label="strips",
+        lanes=(
+            StripLane(
+                key=HOSTILE,
+                name=HOSTILE,
+                mark="equivalent",
+                repeats=(
+                    StripRepeat(
+                        seconds=(0.5, 0.01, 0.011, 0.012), n_warmup=1, median=0.011, text=HOSTILE, tip=""
+                    ),
+                ),
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("width", [WIDE_PX, NARROW_PX])
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_form_is_well_formed_and_holds_text_only_as_text(name: str, width: int) -> None:
+    root = ET.fromstring(svg(CHARTS[name], width=width))
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert tags <= {"svg", "g", "path", "text", "rect", "defs", "clipPath", "tspan"}
+    assert root.attrib["width"] == str(width)
+    # No colour of its own: it follows the style sheet, dark or light.
+    colors = {value for element in root.iter() for key in ("fill", "stroke") if (value := element.get(key))}
+    assert {color for color in colors if not color.startswith("var(--")} <= {"none", "transparent", "#000"}
+    assert any("<script>" in (element.text or "") for element in root.iter()) or width == NARROW_PX
+
+
+def test_the_same_chart_is_always_drawn_alike_and_ids_are_its_own() -> None:
+    first, other = CHARTS["lines"], dataclasses.replace(CHARTS["lines"], label="other")
+    assert svg(first, width=WIDE_PX) == svg(first, width=WIDE_PX)
+    ids = [set(re.findall(r'id="([^"]+)"', svg(chart, width=WIDE_PX))) for chart in (first, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def test_bars_end_where_their_values_are() -> None:
+    chart = BarChart(
+        label="", axis=Axis(name="", unit="number", high=4.0), lanes=(lane("a", 1.0), lane("b", 3.0))
+    )
+    root = ET.fromstring(svg(chart, width=WIDE_PX))
+    bars = [
+        element.attrib["d"]
+        for element in root.iter()
+        if element.get("fill") == "var(--blue)" and "d" in element.attrib
+    ]
+    widths = [
+        max(xs) - min(xs) for xs in ([float(x) for x in re.findall(r"[ML](-?[\d.]+) ", d)] for d in bars)
+    ]
+    assert widths[1] == pytest.approx(3 * widths[0], rel=0.02)
+
+
+def test_a_gap_stays_a_gap() -> None:
+    root = ET.fromstring(svg(CHARTS["lines"], width=WIDE_PX))
+    drawn = [
+        e.attrib["d"] for e in root.iter() if e.get("stroke") == "var(--blue)" and e.get("fill") == "none"
+    ]
+    # Each of the two points begins anew: nothing leads over the one that is missing.
+    assert drawn
+    assert all("L" not in path for path in drawn)
+
+
+def test_the_library_is_the_one_that_was_written_down() -> None:
+    kept = resources.files("reports.figures").joinpath("bundle/echarts.min.js.sha256").read_text().split()[0]
+    assert hashlib.sha256(echarts_source().encode()).hexdigest() == kept
+    assert "</script" not in echarts_source()
+    for licence in ("LICENSE", "LICENSE.zrender", "NOTICE"):
+        assert resources.files("reports.figures").joinpath("bundle", licence).is_file()
