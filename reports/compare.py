@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
-from reports.aggregate import (
-    mean_of,
-)
+from reports.aggregate import mean_of
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
+from reports.curves.link_sensitivity import link_sensitivity_of
+from reports.curves.scaling import scaling_of
+from reports.curves.sources import Source
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
@@ -35,7 +36,7 @@ from reports.notes.measuring import (
 )
 from reports.origins import origin_of
 from reports.recommendation import ranks, verdict
-from reports.rows import Comparison, LeftOut, Report, StepSeries
+from reports.rows import BATCH_RULES, BatchRule, Comparison, LeftOut, Report, StepSeries
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
@@ -48,31 +49,34 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None) -> Repor
             interleaved.
         read_steps: reader of per-step times; None leaves them out.
     """
-    comparisons: list[Comparison] = []
+    sources: list[Source] = []
     left_out: list[LeftOut] = []
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
         for shape, cases in shapes_of(run).items():
-            comparisons.append(_comparison(run, shape, cases, read_steps, left_out))
+            sources.append(_compared(run, shape, cases, read_steps, left_out))
+    comparisons = [source.comparison for source in sources]
     names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
     problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
     return Report(
         title=names or "empty report",
         comparisons=tuple(comparisons),
         fault_matrices=fault_matrices(comparisons),
+        scaling=scaling_of(sources),
+        link_sensitivity=link_sensitivity_of(sources),
         problems=tuple(dict.fromkeys(problems)),
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
     )
 
 
-def _comparison(
+def _compared(
     run: Run,
     shape: ComparedShape,
     cases: Mapping[str, list[Record]],
     read_steps: StepReader | None,
     left_out: list[LeftOut],
-) -> Comparison:
+) -> Source:
     """Rows, ranks, verdict and notes of one shape."""
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {
@@ -105,7 +109,7 @@ def _comparison(
     notes.extend(record_notes(cases))
     methods = [r.method for records in cases.values() for r in records if r.method]
     faults = next((method.faults for method in methods if method.faults), ())
-    return Comparison(
+    comparison = Comparison(
         run=run.name,
         workload=shape.workload,
         shape=shape_text(shape),
@@ -114,6 +118,7 @@ def _comparison(
         workers=shape.workers,
         replicas=shape.replicas,
         batch_size=shape.batch_size or None,
+        batch_rule=_batch_rule([method.batch_rule for method in methods]),
         link_requested_mbit=shape.link_mbit or None,
         link_measured_mbit=mean_of(
             [r.link.measured_mbit for records in usable.values() for r in records if r.link]
@@ -132,6 +137,12 @@ def _comparison(
         ),
         notes=tuple(notes),
     )
+    return Source(shape=shape, comparison=comparison, contrasts=contrasts)
+
+
+def _batch_rule(rules: Sequence[str]) -> BatchRule | None:
+    """The rule that made the batch; None where records do not tell."""
+    return next((rule for rule in BATCH_RULES if rule in rules), None)
 
 
 def baseline_of(

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from reports.curves.front import undominated
 from reports.quantities import interval_of
-from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
+from reports.rows import NO_CURVES, Comparison, FaultCell, FaultLine, FaultMatrix, Row
 
 DIVERGED, _DIED = "diverged", "worker died"
 _LESS_IS_BETTER = ("loss", "error", "perplexity")
@@ -34,8 +35,8 @@ def _without_scenario(comparison: Comparison) -> Comparison:
     bare = replace(
         comparison, scenario="", faults=(), rows=(), notes=(), baseline=None, link_measured_mbit=None
     )
-    verdict = replace(comparison.verdict, headline="", details=(), leaders=(), kind="none")
-    return replace(bare, verdict=verdict, shape=comparison.shape.partition(", faults: ")[0])
+    verdict = replace(comparison.verdict, headline="", details=(), leaders=(), kind="none", answers=())
+    return replace(bare, curves=NO_CURVES, verdict=verdict, shape=comparison.shape.partition(", faults: ")[0])
 
 
 def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
@@ -135,10 +136,4 @@ def _front(lines: Iterable[FaultLine], *, less: bool) -> Iterable[str]:
         for line in lines
         if line.relative_rate is not None and line.worst and math.isfinite(line.worst)
     }
-    for name, (rate, worst) in points.items():
-        beaten = any(
-            other != name and r >= rate and w >= worst and (r, w) != (rate, worst)
-            for other, (r, w) in points.items()
-        )
-        if not beaten:
-            yield name
+    yield from undominated(points)
