@@ -11,6 +11,7 @@ from reports.aggregate import mean_of
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
 from reports.curves.link_sensitivity import link_sensitivity_of
+from reports.curves.one_comparison import curves_of
 from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
 from reports.fault_matrix import fault_matrices
@@ -136,6 +137,7 @@ def _compared(
             has_faults=bool(faults),
         ),
         notes=tuple(notes),
+        curves=curves_of(rows, usable),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)
 

@@ -10,7 +10,7 @@ from reports.contrasts import rate_ratio
 from reports.curves.sources import Source
 from reports.figures.shapes import BASELINE, circumstances_text, shared_with_single
 from reports.rows import Comparison, MarkKind, Row, Scaling, ScalingLine, ScalingPoint
-from reports.statistics import Estimate, Interval, Ratio
+from reports.statistics import Estimate, Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

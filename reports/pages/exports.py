@@ -15,7 +15,7 @@ from reports.statistics import Estimate, Ratio
 from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
-from reports.tables.curves import link_table, scaling_table
+from reports.tables.curves import link_table, scaling_table, trade_off_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
@@ -58,6 +58,7 @@ def to_markdown(report: Report) -> str:
             step_table,
             trace_table,
             byte_table,
+            trade_off_table,
             reshard_table,
             rule_table,
             check_table,

@@ -137,7 +137,7 @@ class LossCurve:
 
     `at_steps` count from the first step of the warm-up, which is 1. `at_s` is the time that so many steps
     take, mean over repeats: each window's steps at its median, those of the warm-up at the repeat's. `low`
-    and `high` are the range over repeats, empty where all agree in six digits.
+    and `high` are the range over repeats, empty where all agree in five digits.
     """
 
     strategy: str
