@@ -36,8 +36,9 @@ from reports.notes.measuring import (
     twin_notes,
 )
 from reports.origins import origin_of
-from reports.recommendation import ranks, verdict
-from reports.rows import BATCH_RULES, BatchRule, Comparison, LeftOut, Report, StepSeries
+from reports.recommendation.candidates import ranks
+from reports.recommendation.verdict import verdict
+from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report, StepSeries
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
@@ -133,6 +134,7 @@ def _compared(
         verdict=verdict(
             rows,
             contrasts,
+            goal=_goal(run),
             is_emulated=shape.device == "tpu-emulated",
             has_faults=bool(faults),
         ),
@@ -140,6 +142,13 @@ def _compared(
         curves=curves_of(rows, usable),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)
+
+
+def _goal(run: Run) -> Goal:
+    """What the headline shall answer: the run's `compare.goal`."""
+    section = run.experiment.get("compare")
+    chosen = section.get("goal") if isinstance(section, Mapping) else None
+    return next((goal for goal in GOALS if goal == chosen), "fastest")
 
 
 def _batch_rule(rules: Sequence[str]) -> BatchRule | None:

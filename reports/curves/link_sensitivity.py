@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 from reports.curves.sources import Source
 from reports.figures.shapes import shape_text
 from reports.quantities import digits
-from reports.recommendation import can_win
+from reports.recommendation.candidates import can_win
 from reports.rows import CrossOver, LinkLine, LinkPoint, LinkSensitivity, Row
 
 

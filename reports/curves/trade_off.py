@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.curves.front import undominated
-from reports.recommendation import can_win
+from reports.recommendation.candidates import can_win
 from reports.rows import Mean, Row, TradeOff, TradeOffPoint
 
 

@@ -23,6 +23,7 @@ from reports.rows.curves import (
 )
 from reports.rows.evidence import Mark, MarkKind, Mean
 from reports.rows.report import (
+    GOALS,
     Advice,
     Answer,
     Comparison,
@@ -45,6 +46,7 @@ from reports.rows.report import (
 
 __all__ = [
     "BATCH_RULES",
+    "GOALS",
     "NO_CURVES",
     "Advice",
     "Answer",

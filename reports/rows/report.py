@@ -12,6 +12,7 @@ from reports.statistics import Estimate, Ratio
 
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
 Goal = Literal["fastest", "cheapest", "network"]
+GOALS: tuple[Goal, ...] = ("fastest", "cheapest", "network")
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
 
 
