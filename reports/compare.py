@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
-from reports.aggregate import (
-    mean_of,
-)
+from reports.aggregate import mean_of
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
+from reports.curves.link_sensitivity import link_sensitivity_of
+from reports.curves.one_comparison import curves_of
+from reports.curves.scaling import scaling_of
+from reports.curves.sources import Source
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import MAX_SHOWN_REPEATS, Run
@@ -34,8 +36,9 @@ from reports.notes.measuring import (
     twin_notes,
 )
 from reports.origins import origin_of
-from reports.recommendation import ranks, verdict
-from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
+from reports.recommendation.candidates import ranks
+from reports.recommendation.verdict import verdict
+from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report, StepSeries
 from reports.statistics import Ratio
 
 StepReader = Callable[[Run, Record], StepSeries | LeftOut]
@@ -50,34 +53,37 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baseli
         read_steps: reader of per-step times; None leaves them out.
         n_baselines: in how many strategies a reader may choose what ratios refer to.
     """
-    comparisons: list[Comparison] = []
+    sources: list[Source] = []
     left_out: list[LeftOut] = []
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
         for shape, cases in shapes_of(run).items():
-            comparison, contrasts = _comparison(run, shape, cases, read_steps, left_out)
-            others = _other_baselines(comparison.rows, contrasts, n_baselines)
-            comparisons.append(replace(comparison, other_baselines=others))
+            source = _compared(run, shape, cases, read_steps, left_out)
+            others = _other_baselines(source, n_baselines)
+            sources.append(replace(source, comparison=replace(source.comparison, other_baselines=others)))
+    comparisons = [source.comparison for source in sources]
     names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
     problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
     return Report(
         title=names or "empty report",
         comparisons=tuple(comparisons),
         fault_matrices=fault_matrices(comparisons),
+        scaling=scaling_of(sources),
+        link_sensitivity=link_sensitivity_of(sources),
         problems=tuple(dict.fromkeys(problems)),
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
     )
 
 
-def _comparison(
+def _compared(
     run: Run,
     shape: ComparedShape,
     cases: Mapping[str, list[Record]],
     read_steps: StepReader | None,
     left_out: list[LeftOut],
-) -> tuple[Comparison, Contrasts]:
-    """Rows, ranks, verdict and notes of one shape, and what they rest on."""
+) -> Source:
+    """Rows, ranks, verdict and notes of one shape."""
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
@@ -118,6 +124,7 @@ def _comparison(
         workers=shape.workers,
         replicas=shape.replicas,
         batch_size=shape.batch_size or None,
+        batch_rule=_batch_rule([method.batch_rule for method in methods]),
         link_requested_mbit=shape.link_mbit or None,
         link_measured_mbit=mean_of(
             [r.link.measured_mbit for records in usable.values() for r in records if r.link]
@@ -131,23 +138,39 @@ def _comparison(
         verdict=verdict(
             rows,
             contrasts,
+            goal=_goal(run),
             is_emulated=shape.device == "tpu-emulated",
             has_faults=bool(faults),
         ),
         notes=tuple(notes),
+        curves=curves_of(rows, usable),
     )
-    return comparison, contrasts
+    return Source(shape=shape, comparison=comparison, contrasts=contrasts)
 
 
-def _other_baselines(rows: Sequence[Row], contrasts: Contrasts, most: int) -> dict[str, dict[str, Ratio]]:
+def _other_baselines(source: Source, most: int) -> dict[str, dict[str, Ratio]]:
     """Ratios to each of the first strategies that have a rate."""
-    rated = [row.strategy for row in rows if row.rate is not None]
+    rated = [row.strategy for row in source.comparison.rows if row.rate is not None]
     return {
         base: {
-            name: lead for name in rated if name != base and (lead := contrasts.of(name, base)) is not None
+            name: lead
+            for name in rated
+            if name != base and (lead := source.contrasts.of(name, base)) is not None
         }
         for base in (rated[:most] if len(rated) > 1 else [])
     }
+
+
+def _goal(run: Run) -> Goal:
+    """What the headline shall answer: the run's `compare.goal`."""
+    section = run.experiment.get("compare")
+    chosen = section.get("goal") if isinstance(section, Mapping) else None
+    return next((goal for goal in GOALS if goal == chosen), "fastest")
+
+
+def _batch_rule(rules: Sequence[str]) -> BatchRule | None:
+    """The rule that made the batch; None where records do not tell."""
+    return next((rule for rule in BATCH_RULES if rule in rules), None)
 
 
 def baseline_of(

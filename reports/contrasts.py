@@ -33,7 +33,7 @@ class Contrasts:
         """The rate of one strategy over that of another; None where either has none."""
         key = (first, second)
         if key not in self._known:
-            self._known[key] = _ratio(self.usable.get(first, ()), self.usable.get(second, ()))
+            self._known[key] = rate_ratio(self.usable.get(first, ()), self.usable.get(second, ()))
         return self._known[key]
 
     def p_of(self, first: str, second: str) -> float | None:
@@ -60,7 +60,8 @@ class Contrasts:
         return 0.0 if against is None else against.value
 
 
-def _ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
+def rate_ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
+    """The rate of one case over that of another, within rounds if they took these together; None without."""
     pairs = paired_ratios(records, others)
     if pairs.logs:
         return paired_ratio(

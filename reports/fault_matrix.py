@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from reports.curves.front import undominated
 from reports.quantities import interval_of
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
 
@@ -137,10 +138,4 @@ def _front(lines: Iterable[FaultLine], *, less: bool) -> Iterable[str]:
         for line in lines
         if line.relative_rate is not None and line.worst and math.isfinite(line.worst)
     }
-    for name, (rate, worst) in points.items():
-        beaten = any(
-            other != name and r >= rate and w >= worst and (r, w) != (rate, worst)
-            for other, (r, w) in points.items()
-        )
-        if not beaten:
-            yield name
+    yield from undominated(points)

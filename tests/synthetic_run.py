@@ -42,6 +42,8 @@ class Case:
     params: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     batch_size: int | None = 64
     workers: int = 2
+    replicas: int = 1
+    batch_rule: str = "global"
     payload: float | None = 1_000_000.0
     payload_is_bound: bool | None = False
     overhead: float = 1.006
@@ -223,6 +225,9 @@ def _append(
     computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     label += case.scenario
+    # What most runs have one of, so that names of their cases stay.
+    if case.link_mbit or case.replicas != 1 or case.batch_size != 64:
+        label += f"{case.link_mbit}-{case.replicas}-{case.batch_size}"
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
@@ -239,7 +244,7 @@ def _append(
         provider="local",
         device=case.device,
         workers=case.workers,
-        replicas=1,
+        replicas=case.replicas,
         batch_size=case.batch_size,
         status=status,
         error=error,
@@ -250,7 +255,7 @@ def _append(
             steps=N_STEPS,
             warmup_rule="auto",
             interleave=True,
-            batch_rule="global",
+            batch_rule=case.batch_rule,
             cores_per_worker=1,
             precision=case.precision,
             xla=case.xla,

@@ -73,7 +73,10 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
             "include": [_filter_document(item) for item in spec.include],
             "exclude": [_filter_document(item) for item in spec.exclude],
         },
-        "compare": {"baseline": str(spec.baseline)},
+        "compare": {
+            "baseline": str(spec.baseline),
+            **({} if spec.goal == "fastest" else {"goal": spec.goal}),
+        },
         **({} if spec.checkpoint == Checkpoints() else {"checkpoint": _checkpoint_document(spec.checkpoint)}),
         **({} if spec.scenarios == (NO_FAULTS,) else {"faults": _scenarios_document(spec.scenarios)}),
     }

@@ -130,6 +130,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         include=_filters(model.matrix.include, "matrix.include"),
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),
         baseline=baseline,
+        goal=model.compare.goal,
         checkpoint=_checkpoints(model.checkpoint),
         scenarios=_scenarios(model),
         connection=connection,

@@ -40,7 +40,7 @@ from harness.experiment.field_types import (
     as_list,
     by_number,
 )
-from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S
+from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S, Goal
 from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.errors import suggestion
 from strategies.slices.generations import Accelerator
@@ -149,9 +149,10 @@ class MatrixSection(_Section):
 
 
 class CompareSection(_Section):
-    """`compare`: what the others are compared with."""
+    """`compare`: what the others are compared with, and what for."""
 
     baseline: object = None
+    goal: Goal = "fastest"
 
 
 class CheckpointSection(_Section):

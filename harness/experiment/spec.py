@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.cluster.providers import Device
 
 BatchRule = Literal["global", "per-replica"]
+Goal = Literal["fastest", "cheapest", "network"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -182,6 +183,7 @@ class ExperimentSpec:
     Args:
         scenarios: faults of workers; each case is run in every one.
         baseline: the strategy that others are compared with; one of `strategies`.
+        goal: what the report's headline answers.
         connection: to the Ray cluster of the cluster provider.
         prices: device → price of one worker for an hour, in any currency; in the order of `cluster.device`.
         notes: one line each, what resolving changed and the person should know; not part of the experiment.
@@ -200,6 +202,7 @@ class ExperimentSpec:
     connection: Connection = NO_CLUSTER
     prices: tuple[tuple[Device, float], ...] = ()
     notes: tuple[str, ...] = ()
+    goal: Goal = "fastest"
 
     def price_per_hour(self, device: Device) -> float | None:
         """Price of one worker with a device; None where nobody gave it."""

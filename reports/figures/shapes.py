@@ -105,7 +105,7 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
 
     With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
     """
-    near = [single for single in singles if _computed(single) == _computed(shape)]
+    near = [single for single in singles if shared_with_single(single) == shared_with_single(shape)]
 
     def distance(single: ComparedShape) -> tuple[int, bool]:
         return (abs(single.batch_size - shape.batch_size), single.link_mbit != shape.link_mbit)
@@ -113,7 +113,7 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
     return min(near, key=distance, default=None)
 
 
-def _computed(shape: ComparedShape) -> tuple[str | bool, ...]:
+def shared_with_single(shape: ComparedShape) -> tuple[str | bool, ...]:
     """What a strategy and the `single` beside it have in common."""
     return shape.workload, shape.provider, shape.device, shape.precision, shape.xla
 
@@ -151,7 +151,12 @@ def shape_text(shape: ComparedShape) -> str:
     replicas = (
         f"{shape.replicas} replica{'s' if shape.replicas != 1 else ''}{' each' if shape.workers > 1 else ''}"
     )
-    pieces = [f"{workers}, {replicas}", shape.device.upper(), f"{shape.provider} provider"]
+    return f"{workers}, {replicas}, {circumstances_text(shape)}"
+
+
+def circumstances_text(shape: ComparedShape) -> str:
+    """All of a shape but its size, as a person says it."""
+    pieces = [shape.device.upper(), f"{shape.provider} provider"]
     if shape.batch_size:
         pieces.append(f"batch {shape.batch_size}")
     if shape.link_mbit:

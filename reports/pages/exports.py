@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from reports.rows import Comparison, Mean, Report, Row, TimeSplit
+from reports.rows import Comparison, LinkSensitivity, Mean, Report, Row, Scaling, TimeSplit
 from reports.statistics import Estimate, Ratio
 from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
+from reports.tables.curves import link_table, scaling_table, trade_off_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
@@ -57,6 +58,7 @@ def to_markdown(report: Report) -> str:
             step_table,
             trace_table,
             byte_table,
+            trade_off_table,
             reshard_table,
             rule_table,
             check_table,
@@ -69,6 +71,8 @@ def to_markdown(report: Report) -> str:
         lines += [f"## {markdown_text(matrix.title)}", ""]
         lines += [markdown_text(matrix.shape), "", f"**{markdown_text(front_line(matrix))}**", ""]
         lines += [*markdown_table(fault_table(matrix)), ""]
+    across: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
+    lines += [line for curves in across for line in _across(curves)]
     if report.problems:
         lines += ["## Failures", "", *markdown_table(problem_table(report.problems)), ""]
     if report.left_out:
@@ -81,6 +85,25 @@ def to_markdown(report: Report) -> str:
         lines += [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
         lines.append("")
     return "\n".join(lines)
+
+
+def _across(curves: Scaling | LinkSensitivity) -> list[str]:
+    """Lines of what several comparisons tell together."""
+    if isinstance(curves, Scaling):
+        title, table, sentences = "Scaling", scaling_table(curves), []
+    else:
+        title, table = "Links", link_table(curves)
+        sentences = [each.sentence for each in curves.cross_overs]
+    return [
+        f"## {markdown_text(f'{title}: {curves.workload}')}",
+        "",
+        markdown_text(curves.shape),
+        "",
+        *(f"- {markdown_text(sentence)}" for sentence in sentences),
+        *([""] if sentences else []),
+        *markdown_table(table),
+        "",
+    ]
 
 
 def to_csv(report: Report) -> str:

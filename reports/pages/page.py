@@ -19,7 +19,7 @@ from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
 from reports.pages.pictures import Pictures
 from reports.quantities import byte_count, interval_of, times
-from reports.recommendation import can_win
+from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table

@@ -191,7 +191,7 @@ def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> N
 def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
     text = reports.render([full_run], "md")
     tables = [block for block in re.split(r"\n\s*\n", text) if block.startswith("|")]
-    assert len(tables) == 6 * 4 + 1
+    assert len(tables) == 7 * 4 + 1
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()}) == 1
     assert not re.search(r"(?<!\\)<", text)

@@ -88,6 +88,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"measure": {"precision": ["float32", "bfloat16"]}},
         {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
         {"compare": {"baseline": "ps"}},
+        {"compare": {"goal": "network"}},
         {"checkpoint": {"save": True, "restore": "a/b"}},
         _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
@@ -122,6 +123,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
         "cluster.workers=3",
         "strategies=[single, ps]",
         "compare.baseline=ps",
+        "compare.goal=cheapest",
         "name=other",
         "checkpoint.save=true",
         "checkpoint.restore=a",
@@ -254,6 +256,12 @@ def test_a_price_is_that_of_a_worker_with_the_device() -> None:
     assert resolve(_MINIMAL | {"cluster": {"price_per_hour": 0.35}}).price_per_hour("cpu") == 0.35
     both = resolve(_MINIMAL | {"cluster": {"price_per_hour": {"gpu": 2.5, "cpu": 1}}})
     assert both.prices == (("cpu", 1.0),)
+
+
+def test_a_run_for_speed_is_described_as_before_there_were_other_goals() -> None:
+    spec = resolve(_MINIMAL)
+    assert spec.goal == "fastest"
+    assert spec_document(spec)["compare"] == {"baseline": "single"}
 
 
 def test_a_run_without_prices_is_described_as_before_there_were_any() -> None:
@@ -397,6 +405,10 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         (
             {"compare": {"baseline": "pss"}},
             "compare.baseline: must be one of the strategies (single, ps), got 'pss'",
+        ),
+        (
+            {"compare": {"goal": "cheap"}},
+            "compare.goal: must be 'fastest', 'cheapest' or 'network', got 'cheap'",
         ),
         ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
         (

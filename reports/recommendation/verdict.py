@@ -11,68 +11,68 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.contrasts import Contrasts
-from reports.quantities import byte_count, limits, plain, times
-from reports.rows import Advice, Row
+from reports.figures.shapes import BASELINE
+from reports.quantities import byte_count, times
+from reports.recommendation.answers import answers_of, why_no_answer
+from reports.recommendation.candidates import can_win, together
+from reports.recommendation.phrases import bytes_phrase, rate_phrase
+from reports.rows import Advice, Goal, Row
 from reports.statistics import Ratio
 
 _EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."
 
 
-def can_win(row: Row) -> bool:
-    """Whether a row may be called fastest: plausible figures, and shown to compute the right thing."""
-    return row.status == "ok" and row.rate is not None and row.mark.proven
-
-
-def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
-    """Whether the repeats cannot tell two rows apart.
-
-    Args:
-        first: the row that stands higher, with an interval.
-        second: the other one; without an interval it counts as apart only when its figure lies below
-            `first`'s interval.
-    """
-    if first.rate is None or second.rate is None or first.rate.interval is None:
-        return True
-    if second.rate.interval is None:
-        return second.rate.value >= first.rate.interval.low
-    return not contrasts.ahead(first.strategy, second.strategy)
-
-
-def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
-    """Rank of each candidate with an interval; those that cannot be told apart from the head of a group
-    share its rank.
-
-    Args:
-        rows: in falling order of standing.
-    """
-    by_strategy: dict[str, int] = {}
-    head: Row | None = None
-    candidates = [
-        row for row in rows if can_win(row) and row.rate is not None and row.rate.interval is not None
-    ]
-    for place, row in enumerate(candidates, start=1):
-        if head is not None and together(head, row, contrasts):
-            by_strategy[row.strategy] = by_strategy[head.strategy]
-        else:
-            by_strategy[row.strategy], head = place, row
-    return by_strategy
-
-
 def verdict(
-    rows: Sequence[Row], contrasts: Contrasts, *, is_emulated: bool = False, has_faults: bool = False
+    rows: Sequence[Row],
+    contrasts: Contrasts,
+    *,
+    goal: Goal = "fastest",
+    is_emulated: bool = False,
+    has_faults: bool = False,
 ) -> Advice:
-    """Say which strategy is fastest among those that compute the right thing.
+    """Say which strategy serves a goal best among those that compute the right thing.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
+        goal: what the headline answers; the fastest where nothing is known of it.
         is_emulated: their devices stood for others, of which rates tell nothing.
         has_faults: some of their workers do not do what they should.
     """
     if has_faults:
         return _under_faults(rows)
-    advice = _fastest(rows, contrasts)
+    advice = replace(_fastest(rows, contrasts), answers=answers_of(rows, contrasts))
+    advice = replace(advice, details=(*advice.details, *_further(advice)))
+    if goal != "fastest":
+        advice = _towards(advice, goal)
     first = (_EMULATED,) if is_emulated else ()
-    return replace(advice, details=(*first, *advice.details, *_cheapest(rows, contrasts)))
+    return replace(advice, details=(*first, *advice.details))
+
+
+def _further(advice: Advice) -> tuple[str, ...]:
+    """Answers for other goals than speed; what sends least is told where it is another one."""
+    return tuple(
+        answer.text
+        for answer in advice.answers
+        if answer.goal == "cheapest"
+        or (answer.goal == "network" and not set(answer.strategies) & set(advice.leaders))
+    )
+
+
+def _towards(advice: Advice, goal: Goal) -> Advice:
+    """The advice with the answer for another goal as its headline, and what it said before below that."""
+    answer = next((each for each in advice.answers if each.goal == goal), None)
+    if answer is None:
+        return replace(advice, details=(why_no_answer(goal), *advice.details))
+    rest = tuple(detail for detail in advice.details if detail != answer.text)
+    is_tie = len(answer.strategies) > 1
+    return replace(
+        advice,
+        kind="clear" if answer.certain else "together" if is_tie else "no-interval",
+        headline=answer.text,
+        details=(advice.headline, *rest),
+        leaders=answer.strategies,
+        goal=goal,
+    )
 
 
 def _under_faults(rows: Sequence[Row]) -> Advice:
@@ -90,28 +90,6 @@ def _under_faults(rows: Sequence[Row]) -> Advice:
         details=(f"Without a result: {', '.join(broken)}.",) if broken else (),
         leaders=(),
     )
-
-
-def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:
-    """What a million examples cost at least, where prices are known."""
-    priced = [(row.cost_per_million.value, row) for row in rows if can_win(row) and row.cost_per_million]
-    if len(priced) < 2:
-        return ()
-    cost, least = min(priced, key=lambda item: item[0])
-    level = [row.strategy for _, row in priced if row is not least and not _is_cheaper(least, row, contrasts)]
-    price = f"{plain(cost)} per million examples"
-    if not level:
-        return (f"Cheapest: {least.strategy}, at {price}.",)
-    names = " or ".join([least.strategy, *level])
-    return (f"Cheapest: {names}, which these repeats cannot tell apart; {least.strategy} costs {price}.",)
-
-
-def _is_cheaper(row: Row, other: Row, contrasts: Contrasts) -> bool:
-    """Whether the repeats show that a row takes examples for less than another."""
-    lead = contrasts.of(row.strategy, other.strategy)
-    if lead is None or lead.interval is None or not row.price_per_hour or not other.price_per_hour:
-        return False
-    return lead.interval.low * other.price_per_hour / row.price_per_hour > 1.0
 
 
 def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
@@ -180,18 +158,15 @@ def _level(rows: Sequence[Row], level: Sequence[Row], contrasts: Contrasts) -> A
 
 def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> Advice:
     leader, second = candidates[0], candidates[1]
-    if leader.is_baseline:
+    lead = contrasts.of(leader.strategy, second.strategy)
+    if leader.is_baseline and leader.strategy == BASELINE:
         headline = f"{leader.strategy}, the baseline, is fastest: nothing else pays off here."
-        details = [f"Best of the others is {second.strategy}{_at_ratio(second, leader.strategy)}."]
+        by = "" if second.ratio is None else f", at {rate_phrase(second.ratio, leader.strategy)}"
+        details = [f"Best of the others is {second.strategy}{by}."]
     else:
-        base = next((row.strategy for row in rows if row.is_baseline), None)
-        headline = f"{leader.strategy} is fastest{_at_ratio(leader, base)}."
-        details = []
-        if not second.is_baseline:
-            lead = contrasts.of(leader.strategy, second.strategy)
-            if lead is not None:
-                phrase = _phrase(lead, second.strategy)
-                details.append(f"Next is {second.strategy}: {leader.strategy} runs at {phrase}.")
+        name = f"{leader.strategy}, the baseline," if leader.is_baseline else leader.strategy
+        headline = f"{name} is fastest{_ahead_of(leader, second, lead)}."
+        details = [] if second.is_baseline else [*_against_baseline(rows, leader)]
     details.extend(_wire([second if leader.is_baseline else leader]))
     return Advice(
         kind="clear",
@@ -201,24 +176,20 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts)
     )
 
 
+def _ahead_of(leader: Row, second: Row, lead: Ratio | None) -> str:
+    """By how much the next candidate is slower, and what the leader sends beside it."""
+    if lead is None:
+        return ""
+    place = "the baseline and next" if second.is_baseline else "the next"
+    return f": {rate_phrase(lead, second.strategy)}, {place}{bytes_phrase(leader, second)}"
+
+
 def _gap(highest: str, lowest: str, figure: Ratio) -> tuple[str, ...]:
     """How far apart strategies are that rank together, and how small a gap would have been seen."""
     least = figure.least_effect
     seen = "" if least is None else f"; a difference of {least - 1:.0%} would most likely have been seen"
-    return (
-        f"From the highest figure to the lowest of them: {highest} runs at {_phrase(figure, lowest)}{seen}.",
-    )
-
-
-def _phrase(figure: Ratio, of: str) -> str:
-    """A ratio in words, with its interval and n."""
-    inside = f"95 % interval {limits(figure.interval)}" if figure.interval else "no interval"
-    counts = f"n={figure.n}" if figure.n == figure.n_baseline else f"n={figure.n} against {figure.n_baseline}"
-    return f"{times(figure.value)} the rate of {of} ({inside}, {counts})"
-
-
-def _at_ratio(row: Row, base: str | None) -> str:
-    return f", at {_phrase(row.ratio, base)}" if row.ratio is not None and base is not None else ""
+    phrase = rate_phrase(figure, lowest)
+    return (f"From the highest figure to the lowest of them: {highest} runs at {phrase}{seen}.",)
 
 
 def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
@@ -226,7 +197,7 @@ def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
     base = next((other.strategy for other in rows if other.is_baseline), None)
     if row.ratio is None or base is None:
         return ()
-    return (f"{row.strategy} runs at {_phrase(row.ratio, base)}.",)
+    return (f"{row.strategy} runs at {rate_phrase(row.ratio, base)}.",)
 
 
 def _wire(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
+"""A report and all its parts that are not curves, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from reports.rows.curves import NO_CURVES, BatchRule, Curves, LinkSensitivity, Scaling
+from reports.rows.evidence import Mark, Mean
 from reports.statistics import Estimate, Ratio
 
-MarkKind = Literal[
-    "equivalent",
-    "not-equivalent",
-    "within-bound",
-    "beyond-bound",
-    "undecidable",
-    "control",
-    "twin",
-    "not-checked",
-    "statistical",
-    "reference",
-]
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
+Goal = Literal["fastest", "cheapest", "network"]
+GOALS: tuple[Goal, ...] = ("fastest", "cheapest", "network")
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
 
 
@@ -30,38 +22,6 @@ class LeftOut:
 
     where: str
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
-    """Arithmetic mean of the repeats that stored a figure, with their least and greatest."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Whether a strategy computes the right thing, and how that is known.
-
-    `blind` marks a control that passed the check: on that workload the check would pass anything.
-    `undecidable` names the variables of which the check could say nothing.
-    """
-
-    kind: MarkKind
-    explanation: str
-    max_update_error: float | None
-    noise_floor: float | None
-    tolerance: float | None
-    undecidable: tuple[str, ...] = ()
-    blind: bool = False
-
-    @property
-    def proven(self) -> bool:
-        """Whether the strategy may win: shown to keep what it promises, or the reference itself."""
-        return self.kind in ("equivalent", "within-bound", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +186,32 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Which strategy serves one goal best, in a sentence.
+
+    `strategies` are those that the repeats cannot tell apart, the best figure first; `certain` where they
+    show that one is best.
+    """
+
+    goal: Goal
+    text: str
+    strategies: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Which strategy to take, in words, with what the claim rests on."""
+    """Which strategy to take, in words, with what the claim rests on.
+
+    `answers` holds one for each goal that figures are known for; the headline is that of `goal`.
+    """
 
     kind: VerdictKind
     headline: str
     details: tuple[str, ...]
     leaders: tuple[str, ...]
+    goal: Goal = "fastest"
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +229,7 @@ class Comparison:
     workers: int
     replicas: int
     batch_size: int | None
+    batch_rule: BatchRule | None
     link_requested_mbit: float | None
     link_measured_mbit: Mean | None
     precision: str
@@ -261,6 +241,7 @@ class Comparison:
     verdict: Advice
     notes: tuple[str, ...]
     other_baselines: Mapping[str, Mapping[str, Ratio]] = field(default_factory=dict)
+    curves: Curves = NO_CURVES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +309,8 @@ class Report:
     title: str
     comparisons: tuple[Comparison, ...]
     fault_matrices: tuple[FaultMatrix, ...]
+    scaling: tuple[Scaling, ...]
+    link_sensitivity: tuple[LinkSensitivity, ...]
     problems: tuple[Problem, ...]
     left_out: tuple[LeftOut, ...]
     origins: tuple[Origin, ...]

@@ -1,0 +1,18 @@
+"""What curves of several comparisons are made of: each with the records behind its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.contrasts import Contrasts
+from reports.figures.shapes import ComparedShape
+from reports.rows import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A comparison, the shape it is of, and how its strategies stand against each other."""
+
+    shape: ComparedShape
+    comparison: Comparison
+    contrasts: Contrasts

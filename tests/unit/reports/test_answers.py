@@ -1,0 +1,151 @@
+"""Answers for each goal, the headline that says one of them, and what it says of bytes."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_run import SINGLE, Case, write_run
+
+from reports.compare import build
+from reports.load import load
+from reports.pages.terminal import terminal_table
+from reports.recommendation.phrases import bytes_phrase
+from reports.rows import Advice, Answer, Comparison, Goal
+
+Compare = Callable[..., Comparison]
+
+REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010, payload=2e6)
+PS = Case(workload="w", strategy="ps", p50_s=0.016, payload=1e6)
+ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
+FIGURE = r"[\d.]+× \(95 % interval [\d.]+–[\d.]+, n=3\)"
+
+
+def answer(advice: Advice, goal: Goal) -> Answer:
+    (only,) = [each for each in advice.answers if each.goal == goal]
+    return only
+
+
+@pytest.fixture
+def towards(tmp_path: Path) -> Callable[[list[Case], str], Advice]:
+    """The advice of a small run whose experiment asks for a goal."""
+
+    def make(cases: list[Case], goal: str) -> Advice:
+        run = load(write_run(tmp_path / "run", cases))
+        experiment = dict(run.experiment) | {"compare": {"baseline": "single", "goal": goal}}
+        (comparison,) = build([replace(run, stored=replace(run.stored, experiment=experiment))]).comparisons
+        return comparison.verdict
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (0.88e6, ", and sends 12 % fewer bytes"),
+        (1.5e6, ", but sends 50 % more bytes"),
+        (2.5e6, ", but sends 2.50× the bytes"),
+        (1e6, ""),
+        (1.001e6, ""),
+    ],
+)
+def test_the_winner_is_set_against_the_next_in_rate_and_bytes(
+    compare: Compare, payload: float, words: str
+) -> None:
+    advice = compare([ALONE, replace(REDUCE, payload=payload), PS]).verdict
+    assert re.fullmatch(
+        rf"all-reduce is fastest: {FIGURE} the rate of ps, the next{words}\.", advice.headline
+    )
+    assert any("the rate of single" in detail for detail in advice.details)
+
+
+def test_one_device_as_the_next_sends_nothing_worth_a_word(compare: Compare) -> None:
+    advice = compare([ALONE, REDUCE]).verdict
+    assert re.fullmatch(
+        rf"all-reduce is fastest: {FIGURE} the rate of single, the baseline and next\.", advice.headline
+    )
+
+
+def test_bytes_that_are_predicted_are_called_so_unless_they_are_a_bound(compare: Compare) -> None:
+    rows = {row.strategy: row for row in compare([ALONE, replace(REDUCE, payload=5e5), PS]).rows}
+    less, more = (replace(rows[name], tcp_bytes=None) for name in ("all-reduce", "ps"))
+    assert bytes_phrase(less, more) == ", and sends 50 % fewer bytes by prediction"
+    assert bytes_phrase(less, replace(more, payload_is_bound=True)) == ""
+    assert bytes_phrase(less, replace(more, payload_bytes=None)) == ""
+
+
+def test_a_baseline_of_several_devices_that_wins_is_set_against_the_next_too(compare: Compare) -> None:
+    advice = compare([REDUCE, PS], baseline="all-reduce").verdict
+    assert re.fullmatch(
+        rf"all-reduce, the baseline, is fastest: {FIGURE} the rate of ps, the next, "
+        r"but sends 2\.00× the bytes\.",
+        advice.headline,
+    )
+
+
+def test_each_goal_is_answered_with_its_certainty(compare: Compare) -> None:
+    cases = [
+        replace(ALONE, price_per_hour=1.0),
+        replace(REDUCE, price_per_hour=2.6),
+        replace(PS, price_per_hour=2.6),
+    ]
+    advice = compare(cases).verdict
+    assert [each.goal for each in advice.answers] == ["fastest", "cheapest", "network"]
+    assert all(each.certain for each in advice.answers)
+    assert answer(advice, "fastest").strategies == ("all-reduce",)
+    assert answer(advice, "cheapest").strategies == ("single",)
+    # One device alone sends nothing, and is no choice of what to send.
+    least = answer(advice, "network")
+    assert least.strategies == ("ps",)
+    assert re.fullmatch(
+        rf"Least network: ps, 1\.01 MB a step over TCP \(n=3, all 1\.01 MB\), at {FIGURE} the rate of "
+        r"all-reduce, the highest\.",
+        least.text,
+    )
+    assert advice.details[-2:] == (answer(advice, "cheapest").text, least.text)
+
+
+def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> None:
+    same = replace(REDUCE, strategy="ps", p50_s=0.0101, noise=0.06)
+    cases = [ALONE, replace(REDUCE, noise=0.06), same]
+    advice = compare([replace(case, price_per_hour=1.0) for case in cases]).verdict
+    assert [each.certain for each in advice.answers] == [False, False, False]
+    assert {frozenset(each.strategies) for each in advice.answers} == {frozenset({"all-reduce", "ps"})}
+    assert "cannot be told from it in bytes" in answer(advice, "network").text
+
+
+def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
+    fastest = answer(compare([ALONE, REDUCE, PS], n_repeats=1).verdict, "fastest")
+    assert fastest.text == "Fastest by its figure: all-reduce, but n=1 gives no interval."
+    assert not fastest.certain
+
+
+def test_what_sends_least_and_is_fastest_is_said_once(compare: Compare) -> None:
+    comparison = compare([ALONE, replace(REDUCE, payload=5e5), PS])
+    assert answer(comparison.verdict, "network").text.endswith(", which has the highest rate too.")
+    assert not any("Least network" in detail for detail in comparison.verdict.details)
+    assert "all-reduce is fastest" in terminal_table(comparison).verdict[0]
+
+
+def test_what_may_not_win_answers_nothing(compare: Compare) -> None:
+    wrong = replace(PS, payload=10.0, price_per_hour=0.1, equivalent=False)
+    advice = compare([ALONE, REDUCE, wrong]).verdict
+    assert [each.goal for each in advice.answers] == ["fastest"]
+
+
+def test_the_goal_chooses_the_headline(towards: Callable[[list[Case], str], Advice]) -> None:
+    advice = towards([ALONE, REDUCE, PS], "network")
+    assert advice.headline.startswith("Least network: ps, ")
+    assert (advice.goal, advice.kind, advice.leaders) == ("network", "clear", ("ps",))
+    assert advice.details[0].startswith("all-reduce is fastest")
+    assert advice.headline not in advice.details
+
+
+def test_a_goal_that_cannot_be_answered_says_what_is_missing(
+    towards: Callable[[list[Case], str], Advice],
+) -> None:
+    advice = towards([ALONE, REDUCE, PS], "cheapest")
+    assert advice.headline.startswith("all-reduce is fastest")
+    assert advice.goal == "fastest"
+    assert "give cluster.price_per_hour" in advice.details[0]

@@ -1,0 +1,279 @@
+"""Curves of one comparison: trade-off, losses, rounds, and shares of workers, with their tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import NONE, SINGLE, Case, write_run
+
+from harness.records.facts.rounds import Rounds
+from harness.records.record import Record
+from reports.compare import build
+from reports.curves.front import undominated
+from reports.load import load
+from reports.rows import Comparison, LossCurve, TradeOff
+from reports.tables.curves import trade_off_table
+from reports.tables.training import loss_table, round_table
+from reports.tables.workers import balance_table, memory_table
+
+Change = Callable[[Record], Mapping[str, object]]
+Compare = Callable[..., Comparison]
+
+ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
+REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010, payload=2e6)
+PS = Case(workload="w", strategy="ps", p50_s=0.016, payload=1e6)
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Compare:
+    """The one comparison of a small run whose records are changed after it was written."""
+
+    def make(cases: list[Case], change: Change, **options: Any) -> Comparison:
+        run = load(write_run(tmp_path / "run", cases, **options))
+        records: list[Record] = []
+        for record in run.records:
+            fields: Mapping[str, Any] = change(record)
+            records.append(replace(record, **fields))
+        (comparison,) = build([replace(run, stored=replace(run.stored, records=tuple(records)))]).comparisons
+        return comparison
+
+    return make
+
+
+def trade_off(comparison: Comparison) -> TradeOff:
+    assert comparison.curves.trade_off is not None
+    return comparison.curves.trade_off
+
+
+@pytest.mark.parametrize(
+    ("points", "front"),
+    [
+        ({"a": (1, 2), "b": (2, 1)}, ("a", "b")),
+        ({"a": (1, 2), "b": (1, 1)}, ("a",)),
+        ({"a": (1, 1), "b": (1, 1)}, ("a", "b")),
+        ({"a": (2, 2), "b": (1, 1), "c": (3, 0)}, ("a", "c")),
+        ({}, ()),
+    ],
+)
+def test_the_front_has_all_that_no_other_beats(
+    points: dict[str, tuple[float, float]], front: tuple[str, ...]
+) -> None:
+    assert undominated(points) == front
+
+
+def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
+    wasteful = replace(PS, strategy="wasteful", p50_s=0.017)
+    wrong = replace(PS, strategy="wrong", p50_s=0.001, payload=10.0, equivalent=False)
+    comparison = compare([ALONE, REDUCE, PS, wasteful, wrong, Case(workload="w", p50_s=0.005, **NONE)])
+    found = trade_off(comparison)
+    assert found.layer == "tcp"
+    assert {point.strategy: (point.can_win, point.on_front) for point in found.points} == {
+        "all-reduce": (True, True),
+        "ps": (True, True),
+        "single": (True, True),
+        "wasteful": (True, False),
+        "wrong": (False, False),
+        "none": (False, False),
+    }
+    table = trade_off_table(comparison)
+    assert table is not None
+    shown = {cells[0].text: cells for cells in table.rows}
+    assert [shown[name][4].text for name in ("ps", "wasteful", "wrong")] == [
+        "on the front",
+        "behind",
+        "cannot win",
+    ]
+    assert shown["ps"][2].note.startswith("n=3, ")
+
+
+def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> None:
+    def forget(record: Record) -> Mapping[str, object]:
+        return {"tcp_bytes_per_step": None} if record.strategy == "ps" else {}
+
+    found = trade_off(changed([ALONE, REDUCE, PS], forget))
+    assert found.layer == "payload"
+    assert {p.strategy: p.sent_bytes.value for p in found.points} == {
+        "all-reduce": 2e6,
+        "ps": 1e6,
+        "single": 0,
+    }
+
+
+def test_one_candidate_is_no_trade_off(compare: Compare) -> None:
+    comparison = compare([REDUCE, replace(PS, equivalent=False)])
+    assert comparison.curves.trade_off is None
+    assert trade_off_table(comparison) is None
+
+
+def loss_curve(comparison: Comparison, strategy: str) -> LossCurve:
+    (curve,) = [each for each in comparison.curves.losses if each.strategy == strategy]
+    return curve
+
+
+def test_losses_are_those_of_steps_after_the_warm_up(changed: Compare) -> None:
+    def losses(record: Record) -> Mapping[str, object]:
+        return {"loss": (3.0, 2.0 + record.repeat, 1.0)}
+
+    curve = loss_curve(changed([replace(REDUCE, noise=0.0)], losses), "all-reduce")
+    # 8 steps of warm-up, and 50 after it of which 3 were stored.
+    assert curve.at_steps == (9, 33, 58)
+    assert curve.mean == (3.0, 3.0, 1.0)
+    assert (curve.low, curve.high) == ((3.0, 2.0, 1.0), (3.0, 4.0, 1.0))
+    assert curve.n == 3
+    assert curve.at_s == pytest.approx([0.09, 0.33, 0.58], rel=1e-3)
+
+
+def test_seconds_follow_the_windows_where_these_make_up_all_steps(changed: Compare) -> None:
+    def rounds(record: Record) -> Mapping[str, object]:
+        windows = Rounds(block="b", n_steps=20, n_lead=5, n_made=50, step_s=(0.1, 0.3))
+        return {"loss": (3.0, 2.0, 1.0), "rounds": windows}
+
+    curve = loss_curve(changed([replace(REDUCE, noise=0.0)], rounds), "all-reduce")
+    warm_up_s = 8 * 0.01
+    assert curve.at_s == pytest.approx([warm_up_s + 0.1, warm_up_s + 2.5, warm_up_s + 2.5 + 7.5], rel=1e-3)
+
+
+def test_repeats_with_other_warm_ups_meet_at_the_steps_that_all_made(changed: Compare) -> None:
+    def losses(record: Record) -> Mapping[str, object]:
+        warmup = 8 + 10 * record.repeat
+        return {"warmup_steps": warmup, "loss": tuple(float(warmup + 1 + k) for k in range(50))}
+
+    curve = loss_curve(changed([REDUCE], losses, n_repeats=2), "all-reduce")
+    # The loss of each step is its number, so that the mean at a step is it too.
+    assert (curve.at_steps[0], curve.at_steps[-1]) == (19, 58)
+    assert curve.mean == tuple(map(float, curve.at_steps))
+    assert (curve.low, curve.high) == ((), ())
+
+
+def test_what_is_not_finite_is_a_gap_and_points_are_few(changed: Compare) -> None:
+    def losses(record: Record) -> Mapping[str, object]:
+        values = [1.0] * 100
+        gone = [None] if record.repeat == 1 else [1.0]
+        return {"loss": (*values[:99], *gone), "step_s": replace(record.step_s, n=1000)}  # type: ignore[type-var]
+
+    comparison = changed([REDUCE], losses)
+    curve = loss_curve(comparison, "all-reduce")
+    assert len(curve.at_steps) == 40
+    assert (curve.mean[-2], curve.mean[-1]) == (1.0, None)
+    table = loss_table(comparison)
+    assert table is not None
+    assert [cell.text for cell in table.rows[0]] == ["all-reduce", "3", *["1.00"] * 4, "not finite"]
+    assert table.rows[0][-1].note.startswith("step 1,008, ")
+
+
+def test_without_losses_there_is_no_curve(changed: Compare) -> None:
+    comparison = changed([ALONE, REDUCE], lambda record: {"loss": None})
+    assert comparison.curves.losses == ()
+    assert loss_table(comparison) is None
+
+
+def in_rounds(steps_s: Mapping[str, list[list[float]]]) -> Change:
+    """Strategy → repeat → median step of each window; all of a repeat ran in one block."""
+
+    def change(record: Record) -> Mapping[str, object]:
+        windows = tuple(steps_s[record.strategy][record.repeat])
+        block = f"{9 - record.repeat}"
+        return {"rounds": Rounds(block=block, n_steps=5, n_lead=1, n_made=50, step_s=windows)}
+
+    return change
+
+
+def test_a_slow_round_shows_as_all_rising_together(changed: Compare) -> None:
+    steps_s = {
+        "all-reduce": [[0.01, 0.01, 0.01], [0.01, 0.02, 0.01]],
+        "ps": [[0.02, 0.02, 0.02], [0.02, 0.06, 0.02]],
+        "single": [[0.04, 0.04, 0.09], [0.04, 0.10]],
+    }
+    comparison = changed([ALONE, REDUCE, PS], in_rounds(steps_s), n_repeats=2)
+    rounds = comparison.curves.rounds
+    assert rounds is not None
+    assert rounds.repeats == (0, 0, 0, 1, 1, 1)
+    assert rounds.numbers == (0, 1, 2, 0, 1, 2)
+    lines = {line.strategy: line for line in rounds.lines}
+    assert lines["all-reduce"].relative == (1, 1, 1, 1, 2, 1)
+    # It ended before the last round.
+    assert lines["single"].relative == (1, 1, 2.25, 1, 2.5, None)
+    assert (lines["single"].n, lines["single"].median_s) == (5, 0.04)
+    assert rounds.slowest is not None
+    assert (rounds.slowest.repeat, rounds.slowest.number) == (1, 1)
+    assert (rounds.slowest.relative, rounds.slowest.n_strategies) == (2.5, 3)
+    table = round_table(comparison)
+    assert table is not None
+    assert [cell.text for cell in table.rows[-1]] == ["all", "–", "–", "2.50×", "repeat 1, round 1"]
+    assert [cells[4].text for cells in table.rows if cells[0].text == "single"] == ["repeat 1, round 1"]
+
+
+def test_many_rounds_are_joined_and_the_slowest_is_still_known(changed: Compare) -> None:
+    windows = [0.01] * 700
+    windows[650] = 0.05
+    comparison = changed([REDUCE, PS], in_rounds({"all-reduce": [windows], "ps": [windows]}), n_repeats=1)
+    rounds = comparison.curves.rounds
+    assert rounds is not None
+    assert rounds.rounds_per_point == 3
+    assert len(rounds.numbers) == len(rounds.lines[0].relative) == 234
+    assert max(each for each in rounds.lines[0].relative if each) == pytest.approx(7 / 3, abs=1e-3)
+    assert rounds.slowest is not None
+    assert (rounds.slowest.number, rounds.slowest.relative) == (650, pytest.approx(5.0))
+
+
+def test_cases_that_were_timed_alone_have_no_rounds(compare: Compare) -> None:
+    comparison = compare([ALONE, REDUCE])
+    assert comparison.curves.rounds is None
+    assert round_table(comparison) is None
+
+
+def test_memory_of_each_worker_beside_its_variables(changed: Compare) -> None:
+    def peaks(record: Record) -> Mapping[str, object]:
+        if record.strategy == "single":
+            return {"peak_rss_bytes": None}
+        return {"peak_rss_bytes": (100 + 10 * record.repeat, None, 400), "variable_bytes": (30, 0, 60)}
+
+    comparison = changed([ALONE, replace(REDUCE, workers=3)], peaks)
+    (memory,) = comparison.curves.memory
+    assert (memory.strategy, memory.n, memory.peak_bytes) == ("all-reduce", 3, (110, None, 400))
+    assert (memory.low, memory.high) == ((100, None, 400), (120, None, 400))
+    assert memory.variable_bytes == (30, 0, 60)
+    table = memory_table(comparison)
+    assert table is not None
+    (cells,) = table.rows
+    assert [cell.text for cell in cells] == ["all-reduce", "3", "400 B", "110 B", "60.0 B", "0 B", "3"]
+    assert cells[3].note == "worker 0, 100 B–120 B"
+
+
+def test_memory_that_no_repeat_differs_in_has_no_range(compare: Compare) -> None:
+    assert {(each.low, each.high) for each in compare([ALONE, REDUCE]).curves.memory} == {((), ())}
+
+
+def test_a_server_that_sends_most_is_named(changed: Compare) -> None:
+    def traffic(record: Record) -> Mapping[str, object]:
+        if record.strategy == "single":
+            return {}
+        return {
+            "tcp_matrix": ((0.0, 10.0, None), (20.0, 0.0, 30.0), (40.0, 0.0, 0.0)),
+            "variable_bytes": (9, 1),
+        }
+
+    comparison = changed([ALONE, PS], traffic)
+    (balance,) = comparison.curves.balance
+    assert (balance.strategy, balance.n) == ("ps", 3)
+    assert balance.sent_bytes == (10, 50, 40)
+    assert balance.received_bytes == (60, 10, 30)
+    assert balance.sent_imbalance == pytest.approx(1.5)
+    assert balance.received_imbalance == pytest.approx(1.8)
+    assert balance.variable_imbalance == pytest.approx(1.8)
+    table = balance_table(comparison)
+    assert table is not None
+    (cells,) = table.rows
+    assert [(cell.text, cell.note) for cell in cells[2:5]] == [
+        ("50.0 B, task 1", "1.50×"),
+        ("60.0 B, task 0", "1.80×"),
+        ("9.00 B, task 0", "1.80×"),
+    ]
+
+
+def test_one_worker_has_nothing_to_balance(compare: Compare) -> None:
+    comparison = compare([ALONE])
+    assert comparison.curves.balance == ()
+    assert balance_table(comparison) is None

@@ -1,0 +1,109 @@
+"""Link sensitivity: the curve over rates of links, and where strategies change places."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_run import NONE, SINGLE, Case, write_run
+
+from reports.compare import build
+from reports.load import load
+from reports.pages.exports import to_markdown
+from reports.rows import LinkSensitivity, Report
+from reports.tables.curves import link_table
+
+Build = Callable[..., Report]
+
+ALONE = Case(workload="w", p50_s=0.100, noise=0.001, **SINGLE)
+
+
+@pytest.fixture
+def report_of(tmp_path: Path) -> Build:
+    return lambda cases, **options: build([load(write_run(tmp_path / "run", cases, **options))])
+
+
+def over(mbit: float | None, strategy: str, p50_s: float, *, noise: float = 0.001, **fields: object) -> Case:
+    link = () if mbit is None else (mbit, mbit)
+    return Case(workload="w", strategy=strategy, p50_s=p50_s, noise=noise, link_mbit=link, **fields)  # type: ignore[arg-type]
+
+
+def crossing_cases(noise: float = 0.001) -> list[Case]:
+    """At 10 Mbit/s topk is twice as fast, at 1,000 Mbit/s half as fast: equal at their geometric mean."""
+    return [
+        ALONE,
+        over(10, "topk", 0.02, noise=noise),
+        over(10, "all-reduce", 0.04, noise=noise),
+        over(1000, "topk", 0.02, noise=noise),
+        over(1000, "all-reduce", 0.01, noise=noise),
+    ]
+
+
+def test_rates_by_link_slowest_first(report_of: Build) -> None:
+    cases = [over(None, "ps", 0.01), over(1000, "ps", 0.02), over(10, "ps", 0.04), ALONE]
+    (links,) = report_of(cases).link_sensitivity
+    (line,) = [each for each in links.lines if each.strategy == "ps"]
+    assert [p.requested_mbit for p in line.points] == [10, 1000, None]
+    assert [p.rate.value for p in line.points] == pytest.approx([1600, 3200, 6400], rel=0.01)
+    first = line.points[0].measured_mbit
+    assert first is not None
+    assert (first.value, first.n) == (10, 3)
+    assert "link" not in links.shape
+    table = link_table(links)
+    assert [column.name for column in table.columns][2:] == [
+        "10.0 Mbit/s (10.0: n=3, all 10.0)",
+        "1,000 Mbit/s (1,000: n=3, all 1,000)",
+        "no limit",
+    ]
+
+
+def crossings(links: LinkSensitivity) -> list[tuple[str, str]]:
+    return [(each.ahead_below, each.ahead_above) for each in links.cross_overs]
+
+
+def test_where_the_best_changes_is_interpolated_and_said(report_of: Build) -> None:
+    report = report_of(crossing_cases())
+    (links,) = report.link_sensitivity
+    (crossing,) = links.cross_overs
+    assert (crossing.ahead_below, crossing.ahead_above, crossing.n) == ("topk", "all-reduce", 3)
+    assert crossing.at_mbit == pytest.approx(100, rel=0.03)
+    assert crossing.is_shown
+    assert crossing.sentence.startswith("Below about ")
+    assert crossing.sentence.endswith(
+        "topk overtakes all-reduce (measured at 10.0 Mbit/s and 1,000 Mbit/s, n=3)."
+    )
+    assert "topk overtakes all\\-reduce" in to_markdown(report)
+
+
+def test_what_repeats_do_not_show_is_said_with_doubt(report_of: Build) -> None:
+    (links,) = report_of(crossing_cases(noise=0.6)).link_sensitivity
+    (crossing,) = [each for each in links.cross_overs if "single" not in (each.ahead_below, each.ahead_above)]
+    assert not crossing.is_shown
+    assert crossing.sentence.startswith("Perhaps ")
+    assert "cannot tell them apart" in crossing.sentence
+
+
+def test_without_a_limit_no_rate_is_made_up(report_of: Build) -> None:
+    cases = [over(None, "topk", 0.02), over(None, "ps", 0.01), over(10, "topk", 0.02), over(10, "ps", 0.04)]
+    (links,) = report_of([ALONE, *cases]).link_sensitivity
+    (crossing,) = links.cross_overs
+    assert (crossing.at_mbit, crossing.faster_mbit) == (None, None)
+    assert crossing.sentence == (
+        "Somewhere above 10.0 Mbit/s ps overtakes topk (measured at 10.0 Mbit/s and no limit, n=3)."
+    )
+
+
+def test_only_what_touches_the_best_and_may_win_is_told(report_of: Build) -> None:
+    best = [over(mbit, "best", 0.005) for mbit in (10, 1000)]
+    wrong = [over(10, "wrong", 0.09, equivalent=False), over(1000, "wrong", 0.001, equivalent=False)]
+    controls = [Case(workload="w", p50_s=0.004, link_mbit=(m, m), **NONE) for m in (10.0, 1000.0)]
+    (links,) = report_of([*crossing_cases(), *best, *wrong, *controls]).link_sensitivity
+    assert crossings(links) == []
+    assert {each.strategy: each.can_win for each in links.lines}["wrong"] is False
+    assert len(links.lines) == 6
+
+
+def test_other_batches_are_another_curve(report_of: Build) -> None:
+    assert (
+        report_of([ALONE, over(10, "ps", 0.01), over(1000, "ps", 0.01, batch_size=128)]).link_sensitivity
+        == ()
+    )
