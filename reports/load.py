@@ -80,9 +80,11 @@ def _sound(stored: StoredRun) -> Run:
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
 
-def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
+def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> StepSeries | LeftOut:
     """Step times of one repeat: per step the slowest worker's, in order, thinned evenly for display.
 
+    Args:
+        most: steps to show.
     Returns:
         The steps, or why there are none.
     """
@@ -106,14 +108,15 @@ def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
     # What leads into a window belongs to neither.
     drawn = ~warmup | (window < 0)
     slowest, warmup = slowest[drawn], warmup[drawn]
-    every = -(-len(slowest) // MAX_SHOWN_STEPS) or 1
-    shown, shown_warmup = slowest[::every], warmup[::every]
+    is_thinned = len(slowest) > most
+    places = np.linspace(0, len(slowest) - 1, most).round().astype(int) if is_thinned else slice(None)
+    shown, shown_warmup = slowest[places], warmup[places]
     return StepSeries(
         repeat=record.repeat,
         p50=record.step_s.p50 if record.step_s else None,
         seconds=tuple(float(value) for value in shown),
         n_warmup=int(shown_warmup.sum()),
-        thinned_from=len(slowest) if every > 1 else None,
+        thinned_from=len(slowest) if is_thinned else None,
     )
 
 
