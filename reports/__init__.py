@@ -18,6 +18,7 @@ __all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
+_MOST_TOLD = 5
 
 
 class ReportError(Exception):
@@ -35,7 +36,7 @@ def render(
     Args:
         run_dirs: run folders; strategies are compared within each.
         format: one of `FORMATS`; names and messages go through its escaping.
-        tell: hears what was left out where the format has no place to say it.
+        tell: hears what was left out: the first of it, or all where the format has no place to say it.
     Raises:
         ReportError: for a format that does not exist, or no folder.
         harness.errors.StoreError: when a folder is no run folder.
@@ -49,9 +50,13 @@ def render(
             "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
         )
     report = _report(run_dirs, with_files=format == "html")
-    if tell is not None and format == "csv":
-        for item in report.left_out:
+    if tell is not None:
+        # A table has no place for the others; a report names them.
+        most = len(report.left_out) if format == "csv" else _MOST_TOLD
+        for item in report.left_out[:most]:
             tell(f"left out: {item.where}: {item.why}")
+        if more := len(report.left_out[most:]):
+            tell(f"left out: {more} more, which the report names")
     return _text(report, format)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.facts.circumstances import AS_WRITTEN
@@ -16,7 +16,7 @@ from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
-from reports.load import MAX_SHOWN_REPEATS, Run
+from reports.load import Run
 from reports.notes.doubts import (
     batch_notes,
     link_notes,
@@ -38,10 +38,9 @@ from reports.notes.measuring import (
 from reports.origins import origin_of
 from reports.recommendation.candidates import ranks
 from reports.recommendation.verdict import verdict
-from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report, StepSeries
+from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
+from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.statistics import Ratio
-
-StepReader = Callable[[Run, Record], StepSeries | LeftOut]
 
 
 def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baselines: int = 0) -> Report:
@@ -55,12 +54,16 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baseli
     """
     sources: list[Source] = []
     left_out: list[LeftOut] = []
+    shapes = [(run, shape, cases) for run in runs for shape, cases in shapes_of(run).items()]
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
-        for shape, cases in shapes_of(run).items():
-            source = _compared(run, shape, cases, read_steps, left_out)
-            others = _other_baselines(source, n_baselines)
-            sources.append(replace(source, comparison=replace(source.comparison, other_baselines=others)))
+    shown_steps = None if read_steps is None else ShownSteps(read_steps, _shares(shapes))
+    for run, shape, cases in shapes:
+        source = _compared(run, shape, cases, shown_steps, left_out)
+        others = _other_baselines(source, n_baselines)
+        sources.append(replace(source, comparison=replace(source.comparison, other_baselines=others)))
+    if shown_steps is not None:
+        left_out.extend(shown_steps.left_out())
     comparisons = [source.comparison for source in sources]
     names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
     problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
@@ -76,11 +79,16 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baseli
     )
 
 
+def _shares(shapes: Sequence[tuple[Run, ComparedShape, Mapping[str, Sequence[Record]]]]) -> StepShares:
+    rows = [records for _, _, cases in shapes for records in cases.values()]
+    return StepShares.of([sum(map(is_usable, records)) for records in rows])
+
+
 def _compared(
     run: Run,
     shape: ComparedShape,
     cases: Mapping[str, list[Record]],
-    read_steps: StepReader | None,
+    shown_steps: ShownSteps | None,
     left_out: list[LeftOut],
 ) -> Source:
     """Rows, ranks, verdict and notes of one shape."""
@@ -95,7 +103,7 @@ def _compared(
     for name, records in cases.items():
         against = None if baseline in (None, name) else contrasts.of(name, baseline)
         row = case_row(name, records, usable[name], shape, against)
-        steps = _steps(run, usable[name], read_steps, left_out)
+        steps = () if shown_steps is None else shown_steps.of(run, usable[name], left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
     rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))
     places = ranks(rows, contrasts)
@@ -202,23 +210,3 @@ def baseline_of(
         f"Baseline {wanted} has no figure here; ratios refer to {meaningful[0]}, the first that has one."
     )
     return meaningful[0]
-
-
-def _steps(
-    run: Run, usable: Sequence[Record], read_steps: StepReader | None, left_out: list[LeftOut]
-) -> tuple[StepSeries, ...]:
-    if read_steps is None:
-        return ()
-    all_steps = []
-    ordered = sorted(usable, key=lambda r: r.repeat)
-    # More lines than a person can compare are not drawn, and so not read.
-    for record in ordered[:: -(-len(ordered) // MAX_SHOWN_REPEATS) or 1]:
-        steps = read_steps(run, record)
-        if isinstance(steps, LeftOut):
-            item = replace(steps, where=f"{run.name}: {steps.where}")
-            # `single` belongs to several shapes; its missing file is said once.
-            if all(item.where != other.where for other in left_out):
-                left_out.append(item)
-        else:
-            all_steps.append(steps)
-    return tuple(all_steps)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.records.record import Record
 from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
-from harness.records.store import StoredRun, load_run, read_documents, read_record
+from harness.records.store import StoredRun, load_run, read_documents, read_lines, read_record
 from reports.rows import LeftOut, StepSeries
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -57,7 +57,8 @@ def load(path: Path, *, with_files: bool = False) -> Run:
             raise
         run = _rescue(path)
     else:
-        run = _rescue(path) if stored.damaged else _sound(stored)
+        is_sound = not stored.damaged and all(record.run == stored.run for record in stored.records)
+        run = _sound(stored) if is_sound else _rescue(path)
     return replace(run, left_out=(*run.left_out, *_damaged_files(run.stored))) if with_files else run
 
 
@@ -79,15 +80,15 @@ def _sound(stored: StoredRun) -> Run:
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
 
-def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
+def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> StepSeries | LeftOut:
     """Step times of one repeat: per step the slowest worker's, in order, thinned evenly for display.
 
+    Args:
+        most: steps to show.
     Returns:
         The steps, or why there are none.
     """
     where = f"{record.case}/{record.repeat}/{STEPS}"
-    if not _is_folder_name(record.case):
-        return LeftOut(where=where, why="the case id is not the name of a folder; step times are not shown")
     try:
         stored = run.stored.steps(record)
     except Exception as error:  # noqa: BLE001 - reports may not import the class of store's errors; any of them means the same
@@ -107,27 +108,24 @@ def read_steps(run: Run, record: Record) -> StepSeries | LeftOut:
     # What leads into a window belongs to neither.
     drawn = ~warmup | (window < 0)
     slowest, warmup = slowest[drawn], warmup[drawn]
-    every = -(-len(slowest) // MAX_SHOWN_STEPS) or 1
-    shown, shown_warmup = slowest[::every], warmup[::every]
+    is_thinned = len(slowest) > most
+    places = np.linspace(0, len(slowest) - 1, most).round().astype(int) if is_thinned else slice(None)
+    shown, shown_warmup = slowest[places], warmup[places]
     return StepSeries(
         repeat=record.repeat,
         p50=record.step_s.p50 if record.step_s else None,
         seconds=tuple(float(value) for value in shown),
         n_warmup=int(shown_warmup.sum()),
-        thinned_from=len(slowest) if every > 1 else None,
+        thinned_from=len(slowest) if is_thinned else None,
     )
 
 
 def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
     for record in stored.records:
         # The files of a repeat that failed are those of whatever was tried last.
-        if record.status in ("ok", "implausible") and _is_folder_name(record.case):
+        if record.status in ("ok", "implausible"):
             for name, why in stored.damaged_files(record):
                 yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why)
-
-
-def _is_folder_name(case: str) -> bool:
-    return Path(case).name == case and case not in ("", ".", "..")
 
 
 def _rescue(path: Path) -> Run:
@@ -142,7 +140,7 @@ def _rescue(path: Path) -> Run:
         created_utc=str(head.get("created_utc", "")),
         experiment=documents.experiment,
         environment=documents.environment,
-        records=_records(path / RESULTS, left_out),
+        records=_records(path, head.get("run"), left_out),
         n_superseded=0,
         torn=False,
         damaged=(),
@@ -150,20 +148,25 @@ def _rescue(path: Path) -> Run:
     return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
 
-def _records(path: Path, left_out: list[LeftOut]) -> tuple[Record, ...]:
-    """The usable lines; of two about the same repeat the later one counts."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        left_out.append(
-            LeftOut(where=path.name, why=f"cannot be read ({error.strerror}); there are no results")
-        )
-        return ()
+def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, ...]:
+    """The usable lines; of two about the same repeat the later one counts.
+
+    Args:
+        run: whose records count; None where that is lost.
+    """
     by_repeat: dict[tuple[str, int], Record] = {}
-    for number, line in enumerate(lines, start=1):
-        record = _record(line, f"{path.name} line {number}", left_out) if line.strip() else None
-        if record is not None:
-            by_repeat[record.case, record.repeat] = record
+    try:
+        for number, line in read_lines(path):
+            where = f"{RESULTS} line {number}"
+            record = _record(line, where, left_out) if line.strip() else None
+            if record is not None and run is not None and record.run != run:
+                why = f"must be of the run {run}, got a record of {record.run!r:.80}; the line is left out"
+                left_out.append(LeftOut(where=where, why=why))
+            elif record is not None:
+                by_repeat[record.case, record.repeat] = record
+    except Exception as error:  # noqa: BLE001 - as above: the store's errors, or the system's
+        why = f"cannot be read ({getattr(error, 'strerror', None) or error}); there are no more results"
+        left_out.append(LeftOut(where=RESULTS, why=why))
     return tuple(by_repeat.values())
 
 

@@ -22,6 +22,7 @@ Hochberg 1995).
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -85,15 +86,22 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
     values = np.asarray(differences, dtype=np.float64)
     n = len(values)
     is_exact = n <= _MAX_EXACT_REPEATS
-    if is_exact:
-        choices = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
-    else:
-        choices = np.random.default_rng(seed).integers(0, 2, size=(_DRAWN_SIGNS, n))
-    sums = np.abs((1 - 2 * choices) @ values)
+    sums = np.abs(_signs(n, 0 if is_exact else seed) @ values)
     observed = abs(math.fsum(differences))
     slack = 1e-9 * float(np.sum(np.abs(values)))
     extreme = int(np.count_nonzero(sums >= observed - slack))
     return extreme / len(sums) if is_exact else (extreme + 1) / (_DRAWN_SIGNS + 1)
+
+
+# Signs do not depend on the figures: all pairs of a table have the same.
+@lru_cache(maxsize=2)
+def _signs(n: int, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Every choice of n signs, or as many seeded random ones as are drawn, a line each."""
+    if n <= _MAX_EXACT_REPEATS:
+        choices = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
+    else:
+        choices = np.random.default_rng(seed).integers(0, 2, size=(_DRAWN_SIGNS, n))
+    return (1 - 2 * choices).astype(np.float64)
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:

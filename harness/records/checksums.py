@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import StoreError
@@ -70,21 +69,20 @@ def file_checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_checked(path: Path, checksum: str | None) -> bytes:
-    """Read a file whose checksum is stored elsewhere.
+def require_unchanged(data: bytes, checksum: str | None, *, name: str) -> None:
+    """Refuse the bytes of a file whose checksum is stored elsewhere, where they are others.
 
     Args:
         checksum: None for a file older than checksums.
+        name: of the file, for the message.
     Raises:
-        StoreError: it is not what was written. OSError: it cannot be read.
+        StoreError: it is not what was written.
     """
-    data = path.read_bytes()
     actual = file_checksum(data)
     if checksum not in (None, actual):
         raise StoreError(
-            f"{path} must have the checksum {str(checksum)[:12]}…, got {actual[:12]}…; {_CHANGED}"
+            f"{name} must have the checksum {str(checksum)[:12]}…, got {actual[:12]}…; {_CHANGED}"
         )
-    return data
 
 
 _CHANGED = "it was damaged or edited after it was written"

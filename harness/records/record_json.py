@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _SEALED_SINCE = 2
+MOST_LINE_BYTES = 1 << 24
+"""No record is as long: with a thousand tasks, the matrix of what these send each other takes that much."""
 # `class` is a word of Python's; only the JSON form can use it.
 _JSON_NAMES = {"strategy_class": "class"}
 
@@ -70,9 +72,11 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
         raise StoreError(
             f"must be a whole number, got {schema!r}; this is not a stratbench record", field="schema"
         )
+    if schema < 1:
+        raise StoreError(f"must be 1 or more, got {schema}; this is not a stratbench record", field="schema")
     if schema > SCHEMA:
         raise NewerRecordError(
-            f"this version reads up to {SCHEMA}, got {schema}; read the folder with a newer stratbench",
+            f"this version reads up to {SCHEMA}, got {schema}; read the folder with {_version_of(document)}",
             field="schema",
         )
     if schema >= _SEALED_SINCE:
@@ -89,7 +93,19 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
         raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
 
 
+def _version_of(document: Mapping[str, JsonValue]) -> str:
+    """The stratbench that wrote a record, as far as it says so."""
+    provenance = document.get("provenance")
+    versions = provenance.get("versions") if isinstance(provenance, dict) else None
+    version = versions.get("stratbench") if isinstance(versions, dict) else None
+    if not isinstance(version, str):
+        return "a newer stratbench"
+    return f"a newer stratbench, {version[:40]} or later, which wrote it"
+
+
 def _object(line: str | bytes) -> dict[str, JsonValue]:
+    if len(line) > MOST_LINE_BYTES:
+        raise StoreError(f"a line of results.jsonl must be at most {MOST_LINE_BYTES:,} bytes, got more")
     try:
         document = json.loads(line, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_finite)
     except (ValueError, RecursionError) as error:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.atomic_files import write_bytes
 from harness.errors import StoreError
+from harness.records.contained_files import opened_inside
 from harness.records.record import Record
-from harness.records.record_json import NewerRecordError, from_json
+from harness.records.record_json import MOST_LINE_BYTES, NewerRecordError, from_json
 
 _TORN = "results.jsonl.torn"
 _DAMAGED = "results.jsonl.damaged"
@@ -91,28 +93,89 @@ def read_results(path: Path) -> Results:
     Raises:
         StoreError: a later version wrote one of the lines.
     """
-    data = path.read_bytes() if path.is_file() else b""
-    whole, tail = _split_tail(data)
-    torn = bool(tail) and not _is_record(tail)
-    lines = [*whole.splitlines(), *([tail] if tail and not torn else [])]
-    records, damaged = _read_lines(path, lines)
+    records: list[Record] = []
+    damaged: list[DamagedLine] = []
+    torn = False
+    try:
+        for line in result_lines(path):
+            if line.is_torn:
+                torn = True
+            else:
+                _read_line(path, line.number, line.content, records, damaged)
+    except FileNotFoundError:
+        pass
     newest = newest_of_each(records)
-    return Results(records=newest, n_superseded=len(records) - len(newest), torn=torn, damaged=damaged)
+    return Results(records=newest, n_superseded=len(records) - len(newest), torn=torn, damaged=tuple(damaged))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultLine:
+    """A line of `results.jsonl` without its newline, numbered from 1; `is_last` if no other follows."""
+
+    number: int
+    content: bytes
+    is_last: bool
+    is_ended: bool
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether it was being written when its run ended."""
+        if not self.is_last or not self.content:
+            return False
+        # A machine that lost power can leave a block of zeros, newline included by a later write.
+        return not (_is_object(self.content) if self.is_ended else _is_record(self.content))
+
+
+def result_lines(path: Path) -> Iterator[ResultLine]:
+    """Lines of a file of results one by one, each cut where it is longer than any record.
+
+    Raises:
+        StoreError: it is no file of its folder. FileNotFoundError: there is none. OSError: it cannot be
+            read.
+    """
+    with opened_inside(path.parent, path.name) as file, os.fdopen(os.dup(file), "rb") as stream:
+        number, line = 1, _next_line(stream)
+        while line:
+            following = _next_line(stream)
+            yield ResultLine(
+                number=number,
+                content=line.removesuffix(b"\n"),
+                is_last=not following,
+                is_ended=line.endswith(b"\n"),
+            )
+            number, line = number + 1, following
+
+
+def _next_line(stream: BinaryIO) -> bytes:
+    """One line, its newline with it; of a longer one than any record its beginning, the rest passed over."""
+    line = stream.readline(MOST_LINE_BYTES + 2)
+    rest = line
+    while rest and len(line) == MOST_LINE_BYTES + 2 and not rest.endswith(b"\n"):
+        rest = stream.readline(1 << 20)
+        if rest.endswith(b"\n"):
+            return line[:-1] + b"\n"
+    return line
 
 
 def _read_lines(path: Path, lines: Sequence[bytes]) -> tuple[tuple[Record, ...], tuple[DamagedLine, ...]]:
     records: list[Record] = []
     damaged: list[DamagedLine] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(from_json(line))
-        except NewerRecordError as error:
-            raise StoreError(f"{path} line {number}: {error}") from None
-        except StoreError as error:
-            damaged.append(DamagedLine(number=number, why=str(error)))
+        _read_line(path, number, line, records, damaged)
     return tuple(records), tuple(damaged)
+
+
+def _read_line(
+    path: Path, number: int, line: bytes, records: list[Record], damaged: list[DamagedLine]
+) -> None:
+    if not line.strip():
+        return
+    try:
+        records.append(from_json(line))
+    except NewerRecordError as error:
+        raise StoreError(f"{path} line {number}: {error}") from None
+    except StoreError as error:
+        damaged.append(DamagedLine(number=number, why=str(error)))
 
 
 def newest_of_each(records: Sequence[Record]) -> tuple[Record, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from harness.atomic_files import write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value
 from harness.errors import StoreError, first_line
 from harness.records.checksums import require_sealed, sealed, unsealed
+from harness.records.contained_files import read_inside
 from harness.records.run_layout import ENVIRONMENT, EXPERIMENT, RUN_FILE
 
 RUN_SCHEMA = 2
 """Since 2 each document has its checksum."""
 _SEALED_SINCE = 2
+_MOST_BYTES = 1 << 24
 
 
 def describe(
@@ -40,7 +43,7 @@ def read_head(path: Path) -> dict[str, JsonValue]:
         StoreError: it cannot be read.
     """
     file = path / RUN_FILE
-    stored = _read_json(file)
+    stored = _read_json(path, RUN_FILE)
     head = _unsealed(file, stored)
     schema = head.get("schema")
     if not isinstance(schema, int) or schema > RUN_SCHEMA:
@@ -68,7 +71,7 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
 
     file = path / EXPERIMENT
     try:
-        document = yaml.safe_load(file.read_text())
+        document = yaml.safe_load(_text(path, EXPERIMENT))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise StoreError(
             f"{file} must be a YAML file written by stratbench: {first_line(str(error))}"
@@ -92,9 +95,9 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
         StoreError: they cannot be read, or are not those that were written.
     """
     file = path / ENVIRONMENT
-    if not file.is_file():
+    if not os.path.lexists(file):
         return {}
-    document = _read_json(file)
+    document = _read_json(path, ENVIRONMENT)
     if _has_checksums(head):
         _require_sealed(file, document)
     return _unsealed(file, document)
@@ -126,9 +129,14 @@ def _require_sealed(file: Path, document: Mapping[str, JsonValue]) -> None:
         raise StoreError(f"{file}: {error}") from None
 
 
-def _read_json(file: Path) -> dict[str, JsonValue]:
+def _text(folder: Path, name: str) -> str:
+    return read_inside(folder, name, most_bytes=_MOST_BYTES).decode()
+
+
+def _read_json(folder: Path, name: str) -> dict[str, JsonValue]:
+    file = folder / name
     try:
-        document = json.loads(file.read_text())
+        document = json.loads(_text(folder, name))
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{file} must be a JSON file written by stratbench: {error}") from None
     if not isinstance(document, dict):

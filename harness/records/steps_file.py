@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.atomic_files import write_bytes
 from harness.errors import StoreError, first_line
-from harness.records.checksums import read_checked
+from harness.records.run_layout import STEPS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,20 +62,20 @@ def write_steps(path: Path, steps: Steps) -> Path:
     return write_bytes(path, sink.getvalue().to_pybytes())
 
 
-def read_steps(path: Path, checksum: str | None = None) -> Steps:
-    """Read `steps.parquet`.
+def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
+    """Read the bytes of `steps.parquet`.
 
     Args:
-        checksum: as the file's record has it; None in records older than checksums.
+        name: of the file, for the message.
     Raises:
-        StoreError: not a file of steps, or not the one that was written.
+        StoreError: not a file of steps.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(pa.BufferReader(read_checked(path, checksum))).read(use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         columns = {
             name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
         }
@@ -83,7 +83,7 @@ def read_steps(path: Path, checksum: str | None = None) -> Steps:
         windows = table.column("window") if "window" in table.column_names else None
         waits = table.column("input_s") if "input_s" in table.column_names else None
     except (OSError, pa.ArrowInvalid, KeyError) as error:
-        raise StoreError(f"{path} must hold steps written by stratbench: {first_line(str(error))}") from None
+        raise StoreError(f"{name} must hold steps written by stratbench: {first_line(str(error))}") from None
     warmup = np.asarray(columns["warmup"], dtype=np.bool_)
     return Steps(
         worker=np.asarray(columns["worker"], dtype=np.int32),

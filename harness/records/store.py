@@ -8,10 +8,11 @@ from pathlib import Path
 
 from harness.canonical import JsonValue
 from harness.errors import StoreError
-from harness.records.checksums import read_checked
+from harness.records.checksums import require_unchanged
+from harness.records.contained_files import is_inside, read_inside
 from harness.records.record import Record
 from harness.records.record_json import from_json
-from harness.records.results_file import DamagedLine, read_results
+from harness.records.results_file import DamagedLine, read_results, result_lines
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.records.steps_file import Steps, read_steps
@@ -45,20 +46,49 @@ class StoredRun:
         return self.path / CASES / record.case / str(record.repeat)
 
     def steps(self, record: Record) -> Steps | None:
-        """Steps of one record, or None where none were stored."""
-        path = self.repeat_dir(record) / STEPS
-        return read_steps(path, record.file_checksums.get(STEPS)) if path.is_file() else None
+        """Steps of one record, or None where none were stored.
+
+        Raises:
+            StoreError: they cannot be read, or are not those that were written.
+        """
+        data = self.file(record, STEPS)
+        return None if data is None else read_steps(data, name=self.name_of(record, STEPS))
+
+    def file(self, record: Record, name: str) -> bytes | None:
+        """Content of a file in the folder of one record's repeat, or None where there is none.
+
+        Raises:
+            StoreError: it is not what was written, does not lie in the run folder, or cannot be read.
+        """
+        try:
+            data = read_inside(self.path, CASES, record.case, str(record.repeat), name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{self.name_of(record, name)} must be readable, got {error.strerror}") from None
+        require_unchanged(data, record.file_checksums.get(name), name=self.name_of(record, name))
+        return data
+
+    def has_file(self, record: Record, name: str) -> bool:
+        """Whether a file lies in the folder of one record's repeat, with no link on the way."""
+        return is_inside(self.path, CASES, record.case, str(record.repeat), name)
+
+    @staticmethod
+    def name_of(record: Record, name: str) -> str:
+        """Name of a file of one record's repeat, relative to the run folder."""
+        return f"{CASES}/{record.case}/{record.repeat}/{name}"
 
     def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
         """Name and reason of each file of one record that is not as it was written."""
         for name in (PLAN, STEPS, TRACE):
             if name in record.file_checksums:
                 try:
-                    read_checked(self.repeat_dir(record) / name, record.file_checksums[name])
+                    data = self.file(record, name)
                 except StoreError as error:
                     yield name, str(error)
-                except OSError as error:
-                    yield name, f"cannot be read ({error.strerror})"
+                else:
+                    if data is None:
+                        yield name, "cannot be read (no such file)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +156,16 @@ def require_run(path: Path) -> None:
         raise StoreError(
             f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
         )
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and content of each line of a run folder's results, cut where it is longer than any record.
+
+    Raises:
+        StoreError: they do not lie in the folder. OSError: they cannot be read.
+    """
+    for line in result_lines(path / RESULTS):
+        yield line.number, line.content
 
 
 def read_record(line: bytes, *, without: Collection[str] = ()) -> Record:

@@ -115,7 +115,7 @@ def test_a_slow_dataset_binds_every_strategy_and_a_fast_one_none(records: list[d
 
 def test_every_wait_is_in_its_step(records: list[dict[str, Any]]) -> None:
     for record in of(records, "Slow").values():
-        steps = read_steps(record["out"] / "cases" / record["case"] / "0" / "steps.parquet")
+        steps = read_steps((record["out"] / "cases" / record["case"] / "0" / "steps.parquet").read_bytes())
         assert steps.input_s is not None
         assert (steps.input_s >= 0).all()
         assert (steps.input_s <= steps.end_s - steps.start_s).all()

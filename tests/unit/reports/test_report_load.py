@@ -135,7 +135,7 @@ def test_a_case_id_cannot_point_out_of_the_folder(folder: Path, case: str) -> No
     run = edit(folder, lambda lines: [written(lines[0], {"case": case}), *lines[1:]])
     found = read_steps(run, run.records[0])
     assert isinstance(found, LeftOut)
-    assert "not the name of a folder" in found.why
+    assert "must lie in the run folder" in found.why
 
 
 @pytest.fixture

@@ -411,9 +411,9 @@ def test_of_many_repeats_a_few_are_drawn_evenly_and_the_page_says_so(tmp_path: P
     path = write_run(tmp_path / "run", [ALONE, REDUCE], n_repeats=n_repeats)
     read: list[tuple[str, int]] = []
 
-    def reader(run: Run, record: Record) -> StepSeries | LeftOut:
+    def reader(run: Run, record: Record, /, *, most: int = 400) -> StepSeries | LeftOut:
         read.append((record.strategy, record.repeat))
-        return read_steps(run, record)
+        return read_steps(run, record, most=most)
 
     report = build([load(path)], read_steps=reader)
     drawn = [steps.repeat for steps in row(report.comparisons[0], "all-reduce").steps]

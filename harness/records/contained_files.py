@@ -1,0 +1,108 @@
+"""Files of a folder, opened without leaving it: no link is followed, nothing but a regular file is read.
+
+A run folder may come from anyone. A link in it could bring any file of the reader's into a report, a FIFO
+would keep the reader waiting, and a device has no end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.errors import StoreError
+
+MOST_BYTES = 1 << 30
+"""Of a file that is read as a whole."""
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening a FIFO would wait for a writer.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def opened_inside(folder: Path, *names: str) -> Iterator[int]:
+    """Open a regular file that lies in a folder.
+
+    Args:
+        folder: which may itself be reached by links, as whoever named it meant.
+        names: of the folders on the way, and of the file.
+    Yields:
+        A descriptor for reading, closed afterwards.
+    Raises:
+        StoreError: a name is none of a file of its folder, or what it names is a link or no regular file.
+        FileNotFoundError: there is no such file. OSError: it cannot be opened.
+    """
+    _require_names(names)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for depth in range(1, len(names) + 1):
+            below = _opened(at, folder, names[:depth], is_last=depth == len(names))
+            os.close(at)
+            at = below
+        if not stat.S_ISREG(os.fstat(at).st_mode):
+            raise StoreError(_refusal(names, "a pipe, a device or a folder"))
+        yield at
+    finally:
+        os.close(at)
+
+
+def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """Read a regular file that lies in a folder.
+
+    Args:
+        folder: as for `opened_inside`.
+        names: as for `opened_inside`.
+        most_bytes: beyond which the file is refused.
+    Raises:
+        StoreError: as `opened_inside`, or it is longer. OSError: it cannot be read.
+    """
+    with opened_inside(folder, *names) as file:
+        size = os.fstat(file).st_size
+        if size > most_bytes:
+            raise StoreError(f"{'/'.join(names)} must be at most {most_bytes:,} bytes, got {size:,}")
+        with os.fdopen(os.dup(file), "rb") as stream:
+            return stream.read(most_bytes)
+
+
+def is_inside(folder: Path, *names: str) -> bool:
+    """Whether a regular file lies in a folder, with no link on the way to it."""
+    try:
+        with opened_inside(folder, *names):
+            return True
+    except (OSError, StoreError):
+        return False
+
+
+def is_name(text: str) -> bool:
+    """Whether text can name a file of a folder, and nothing outside of it."""
+    return text not in ("", ".", "..") and "/" not in text and text.isprintable()
+
+
+def _require_names(names: tuple[str, ...]) -> None:
+    for name in names:
+        if not is_name(name):
+            raise StoreError(
+                f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
+                "it is not followed"
+            )
+
+
+def _opened(at: int, folder: Path, names: tuple[str, ...], *, is_last: bool) -> int:
+    try:
+        return os.open(names[-1], _OPEN_FILE if is_last else _OPEN_FOLDER, dir_fd=at)
+    except OSError as error:
+        try:
+            mode = os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode
+        except OSError:
+            mode = 0
+        if stat.S_ISLNK(mode):
+            raise StoreError(_refusal(names, "a symbolic link")) from None
+        if stat.S_ISSOCK(mode):
+            raise StoreError(_refusal(names, "a socket")) from None
+        raise OSError(error.errno, error.strerror, str(folder.joinpath(*names))) from None
+
+
+def _refusal(names: tuple[str, ...], got: str) -> str:
+    return f"{'/'.join(names)} must be a file of the run folder's own, got {got}; it is not followed"
