@@ -1,0 +1,1 @@
+"""What `nightly` does in its several ways: a night, its answer, its page for Prometheus."""
