@@ -15,7 +15,7 @@ from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
 from harness.cli.options import Debug, Json, duration_s
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
-from harness.requests import RunOptions, RunOutcome
+from harness.requests import RunOptions
 
 EXAMPLE = "stratbench nightly quickstart --store nightly --time-budget 30m"
 
@@ -53,6 +53,14 @@ def nightly(
             help="Run nothing; add run folders and files of pytest-benchmark, each as the night of its date.",
         ),
     ] = None,
+    bisect: Annotated[
+        str | None,
+        typer.Option(
+            "--bisect",
+            metavar="CASE",
+            help="Add no night; run a case that has regressed at commits, and say which it came with.",
+        ),
+    ] = None,
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
     ] = 60,
@@ -76,7 +84,9 @@ def nightly(
     \f
     Each option is a parameter, as Typer reads them.
     """
-    _refuse_contradictions(ack=ack, reason=reason, replay=replay, imports=import_, prometheus=prometheus)
+    _refuse_contradictions(
+        ack=ack, reason=reason, replay=replay, imports=import_, bisect=bisect, prometheus=prometheus
+    )
     if ack is not None or replay is not None or import_:
         from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
 
@@ -86,36 +96,50 @@ def nightly(
             return replayed(store, replay, confirm=confirm, prometheus=prometheus)
         return imported(store, import_ or (), confirm=confirm, prometheus=prometheus)
     from harness.experiment.resolve import load_experiment
-    from harness.host_facts import allowed
-    from harness.preflight import check_experiment
 
     spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
     budget_s = None if time_budget is None else duration_s(time_budget, field="time-budget")
+    if bisect is not None:
+        from harness.cli.nightly.bisection import bisect as bisected
+
+        return bisected(
+            store,
+            spec,
+            bisect,
+            confirm=confirm,
+            budget_s=budget_s,
+            run_options=_run_options(timeout_factor, no_isolation=no_isolation, require=require_isolation),
+            environ=os.environ,
+        )
     exposure = isolate_workers(
         context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
     )
+    from harness.host_facts import allowed
+    from harness.preflight import check_experiment
+
     check_experiment(spec)
-    from harness import pipeline
-
-    def run(folder: Path) -> RunOutcome:
-        return pipeline.run(
-            spec,
-            RunOptions(
-                out=folder,
-                time_budget_s=budget_s,
-                timeouts=timeouts(timeout_factor),
-                quiet=json,
-                live=options.is_watched(json=json),
-                exposure=exposure,
-                environ=allowed(os.environ),
-            ),
-        )
-
+    run_options = RunOptions(
+        time_budget_s=budget_s,
+        timeouts=timeouts(timeout_factor),
+        quiet=json,
+        live=options.is_watched(json=json),
+        exposure=exposure,
+        environ=allowed(os.environ),
+    )
     from harness.cli.nightly.night import judged_night
     from harness.cli.nightly.night_answer import night_answer
 
-    verdict, outcome = judged_night(store, str(spec.name), run, confirm=confirm, keep=keep)
+    verdict, outcome = judged_night(store, spec, run_options, confirm=confirm, keep=keep)
     return night_answer(store, verdict, otherwise=outcome.exit_status, prometheus=prometheus)
+
+
+def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) -> tuple[str, ...]:
+    """Options of `stratbench run` that mean what those of this command do; no more than were given."""
+    return (
+        *(("--timeout-factor", str(timeout_factor)) if timeout_factor != 1 else ()),
+        *(("--no-isolation",) if no_isolation else ()),
+        *(("--require-isolation",) if require else ()),
+    )
 
 
 def _refuse_contradictions(
@@ -124,12 +148,16 @@ def _refuse_contradictions(
     reason: str | None,
     replay: str | None,
     imports: Sequence[Path] | None,
+    bisect: str | None,
     prometheus: Path | None,
 ) -> None:
     if (ack is None) != (reason is None):
         raise UsageError("must be given with --ack, and --ack with it", field="reason")
-    asked = [name for name, value in (("ack", ack), ("replay", replay), ("import", imports)) if value]
+    ways = (("ack", ack), ("replay", replay), ("import", imports), ("bisect", bisect))
+    asked = [name for name, value in ways if value]
     if len(asked) > 1:
         raise UsageError(f"must not be given with --{asked[1]}; drop one", field=asked[0])
-    if prometheus is not None and ack is not None:
-        raise UsageError("must not be given with --ack, which judges no night; drop one", field="prometheus")
+    if prometheus is not None and asked and asked[0] in ("ack", "bisect"):
+        raise UsageError(
+            f"must not be given with --{asked[0]}, which judges no night; drop one", field="prometheus"
+        )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness import pipeline
 from harness.canonical import slug
 from harness.cli import output
 from harness.errors import Interrupted, MissingError
+from harness.experiment.spec import ExperimentSpec
 from harness.records.retention import remove_old_runs
-from harness.requests import RunOutcome
+from harness.requests import RunOptions, RunOutcome
 from reports.history.night import added
 from reports.history.store import RUNS, writing
 from reports.history.verdicts import NightVerdict, verdict_of
@@ -21,19 +23,19 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def judged_night(
-    store: Path, experiment: str, run: Callable[[Path], RunOutcome], *, confirm: int, keep: int
+    store: Path, spec: ExperimentSpec, options: RunOptions, *, confirm: int, keep: int
 ) -> tuple[NightVerdict, RunOutcome]:
     """Run, write, judge, and remove what is too old.
 
     Args:
-        run: runs the experiment, whose results go into the folder that it is given.
+        options: of the run, but for its folder, which is one of the store.
         confirm: nights that a change must last. keep: run folders that stay.
     """
     with writing(store) as history:
         _require_space(store)
-        folder = store / RUNS / folder_name(experiment)
+        folder = store / RUNS / folder_name(spec.name)
         try:
-            outcome = run(folder)
+            outcome = pipeline.run(spec, replace(options, out=folder))
         except Interrupted:
             again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
             raise Interrupted(
