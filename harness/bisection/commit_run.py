@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,9 +15,7 @@ from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, first_line
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 from harness.records.run_layout import RUN_FILE
-
-_ENDING_S = 90.0
-"""How long a run may take to clean up once it is told to end."""
+from harness.stratbench_process import run_stratbench
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,19 +54,9 @@ class CommitRuns:
         with ExitStack() as stack:
             code = stack.enter_context(checked_out(self.root, commit, self.folder))
             stream = stack.enter_context(log.open("wb"))
-            asked = ("run", str(self.experiment), "--out", str(out), *self.options)
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.cli", *asked],
-                env=self._environ(code),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                # Ctrl-C comes to this process alone, which ends that one.
-                start_new_session=True,
-            )
-            stack.callback(_end, process)
+            arguments = ("run", str(self.experiment), "--out", str(out), *self.options)
             try:
-                process.wait(left_s)
+                run_stratbench(arguments, environ=self._environ(code), log=stream, timeout_s=left_s)
             except subprocess.TimeoutExpired:
                 raise OutOfTimeError from None
         if not (out / RUN_FILE).is_file():
@@ -77,7 +64,7 @@ class CommitRuns:
         return out
 
     def _environ(self, code: Path) -> dict[str, str]:
-        # Before whatever is installed; and what is in the working directory must not come before it.
+        # Before whatever is installed; and what lies in the working directory not before it, in workers too.
         paths = [str(code), *filter(None, [self.environ.get("PYTHONPATH")])]
         return {
             **self.environ,
@@ -85,17 +72,6 @@ class CommitRuns:
             "PYTHONSAFEPATH": "1",
             RUN_FOLDER_VARIABLE: str(self.folder),
         }
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have a run clean up, where it has not ended."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
 
 
 def _last_line(log: Path) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,12 @@ def nightly(
             help="Add no night; run a case that has regressed at commits, and say which it came with.",
         ),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="HH:MM", help="Stay, and add a night every day at this time, until interrupted."
+        ),
+    ] = None,
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
     ] = 60,
@@ -84,8 +91,10 @@ def nightly(
     \f
     Each option is a parameter, as Typer reads them.
     """
+    ways = {"ack": ack, "replay": replay, "import": import_, "bisect": bisect, "at": at}
     _refuse_contradictions(
-        ack=ack, reason=reason, replay=replay, imports=import_, bisect=bisect, prometheus=prometheus
+        [name for name, value in ways.items() if value not in (None, [])],
+        {"reason": reason is not None, "prometheus": prometheus is not None, "json": json},
     )
     if ack is not None or replay is not None or import_:
         from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
@@ -111,6 +120,13 @@ def nightly(
             run_options=_run_options(timeout_factor, no_isolation=no_isolation, require=require_isolation),
             environ=os.environ,
         )
+    if at is not None:
+        from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
+        from harness.stratbench_process import run_stratbench
+
+        # Each night's process moves to a network of its own.
+        arguments = arguments_of(context, without="at")
+        every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
     exposure = isolate_workers(
         context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
     )
@@ -142,22 +158,26 @@ def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) ->
     )
 
 
-def _refuse_contradictions(
-    *,
-    ack: str | None,
-    reason: str | None,
-    replay: str | None,
-    imports: Sequence[Path] | None,
-    bisect: str | None,
-    prometheus: Path | None,
-) -> None:
-    if (ack is None) != (reason is None):
+_GOES_WITH: dict[str, tuple[str, ...]] = {
+    "reason": ("ack",),
+    "prometheus": ("replay", "import", "at"),
+    "json": ("ack", "replay", "import", "bisect"),
+}
+"""Option → what it may be given with, of those that ask for something else than a night."""
+
+
+def _refuse_contradictions(ways: Sequence[str], beside: Mapping[str, bool]) -> None:
+    """Refuse options that say nothing to each other.
+
+    Args:
+        ways: options that were given and ask for something else than a night.
+        beside: option of `_GOES_WITH` → whether it was given.
+    """
+    if ("ack" in ways) != beside["reason"]:
         raise UsageError("must be given with --ack, and --ack with it", field="reason")
-    ways = (("ack", ack), ("replay", replay), ("import", imports), ("bisect", bisect))
-    asked = [name for name, value in ways if value]
-    if len(asked) > 1:
-        raise UsageError(f"must not be given with --{asked[1]}; drop one", field=asked[0])
-    if prometheus is not None and asked and asked[0] in ("ack", "bisect"):
-        raise UsageError(
-            f"must not be given with --{asked[0]}, which judges no night; drop one", field="prometheus"
-        )
+    if len(ways) > 1:
+        raise UsageError(f"must not be given with --{ways[1]}; drop one", field=ways[0])
+    for way in ways:
+        for name, is_given in beside.items():
+            if is_given and way not in _GOES_WITH[name]:
+                raise UsageError(f"must not be given with --{way}; drop one", field=name)
