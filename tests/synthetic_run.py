@@ -59,6 +59,7 @@ class Case:
     resent: float | None = None
     gradients: int | None = None
     price_per_hour: float | None = None
+    git_sha: str = "0123456789abcdef0123456789abcdef01234567"
     # Rates of the workers' links, asked for and measured.
     link_mbit: tuple[float, ...] = ()
     precision: str = AS_WRITTEN
@@ -266,7 +267,7 @@ def _append(
             cpu_model="Example CPU @ 2.60GHz", n_cores=2, memory_bytes=8 * 2**30, architecture="x86_64"
         ),
         provenance=Provenance(
-            git_sha="0123456789abcdef0123456789abcdef01234567",
+            git_sha=case.git_sha,
             git_dirty=False,
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
             files=dict.fromkeys(case.files, "0" * 64),

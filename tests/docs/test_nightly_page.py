@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
+from harness.measure.export.nightly import NIGHT_METRICS
 from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS
@@ -31,7 +32,8 @@ def test_links_lead_somewhere() -> None:
 
 def test_states_verdicts_and_limits_are_those_there_are() -> None:
     page = NIGHTLY.read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(get_args(State))
+    states = page.partition("| state |")[2].partition("##")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", states, re.MULTILINE)) == set(get_args(State))
     assert f"After {RECENT_DAYS} days" in page
     effects = [100 * METRICS[name].least_effect for name in ("rate", "tcp_bytes", "payload_bytes")]
     assert (
@@ -40,6 +42,16 @@ def test_states_verdicts_and_limits_are_those_there_are() -> None:
     )
     table = COMPARE.read_text().partition("| verdict |")[2]
     assert all(VERDICT_WORDS[verdict] in table for verdict in get_args(Verdict))
+
+
+def test_metrics_of_a_night_are_those_there_are() -> None:
+    rows = re.findall(
+        r"^\| `(stratbench_nightly_\w+)`[^|]*\| ([^|]*) ?\|$", NIGHTLY.read_text(), re.MULTILINE
+    )
+    labels = {name: tuple(re.findall(r"`(\w+)`", named)) for name, named in rows}
+    assert list(labels) == [metric.name for metric in NIGHT_METRICS]
+    for metric in NIGHT_METRICS[:-1]:
+        assert ("experiment", *labels[metric.name]) == metric.labels
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not there")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.compose]
 ROOT = Path(__file__).parents[2]
 PROJECT = f"stratbenchtest{os.getpid()}"
 DATA_NETWORK = f"10.214.{os.getpid() % 256}.0/24"  # none that compose.yaml gives by itself
-SERVICES = {"head", "worker", "bench", "prometheus", "grafana"}
+SERVICES = {"head", "worker", "bench", "nightly", "prometheus", "grafana"}
 LABEL = f"com.docker.compose.project={PROJECT}"
 
 
@@ -64,7 +64,8 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_cluster_comes_up_runs_an_experiment_and_leaves_nothing(project: Path) -> None:
     # Grafana cannot be had everywhere; that its service is as it should be can be told without it.
-    named = compose(project, "--profile", "grafana", "--profile", "bench", "config", "--services")
+    profiles = [part for name in ("grafana", "bench", "nightly") for part in ("--profile", name)]
+    named = compose(project, *profiles, "config", "--services")
     assert set(named.split()) == SERVICES
     size = ["--workloads", "digits-mlp", "--strategies", "none,all-reduce", "--steps", "5", "--repeats", "1"]
     try:

@@ -1,1 +1,1 @@
-"""What Prometheus is told of a run: metrics served while it goes on, or pushed from stored records."""
+"""What Prometheus is told: metrics of a run as it goes on or from stored records, and the page of a night."""

@@ -3,13 +3,17 @@
 import os
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from harness.cli.nightly.schedule import hour_of
 from harness.provision.ray.settings import NODE_VARIABLES
+from reports.history.store import writing
 
 ROOT = Path(__file__).parents[4]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -38,7 +42,7 @@ def test_the_token_is_a_file_everywhere() -> None:
     assert variables["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token"
 
 
-@pytest.mark.parametrize("name", ["head", "worker", "bench"])
+@pytest.mark.parametrize("name", ["head", "worker", "bench", "nightly"])
 def test_its_nodes_have_the_settings_of_all_nodes(name: str) -> None:
     assert NODE_VARIABLES.items() <= SERVICES[name]["environment"].items()
 
@@ -59,6 +63,47 @@ def test_workers_have_two_networks_and_only_that_of_control_leads_outside() -> N
 def test_it_can_be_scaled_and_read_by_both_versions() -> None:
     assert "name" not in DOCUMENT
     assert not any("container_name" in service for service in SERVICES.values())
+
+
+def test_nights_go_on_after_a_restart_and_are_kept_on_the_host() -> None:
+    service = SERVICES["nightly"]
+    assert service["restart"] == "unless-stopped"
+    assert service["profiles"] == ["nightly"]
+    (store,) = (word for word in service["command"] if word.startswith("--store="))
+    assert any(volume.startswith("./runs:/work/runs") for volume in service["volumes"])
+    assert store == "--store=runs/nightly"
+    assert service["working_dir"] == "/work"
+
+
+def test_the_nightly_service_is_asked_for_with_options_that_exist() -> None:
+    words = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in SERVICES["nightly"]["command"]]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", words[0], "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for word in words[2:]:
+        assert word.partition("=")[0] in done.stdout
+    assert hour_of(next(word for word in words if word.startswith("--at=")).partition("=")[2])
+
+
+@pytest.mark.parametrize(("age_minutes", "status"), [(None, 1), (60, 0), (27 * 60, 1)])
+def test_the_nightly_service_is_healthy_while_its_last_night_is_young(
+    tmp_path: Path, age_minutes: int | None, status: int
+) -> None:
+    kind, command = SERVICES["nightly"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    if age_minutes is not None:
+        store = tmp_path / "runs" / "nightly"
+        with writing(store) as history:
+            assert not history.nights()
+        written_s = time.time() - 60 * age_minutes
+        for path in store.iterdir():
+            os.utime(path, (written_s, written_s))
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == status
 
 
 def test_its_files_are_made_once_and_are_the_users_own(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from synthetic_run import Case, write_run
 
 from harness import pipeline
@@ -31,12 +32,15 @@ def night(
     """A night in which some strategies take longer: its exit status and document."""
     seeds = iter(range(1000))
 
-    def make(*arguments: str, slower: dict[str, float] | None = None) -> tuple[int, dict[str, Any]]:
+    def make(
+        *arguments: str, slower: dict[str, float] | None = None, without: str = ""
+    ) -> tuple[int, dict[str, Any]]:
         def run(_spec: object, options: RunOptions) -> RunOutcome:
             assert options.out is not None
             cases = [
                 Case(workload="w", strategy=name, p50_s=s * (slower or {}).get(name, 1.0), traced=False)
                 for name, s in USUAL_S.items()
+                if name != without
             ]
             write_run(options.out, cases, seed=next(seeds), minutes=(1.0, 1.2))
             return RunOutcome(run_dir=options.out)
@@ -88,6 +92,52 @@ def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
     assert "a slower lock" in captured.out
 
 
+def test_a_night_is_written_for_prometheus_as_it_was_judged(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    page = tmp_path / "textfile" / "stratbench.prom"
+
+    def values() -> dict[tuple[str, str, str], float]:
+        families = text_string_to_metric_families(page.read_text())
+        return {
+            (
+                s.name,
+                s.labels.get("strategy") or s.labels.get("state", ""),
+                s.labels.get("metric", ""),
+            ): s.value
+            for family in families
+            for s in family.samples
+        }
+
+    for _ in range(12):
+        night()
+    night("--prometheus", str(page))
+    usual = values()
+    assert usual["stratbench_nightly_regressed", "", ""] == 0
+    assert not any(name == "stratbench_nightly_regression_ratio" for name, *_ in usual)
+    for _ in range(3):
+        status, said = night("--prometheus", str(page), slower={"ps": 1.5})
+    assert status == 4
+    slower = values()
+    assert slower["stratbench_nightly_regressed", "", ""] == 1
+    for state, count in said["series"].items():
+        assert slower["stratbench_nightly_series", state, ""] == count
+    ratio = {each["metric"]: each["ratio"] for each in said["regressions"]}["ratio"]
+    assert slower["stratbench_nightly_regression_ratio", "ps", "ratio"] == pytest.approx(ratio)
+    of_ps = "stratbench_nightly_figure", "ps", "rate"
+    assert slower[of_ps] == pytest.approx(usual[of_ps] / 1.5, rel=0.1)
+    first = said["night"].rpartition(".")[0] + ".13"
+    night("--replay", first, "--prometheus", str(page))
+    assert values() == usual
+    assert [path.name for path in page.parent.iterdir()] == [page.name]
+    night("--prometheus", str(page), without="ps")
+    missed = values()
+    assert missed["stratbench_nightly_series", "missed", ""] == len([k for k in usual if k[1] == "ps"])
+    assert of_ps not in missed
+    status, refused = night("--replay", first, "--prometheus", str(tmp_path))
+    assert (status, refused["error"]["field"]) == (2, "prometheus")
+
+
 def test_runs_that_are_there_become_nights_and_only_once(
     night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -108,7 +158,7 @@ def test_old_run_folders_go_and_their_figures_stay(
     night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for k in range(3):
-        monkeypatch.setattr("harness.cli.commands.nightly._folder_name", lambda name, k=k: f"{name}-{k}")
+        monkeypatch.setattr("harness.cli.nightly.night.folder_name", lambda name, k=k: f"{name}-{k}")
         night("--keep", "2")
     assert sorted(path.name for path in (tmp_path / "store" / "runs").iterdir()) == [
         "quickstart-1",
@@ -166,6 +216,7 @@ def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
             2,
             "ack: must not be given with --replay",
         ),
+        (["--ack", "ps", "--reason", "x", "--prometheus", "x.prom"], 2, "prometheus: must not be given"),
         (["--replay", "2026-01-01"], 2, "must hold a history, got none"),
         (["--ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
         (["--time-budget", "soon"], 2, "time-budget: must be a time such as 90s"),

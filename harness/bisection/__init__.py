@@ -1,0 +1,1 @@
+"""Which commit has changed a case: a search over commits, and an experiment run by the code of each."""

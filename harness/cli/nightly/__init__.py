@@ -1,0 +1,1 @@
+"""What `nightly` does in its several ways: nights, what they say, the search for a commit."""

@@ -1,0 +1,62 @@
+"""One night: an experiment is run, written to the history, and judged."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness import pipeline
+from harness.canonical import slug
+from harness.cli import output
+from harness.errors import Interrupted, MissingError
+from harness.experiment.spec import ExperimentSpec
+from harness.records.retention import remove_old_runs
+from harness.requests import RunOptions, RunOutcome
+from reports.history.night import added
+from reports.history.store import RUNS, writing
+from reports.history.verdicts import NightVerdict, verdict_of
+
+_LEAST_FREE_BYTES = 1 << 30
+
+
+def judged_night(
+    store: Path, spec: ExperimentSpec, options: RunOptions, *, confirm: int, keep: int
+) -> tuple[NightVerdict, RunOutcome]:
+    """Run, write, judge, and remove what is too old.
+
+    Args:
+        options: of the run, but for its folder, which is one of the store.
+        confirm: nights that a change must last. keep: run folders that stay.
+    """
+    with writing(store) as history:
+        _require_space(store)
+        folder = store / RUNS / folder_name(spec.name)
+        try:
+            outcome = pipeline.run(spec, replace(options, out=folder))
+        except Interrupted:
+            again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
+            raise Interrupted(
+                f"interrupted; the night is not in the history: {again}, or begin anew"
+            ) from None
+        night = added(history, folder, tell=output.warn)
+        verdict = verdict_of(history, night, confirm=confirm)
+        remove_old_runs(store / RUNS, keep)
+    return verdict, outcome
+
+
+def folder_name(experiment: str) -> str:
+    """A name for the folder of a run that begins now."""
+    return f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+
+
+def _require_space(store: Path) -> None:
+    free_bytes = shutil.disk_usage(store).free
+    if free_bytes < _LEAST_FREE_BYTES:
+        free = f"{free_bytes >> 20} MiB free in {store}"
+        raise MissingError(
+            f"a night needs {_LEAST_FREE_BYTES >> 20} MiB of disk, got {free}; make room, or lower --keep",
+            field="store",
+        )

@@ -1,0 +1,83 @@
+"""The answer of a night, in words, as a document, and as a page for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from harness.atomic_files import write_bytes
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.errors import EXIT_REGRESSION, UsageError
+from harness.host_facts import commits_between
+from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
+from reports.history import wording
+from reports.history.verdicts import NightVerdict, SeriesVerdict
+
+
+def night_answer(store: Path, verdict: NightVerdict, *, otherwise: int, prometheus: Path | None) -> Answer:
+    """What a person and a program are told of a night.
+
+    Args:
+        otherwise: exit status where nothing has regressed.
+        prometheus: a file that is written for Prometheus; None for no such file.
+    Raises:
+        UsageError: that file cannot be written.
+    """
+    if prometheus is not None:
+        _write_page(prometheus, verdict)
+    lines = [wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
+    return Answer(
+        document={"store": str(store), **wording.document_of(verdict, commits_of), "report": None},
+        show=partial(_show, lines),
+        exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
+    )
+
+
+def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
+    """What was changed in the code between the nights before and after a change."""
+    earlier = verdict.before.git_sha if verdict.before else None
+    later = verdict.since.git_sha if verdict.since else None
+    return commits_between(earlier, later) if earlier and later and earlier != later else ()
+
+
+def _show(lines: Sequence[str]) -> None:
+    for line in lines:
+        output.say(line)
+
+
+def _write_page(path: Path, verdict: NightVerdict) -> None:
+    night = NightFigures(
+        experiment=verdict.night.experiment,
+        began_s=datetime.fromisoformat(verdict.night.started_utc).timestamp(),
+        n_by_state=verdict.counts,
+        n_lost=len(verdict.lost),
+        # What is missed has no figure of this night.
+        series=tuple(_series_figure(each) for each in verdict.series if each.state != "missed"),
+    )
+    try:
+        write_bytes(path, night_page(night))
+    except OSError as error:
+        raise UsageError(
+            f"must be a file that can be written, got {error.strerror} for {path}; the night is in the "
+            "history, and `--replay` with another file writes it",
+            field="prometheus",
+        ) from None
+
+
+def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
+    subject = verdict.series.subject
+    return SeriesFigure(
+        labels={
+            "case": subject.case,
+            "workload": subject.workload,
+            "shape": subject.shape,
+            "strategy": subject.strategy,
+            "metric": subject.metric,
+            "against": subject.against,
+        },
+        value=float(verdict.series.values[-1]),
+        regression=verdict.factor if verdict.state == "regressed" else None,
+    )

@@ -1,0 +1,55 @@
+"""Another `stratbench` command, in a process of its own that ends with whoever started it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import BinaryIO
+
+_ENDING_S = 120.0
+"""How long a command may take to clean up once it is told to end."""
+
+
+def run_stratbench(
+    arguments: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    log: BinaryIO | None = None,
+    timeout_s: float | None = None,
+) -> int:
+    """Run a command and wait for it; whatever ends the wait has it clean up and end.
+
+    Args:
+        arguments: without the program's name.
+        environ: its environment; None for that of this process.
+        log: takes its output; None for where that of this process goes.
+    Returns:
+        its exit status, negative where a signal killed it.
+    Raises:
+        subprocess.TimeoutExpired: it took longer, and has been ended.
+    """
+    with ExitStack() as stack:
+        process = subprocess.Popen(
+            # What lies in the working directory is not meant.
+            [sys.executable, "-P", "-m", "harness.cli", *arguments],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C comes to this process alone, which ends that one.
+            start_new_session=True,
+        )
+        stack.callback(_end, process)
+        return process.wait(timeout_s)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()

@@ -1,0 +1,128 @@
+"""`stratbench nightly --at`: when nights begin, that they go on whatever becomes of one, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime, time
+from pathlib import Path
+
+import pytest
+from waiting import eventually
+
+from harness.cli import main
+from harness.cli.commands import nightly
+from harness.cli.nightly import schedule
+from harness.cli.nightly.schedule import every_day, next_begin
+
+HOUR = time(2, 30)
+
+
+@pytest.mark.parametrize(
+    ("now", "begin"),
+    [
+        ("2026-03-01 02:29:59", "2026-03-01 02:30"),
+        ("2026-03-01 02:30:00", "2026-03-02 02:30"),
+        ("2026-02-28 23:00:00", "2026-03-01 02:30"),
+        ("2026-12-31 02:31:00", "2027-01-01 02:30"),
+    ],
+)
+def test_a_night_begins_when_the_clock_next_says_so(now: str, begin: str) -> None:
+    assert next_begin(datetime.fromisoformat(now), HOUR) == datetime.fromisoformat(begin)
+
+
+def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = [datetime.fromisoformat("2026-03-01 12:00")]
+    statuses = iter([0, 4, OSError("no memory"), -9, 1])
+    begins: list[datetime] = []
+
+    def wait_until(begin: datetime) -> None:
+        if len(begins) == 5:
+            raise KeyboardInterrupt
+        begins.append(begin)
+        clock[0] = begin.replace(minute=50)
+
+    def night() -> int:
+        status = next(statuses)
+        if isinstance(status, OSError):
+            raise status
+        return status
+
+    with pytest.raises(KeyboardInterrupt):
+        every_day(HOUR, night, wait_until=wait_until, now=lambda: clock[0])
+    assert [f"{begin:%m-%d %H:%M}" for begin in begins] == [f"03-0{day} 02:30" for day in range(2, 7)]
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]
+    assert "the night could not be begun: no memory" in said
+    assert [line[-1] for line in said if "ended with status" in line] == ["0", "4", "9", "1"]
+
+
+@pytest.mark.parametrize("text", ["2:60", "24:00", "soon", "", "02:30:00"])
+def test_what_is_no_time_of_day_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nightly", "quickstart", "--store", str(tmp_path / "s"), "--at", text]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("stratbench: at: must be a time of day such as 02:30, got")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_night_is_asked_for_with_the_same_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+
+    def once(hour: time, night, **_: object) -> None:
+        assert hour == HOUR
+        asked.append(night.args[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(schedule, "every_day", once)
+    given = ["quickstart", "--store", "s p", "--time-budget", "30m", "--confirm", "4", "--keep", "7"]
+    given += ["--prometheus", "x.prom", "--set", "measure.repeats=4", "--set", "cluster.workers=1"]
+    given += ["--timeout-factor", "2.0", "--no-isolation"]
+    assert main(["nightly", *given, "--at", "02:30"]) == 130
+    capsys.readouterr()
+    (arguments,) = asked
+    assert arguments[0] == "nightly"
+    assert sorted(arguments[1:]) == sorted(given)
+    assert arguments[1] == "quickstart"
+
+
+@pytest.mark.parametrize(
+    ("beside", "field"),
+    [(["--json"], "json"), (["--replay", "2026-01-01"], "replay"), (["--bisect", "ps"], "bisect")],
+)
+def test_it_has_no_answer_and_is_no_night(
+    beside: list[str], field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["nightly", "quickstart", "--store", str(tmp_path), "--at", "02:30", *beside]
+    assert main(asked) == 2
+    captured = capsys.readouterr()
+    assert f"stratbench: {field}: must not be given with --at" in captured.err
+    if beside == ["--json"]:
+        assert json.loads(captured.out)["error"]["field"] == "json"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_it_waits_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", "nightly", "quickstart", "--store", "s", "--at", "02:30"],
+            cwd=Path(nightly.__file__).parents[3],
+            stdout=stream,
+            stderr=stream,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            eventually(lambda: b"next night" in log.read_bytes(), 60.0, "it says when the next night is")
+            process.send_signal(number)
+            assert process.wait(60.0) == 130
+        finally:
+            process.kill()
+            process.wait()
+    assert log.read_text().splitlines()[-1] == "stratbench: interrupted"

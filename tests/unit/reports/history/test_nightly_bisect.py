@@ -1,0 +1,228 @@
+"""`stratbench nightly --bisect` in a small repository, with runs that are made up."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from git_repository import Repository
+from synthetic_run import Case, write_run
+
+from harness.bisection.checkout import Commit
+from harness.bisection.commit_run import CommitRuns
+from harness.bisection.search import OutOfTimeError
+from harness.cli import main
+from harness.errors import CaseError
+from harness.experiment.cases import expand
+from harness.experiment.resolve import load_experiment
+from reports.history.figures import Figure, Subject
+from reports.history.store import writing
+
+BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
+N_COMMITS, FIRST_BAD = 12, 7
+CASE = next(
+    each
+    for each in expand(load_experiment("quickstart"))
+    if (each.workload_name, each.strategy.name) == ("digits-cnn", "ps")
+)
+
+
+class Bisection:
+    """A history whose `ps` has got slower, and what its commits do.
+
+    Attributes:
+        commits: of the night before first, of the first slow night last.
+        asked: numbers of the commits that were run.
+        problems: number of a commit → why it does not run. OutOfTimeError where None.
+    """
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+        self.store, self.capsys = folder / "store", capsys
+        self.repository = Repository(folder / "checkout")
+        self.commits = [self.repository.commit(f"change {number}") for number in range(N_COMMITS)]
+        self.asked: list[int] = []
+        self.problems: Mapping[int, str | None] = {}
+        self.slower, self.n_repeats = 1.25, 4
+        self.experiments: list[dict[str, Any]] = []
+        monkeypatch.setattr("harness.cli.nightly.bisection.checkout_root", lambda: self.repository.root)
+
+        def run(runs: CommitRuns, commit: Commit) -> Path:
+            return self.run(runs, commit)
+
+        monkeypatch.setattr(CommitRuns, "run", run)
+
+    def nights(self, *, metrics: Sequence[str] = ("rate", "ratio"), later: int = N_COMMITS - 1) -> None:
+        """Twelve nights as ever, and three slow ones."""
+        rng = np.random.default_rng(3)
+        with writing(self.store) as history:
+            for number in range(15):
+                is_slow = number >= 12
+                figures = [
+                    Figure(
+                        subject=Subject(
+                            case=CASE.id,
+                            workload="digits-cnn",
+                            shape="2 workers",
+                            strategy="ps",
+                            comparison_key="k",
+                            lock_hash="l",
+                            metric=metric,
+                            against="single" if metric == "ratio" else "",
+                        ),
+                        value=float(np.exp(rng.normal(0, 0.01)))
+                        * ((1.25 if metric == "payload_bytes" else 0.8) if is_slow else 1.0),
+                        error=0.01,
+                        n=4,
+                    )
+                    for metric in metrics
+                ]
+                history.add(
+                    figures,
+                    (),
+                    started_utc=(BEGAN + timedelta(days=number)).isoformat(),
+                    experiment="quickstart",
+                    run=f"run-{number}",
+                    run_dir="",
+                    git_sha=self.commits[later if is_slow else 0],
+                )
+
+    def run(self, runs: CommitRuns, commit: Commit) -> Path:
+        number = self.commits.index(commit.sha)
+        self.asked.append(number)
+        self.experiments.append(json.loads(runs.experiment.read_text()))
+        if number in self.problems:
+            why = self.problems[number]
+            raise OutOfTimeError if why is None else CaseError("commit-does-not-run", why, stage="run")
+        slower = self.slower if number >= FIRST_BAD else 1.0
+        cases = [
+            Case(workload="digits-cnn", strategy="single", p50_s=0.05, traced=False, git_sha=commit.sha),
+            Case(workload="digits-cnn", strategy="ps", p50_s=0.04 * slower, traced=False, git_sha=commit.sha),
+        ]
+        out = runs.folder / "runs" / str(number)
+        return write_run(out, cases, seed=number, minutes=(1.0, 1.2), n_repeats=self.n_repeats)
+
+    def said(self, *arguments: str, case: str = "ps") -> tuple[int, dict[str, Any]]:
+        asked = ["nightly", "quickstart", "--store", str(self.store), "--bisect", case, "--json", *arguments]
+        status = main(asked)
+        return status, json.loads(self.capsys.readouterr().out)
+
+
+@pytest.fixture
+def bisection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Bisection:
+    return Bisection(tmp_path, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("metrics", [("rate", "ratio"), ("rate",)])
+def test_the_commit_that_brought_it_is_named_with_its_ratio(
+    bisection: Bisection, metrics: Sequence[str]
+) -> None:
+    bisection.nights(metrics=metrics)
+    status, said = bisection.said()
+    assert status == 0
+    assert said["first_bad"] == {"commit": bisection.commits[FIRST_BAD], "subject": f"change {FIRST_BAD}"}
+    assert said["interval"]["low"] < 1 / 1.25 < said["interval"]["high"] < 1
+    assert said["ratio"] == pytest.approx(1 / 1.25, rel=0.05)
+    assert said["metric"] == metrics[-1]
+    assert bisection.asked[:2] == [0, N_COMMITS - 1]
+    assert len(bisection.asked) == said["runs"] <= 6
+    # No more is run than the case and its baseline.
+    assert {(*each["workloads"], *each["strategies"]) for each in bisection.experiments} == {
+        ("digits-cnn", "single", "ps")
+    }
+    with writing(bisection.store) as history:
+        assert len(history.nights()) == 15
+
+
+def test_commits_that_do_not_run_are_passed_over_and_told(bisection: Bisection) -> None:
+    bisection.nights()
+    bisection.problems = {FIRST_BAD: "it does not start", FIRST_BAD - 1: "nor does this"}
+    status, said = bisection.said()
+    assert status == 1
+    assert said["first_bad"] is None
+    assert said["suspects"] == bisection.commits[FIRST_BAD - 1 : FIRST_BAD + 2]
+    assert {each["commit"]: each["why"] for each in said["skipped"]} == {
+        bisection.commits[FIRST_BAD]: "it does not start",
+        bisection.commits[FIRST_BAD - 1]: "nor does this",
+    }
+
+
+def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -> None:
+    bisection.nights()
+    bisection.slower = 1.0
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "ends-alike")
+    assert "here and now" in said["error"]["message"]
+    assert bisection.asked == [0, N_COMMITS - 1]
+
+
+def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> None:
+    bisection.nights()
+    bisection.n_repeats = 2
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "ends-alike")
+    assert "needs 3 repeats" in said["error"]["message"]
+
+
+def test_time_that_is_up_leaves_the_commits_that_are_left(bisection: Bisection) -> None:
+    bisection.nights()
+    # Of eleven, the middle is good, and then there is no time left.
+    bisection.problems = {8: None}
+    status, said = bisection.said()
+    assert status == 1
+    assert bisection.asked == [0, 11, 5, 8]
+    assert said["suspects"] == bisection.commits[6:]
+    assert "time was up" in said["verdict"]
+    bisection.problems = {11: None}
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "out-of-time")
+
+
+def test_code_of_another_commit_is_not_taken_for_it(
+    bisection: Bisection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bisection.nights()
+
+    def run(runs: CommitRuns, _commit: Commit) -> Path:
+        cases = [Case(workload="digits-cnn", strategy=name) for name in ("single", "ps")]
+        return write_run(runs.folder / "runs" / "x", cases)
+
+    monkeypatch.setattr(CommitRuns, "run", run)
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
+    assert "the code that ran was that of 0123456789abcdef" in said["error"]["message"]
+
+
+def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
+    assert "must hold a history" in bisection.said()[1]["error"]["message"]
+    bisection.nights()
+    for arguments, case, expected in (
+        ((), "sharded", "must be a case that has regressed by 2026-01-19, got 'sharded'"),
+        (("--ack", "ps", "--reason", "x"), "ps", "must not be given with --bisect"),
+        (("--prometheus", "x.prom"), "ps", "must not be given with --bisect"),
+        (("--set", "strategies=[single, none]"), "ps", "must be a case of the experiment"),
+    ):
+        status, said = bisection.said(*arguments, case=case)
+        assert status == 2
+        assert expected in said["error"]["message"]
+    assert bisection.asked == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "later", "expected"),
+    [
+        (("payload_bytes",), N_COMMITS - 1, "must be slower, for runs to be compared"),
+        (("ratio",), 0, "needs nights of different commits"),
+    ],
+)
+def test_a_regression_without_commits_to_run_is_refused(
+    bisection: Bisection, metrics: Sequence[str], later: int, expected: str
+) -> None:
+    bisection.nights(metrics=metrics, later=later)
+    status, said = bisection.said()
+    assert status == 2
+    assert expected in said["error"]["message"]
