@@ -1,0 +1,80 @@
+"""A run of an experiment beside a test: `stratbench run` in a process of its own.
+
+There it can move to a network of its own, as pytest's process with its threads cannot, and neither Ray nor
+TensorFlow gets into the tests' process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import CaseError, first_line
+
+if TYPE_CHECKING:
+    from harness.experiment.spec import ExperimentSpec
+    from harness.records.store import StoredRun
+
+_CLEANING_S = 60.0
+
+
+def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
+    """Run an experiment; whatever ends this early ends that.
+
+    Args:
+        folder: for the run folder, the experiment and what the run says meanwhile.
+    Raises:
+        CaseError: it could not be run.
+    """
+    from harness.experiment.document import spec_document
+    from harness.records.run_layout import RUN_FILE
+    from harness.records.store import load_run
+
+    experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
+    # What is JSON is YAML too.
+    experiment.write_text(json.dumps(spec_document(spec)))
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(
+            # As the console script does, -P leaves the current folder out of where modules are looked for.
+            [sys.executable, "-P", "-m", "harness.cli", "run", experiment, "--out", run_dir, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log_file,
+        )
+        try:
+            output, _ = process.communicate()
+        finally:
+            _end(process)
+    refusal = _refusal(output)
+    if refusal is None and not (run_dir / RUN_FILE).is_file():
+        refusal = f"`stratbench run` must leave a run, got status {process.returncode}; its log is {log}"
+    if refusal is not None:
+        raise CaseError("no-result", refusal, stage="run")
+    return load_run(run_dir)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that has not ended, and wait while it removes what it started."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.communicate(timeout=_CLEANING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _refusal(output: bytes) -> str | None:
+    """Why nothing was run, as a document of `--json` says it."""
+    try:
+        document = json.loads(output)
+    except ValueError:
+        return None
+    error = document.get("error") if isinstance(document, dict) else None
+    if not isinstance(error, dict):
+        return None
+    message = first_line(str(error.get("message")))
+    return f"{error['field']}: {message}" if error.get("field") else message
