@@ -280,19 +280,21 @@ globalThis.charts = (() => {
     : { color: color(LINE_COLORS[line.color % LINE_COLORS.length]), width: 1.8,
       type: LINE_TYPES[Math.floor(line.color / LINE_COLORS.length) % LINE_TYPES.length] });
 
-  const lines = (spec, width) => {
+  const lines = (spec, width, { live = false } = {}) => {
     const wide = isWide(width);
+    const named = (line, [x, y], i) =>
+      line.tips?.[i] ?? `${line.name}: ${y === null ? "none" : UNITS[spec.y.unit](y)} at ${UNITS[spec.x.unit](x)}`;
     const style = (line) => ({
       type: "line",
       symbol: line.kind === "perfect" ? "none" : SYMBOLS[Math.floor(line.color / LINE_COLORS.length) % SYMBOLS.length],
-      symbolSize: line.points.length > 40 ? 3 : 6,
-      showSymbol: line.points.length <= 120,
-      sampling: undefined,
+      symbolSize: line.points.length > 12 ? 4 : 6,
+      // What can be pointed at has to be there; a picture needs no dot on every bend.
+      showSymbol: live || line.points.length <= 12,
       lineStyle: lineStyle(line),
       itemStyle: { color: lineStyle(line).color },
       emphasis: { disabled: true },
       connectNulls: false,
-      data: line.points.map(([x, y, tip]) => ({ value: [x, y], tip: tip ?? line.name })),
+      data: line.points.map((point, i) => (live ? { value: point, tip: named(line, point, i) } : point)),
     });
     const all = spec.lines.flatMap((line) => line.points);
     const spans = spec.lines.flatMap((line) => (line.intervals ?? []).map((span) => [...span, line.color]));
@@ -342,8 +344,9 @@ globalThis.charts = (() => {
     });
     const every = rows.flatMap((row) => row.seconds);
     const high = Math.max(...every) * 1.07;
-    const dots = (at, seconds, y) => seconds
-      .map((value, i) => `M${at(value).toFixed(1)} ${(y + 3 + ((i * 7) % 11) * (lane - 6) / 10).toFixed(1)}h0.1`).join("");
+    // A zero-length stroke with round ends is a dot, and two of them in one place are one.
+    const dots = (at, seconds, y) => [...new Set(seconds
+      .map((value, i) => `M${at(value).toFixed(0)} ${y + 3 + Math.round(((i * 7) % 11) * (lane - 6) / 10)}h0.1`))].join("");
     const stroke = (path, name, opacity) => ({
       type: "path", shape: { pathData: path },
       style: { fill: "none", stroke: color(name), lineWidth: 3.6, lineCap: "round", opacity },
@@ -385,7 +388,7 @@ globalThis.charts = (() => {
   };
 
   const FORMS = { bars, points, lines, strips };
-  const draw = (spec, width) => FORMS[spec.form](spec, width);
+  const draw = (spec, width, options) => FORMS[spec.form](spec, width, options);
 
   const svg = (spec, width) => {
     const { option, height } = draw(spec, width);

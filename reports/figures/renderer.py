@@ -37,6 +37,8 @@ _LEFTOVERS = re.compile(
     re.DOTALL,
 )
 _IDS = re.compile(r"\bzr\d+-")
+_DOTS = re.compile(r"(M[\d.]+ ([\d.]+))L[\d.]+ \2(?=M|\")")
+_DIGITS = 5
 
 
 class _Draw(Protocol):
@@ -53,9 +55,17 @@ def charts_source() -> str:
     return _source("charts.js")
 
 
-def as_json(chart: Chart) -> str:
-    """A specification as the scripts take it."""
-    return json.dumps(dataclasses.asdict(chart), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def as_data(chart: Chart) -> object:
+    """A specification as the scripts take it: plain, and no more digits than a picture can show."""
+    return _plain(dataclasses.asdict(chart))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None or key == "end"}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def svg(chart: Chart, *, width: int) -> str:
@@ -66,11 +76,11 @@ def svg(chart: Chart, *, width: int) -> str:
     Returns:
         An SVG element whose colours are variables of the report's style sheet. Text in it is escaped.
     """
-    specification = as_json(chart)
+    specification = json.dumps(as_data(chart), allow_nan=False)
     text = json.loads(_draw()(specification, width))
     # Several pictures stand in one page, where equal ids would cut one by the frame of another.
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
-    return _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text))
+    return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text)))
 
 
 @cache

@@ -92,15 +92,17 @@ class PointChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line through points (x, y or None for a gap, what a reader sees who points at it).
+    """A line through points (x, y or None for a gap).
 
-    `color` numbers the lines of a chart. `intervals` are (x, low, high).
+    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader sees who points
+    at each point, by default the line's name and both values.
     """
 
     key: str
     name: str
     color: int
-    points: tuple[tuple[float, float | None, str], ...]
+    points: tuple[tuple[float, float | None], ...]
+    tips: tuple[str, ...] | None = None
     intervals: tuple[tuple[float, float, float], ...] = ()
     kind: Literal["measured", "perfect"] = "measured"
 

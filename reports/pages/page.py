@@ -10,7 +10,7 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
-from reports.figures import charts
+from reports.figures import charts, curves
 from reports.figures.fault_front import fault_front
 from reports.figures.renderer import charts_source, echarts_source
 from reports.load import MAX_SHOWN_REPEATS
@@ -23,9 +23,12 @@ from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
+from reports.tables.curves import link_table, scaling_table, trade_off_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
+from reports.tables.training import loss_table, round_table
+from reports.tables.workers import balance_table, memory_table
 
 _MAY_WIN = "may win"
 
@@ -48,6 +51,22 @@ def to_html(report: Report) -> str:
                     "chart": pictures.add(f"faults-{i}-front", fault_front(matrix)),
                 }
                 for i, matrix in enumerate(report.fault_matrices)
+            ],
+            scalings=[
+                {
+                    "scaling": scaling,
+                    "table": scaling_table(scaling),
+                    "chart": pictures.add(f"scaling-{i}-rates", curves.scaling(scaling)),
+                }
+                for i, scaling in enumerate(report.scaling)
+            ],
+            links=[
+                {
+                    "links": links,
+                    "table": link_table(links),
+                    "chart": pictures.add(f"links-{i}-rates", curves.link_sensitivity(links)),
+                }
+                for i, links in enumerate(report.link_sensitivity)
             ],
             problems=problem_table(report.problems) if report.problems else None,
             words=WORDS,
@@ -138,6 +157,19 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "step_chart": pictures.add(f"{name}-steps", charts.step_times(comparison)),
         "split_chart": pictures.add(f"{name}-split", charts.time_split(comparison)),
         "traced_chart": pictures.add(f"{name}-traced", charts.traced_split(comparison)),
+        "trade_off": trade_off_table(comparison),
+        "trade_off_chart": pictures.add(f"{name}-trade-off", curves.trade_off(comparison)),
+        "balance": balance_table(comparison),
+        "rounds": round_table(comparison),
+        "rounds_chart": pictures.add(f"{name}-rounds", curves.rounds_over_time(comparison)),
+        "losses": loss_table(comparison),
+        "loss_charts": [
+            picture
+            for by, draw in (("step", curves.losses_by_step), ("second", curves.losses_by_second))
+            if (picture := pictures.add(f"{name}-loss-by-{by}", draw(comparison))) is not None
+        ],
+        "memory": memory_table(comparison),
+        "memory_chart": pictures.add(f"{name}-memory", curves.memory(comparison)),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),

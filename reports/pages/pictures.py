@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from reports.figures.renderer import NARROW_PX, WIDE_PX, svg
+from reports.figures.renderer import NARROW_PX, WIDE_PX, as_data, svg
 from reports.figures.specification import Chart, LineChart
 
 
@@ -57,4 +56,4 @@ class Pictures:
 
     def specifications(self) -> dict[str, object]:
         """What scripts draw the charts from."""
-        return {id: dataclasses.asdict(chart) for id, chart in self.charts.items()}  # noqa: A001
+        return {id: as_data(chart) for id, chart in self.charts.items()}  # noqa: A001

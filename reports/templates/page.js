@@ -54,7 +54,7 @@
       live.set(figure, chart);
     }
     const width = Math.max(280, Math.floor(picture.clientWidth));
-    const { option, height } = charts.draw(spec, width);
+    const { option, height } = charts.draw(spec, width, { live: true });
     chart.host.style.height = `${height}px`;
     chart.instance.resize({ width, height });
     chart.instance.setOption(option, { notMerge: true });

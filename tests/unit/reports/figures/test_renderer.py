@@ -41,7 +41,7 @@ def lane(name: str, end: float | None, interval: tuple[float, float] | None = No
     )
 
 
-def line(points: tuple[tuple[float, float | None, str], ...]) -> Line:
+def line(points: tuple[tuple[float, float | None], ...]) -> Line:
     return Line(key=HOSTILE, name=HOSTILE, color=0, points=points)
 
 
@@ -80,7 +80,7 @@ CHARTS: dict[str, Chart] = {
         label="lines",
         x=Axis(name="workers", unit="number", log=True, ticks=(1.0, 2.0, 4.0)),
         y=Axis(name="rate", unit="number", log=True),
-        lines=(line(((1.0, 10.0, ""), (2.0, None, ""), (4.0, 35.0, ""))),),
+        lines=(line(((1.0, 10.0), (2.0, None), (4.0, 35.0))),),
         events=(Event(x=2.0, text=HOSTILE),),
     ),
     "strips": StripChart(
