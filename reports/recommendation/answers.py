@@ -97,7 +97,9 @@ def _least_network(candidates: Sequence[Row], contrasts: Contrasts) -> Answer | 
     text = f"Least network: {least.strategy}, {figure}{_cost_in_speed(least, candidates[0], contrasts)}."
     if level:
         text = f"{text[:-1]}; {' and '.join(level)} cannot be told from it in bytes."
-    return Answer(goal="network", text=text, strategies=names, certain=not level)
+    # One repeat has no range that could show it.
+    is_shown = not level and all(mean.n > 1 for mean, _ in sent)
+    return Answer(goal="network", text=text, strategies=names, certain=is_shown)
 
 
 def _cost_in_speed(row: Row, leader: Row, contrasts: Contrasts) -> str:

@@ -12,7 +12,7 @@ from reports.compare import build
 from reports.load import load
 from reports.pages.terminal import terminal_table
 from reports.recommendation.phrases import bytes_phrase
-from reports.rows import Advice, Answer, Comparison, Goal
+from reports.rows import Advice, Answer, Comparison, Goal, Mean
 
 Compare = Callable[..., Comparison]
 
@@ -75,6 +75,15 @@ def test_bytes_that_are_predicted_are_called_so_unless_they_are_a_bound(compare:
     assert bytes_phrase(less, replace(more, payload_bytes=None)) == ""
 
 
+def test_a_difference_in_bytes_within_their_ranges_is_none(compare: Compare) -> None:
+    rows = {row.strategy: row for row in compare([ALONE, REDUCE, PS]).rows}
+    fewer = replace(rows["ps"], tcp_bytes=Mean(value=100.0, low=90.0, high=120.0, n=3))
+    more = replace(rows["all-reduce"], tcp_bytes=Mean(value=130.0, low=110.0, high=140.0, n=3))
+    assert bytes_phrase(fewer, more) == ""
+    clear = replace(more, tcp_bytes=Mean(value=130.0, low=121.0, high=140.0, n=3))
+    assert bytes_phrase(fewer, clear) == ", and sends 23 % fewer bytes"
+
+
 def test_a_baseline_of_several_devices_that_wins_is_set_against_the_next_too(compare: Compare) -> None:
     advice = compare([REDUCE, PS], baseline="all-reduce").verdict
     assert re.fullmatch(
@@ -116,7 +125,9 @@ def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> Non
 
 
 def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
-    fastest = answer(compare([ALONE, REDUCE, PS], n_repeats=1).verdict, "fastest")
+    advice = compare([ALONE, REDUCE, PS], n_repeats=1).verdict
+    assert not answer(advice, "network").certain
+    fastest = answer(advice, "fastest")
     assert fastest.text == "Fastest by its figure: all-reduce, but n=1 gives no interval."
     assert not fastest.certain
 
