@@ -66,7 +66,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Repeats of one case without a usable result, all for the same reason."""
+    """Repeats of one case without a usable result, all for the same reason.
+
+    `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
+    """
 
     workload: str
     shape: str
@@ -76,6 +79,60 @@ class Problem:
     type: str
     stage: str
     message: str
+    log_path: str | None = None
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    """A traced step of one repeat, by the name of its file in the run folder."""
+
+    repeat: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementLine:
+    """What a plan does with a variable, or with `n` of them whose names differ in numbers alone.
+
+    `name` has `#` for such a number, and `bytes` are those of one. `where` it lies, how its gradient or new
+    value is `synchronized`, and `why`.
+    """
+
+    name: str
+    n: int
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    where: str
+    synchronized: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a plan puts variables; `lines` are those of the largest, `n_more` variables are in none.
+
+    `server_bytes` by task; `worker_bytes` of the replica that owns the most. `path` is the plan's in the run
+    folder.
+    """
+
+    path: str
+    lines: tuple[PlacementLine, ...]
+    n_more: int
+    server_bytes: tuple[int, ...]
+    worker_bytes: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRow:
+    """A pass over a worker's graph: mean seconds over repeats, and nodes after it in the first of them."""
+
+    name: str
+    nodes: int
+    added: int | None
+    seconds: Mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +224,8 @@ class Row:
     hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
     `price_per_hour` is that of all workers. Losses are those of the first and the last timed step,
     whose numbers count from the first step of the warm-up, which is 1. `metrics` are those of the model after
-    `metric_step` steps.
+    `metric_step` steps. `traces` are files for a trace viewer, `placement`
+    is what the plan of a usable repeat says, `passes` what made the first worker's graph.
     """
 
     strategy: str
@@ -223,6 +281,9 @@ class Row:
     steps: tuple[StepSeries, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    traces: tuple[TraceFile, ...] = ()
+    placement: Placement | None = None
+    passes: tuple[PassRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
