@@ -49,7 +49,7 @@ def render(
         raise ReportError(
             "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
         )
-    report = _report(run_dirs, with_files=format == "html")
+    report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if tell is not None:
         # A table has no place for the others; a report names them.
         most = len(report.left_out) if format == "csv" else _MOST_TOLD
@@ -76,17 +76,20 @@ def report_of(run_dir: Path) -> RunReport:
     """
     from reports.pages.terminal import terminal_tables
 
-    report = _report([run_dir], with_files=True)
+    report = _report([run_dir], with_files=True, with_steps=True)
     return RunReport(html=_text(report, "html"), tables=terminal_tables(report))
 
 
-def _report(run_dirs: Sequence[Path], *, with_files: bool) -> Report:
+def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> Report:
     from reports.compare import build
     from reports.load import load, read_steps
 
-    runs = [load(Path(path), with_files=with_files) for path in run_dirs]
+    runs = [load(Path(path), with_files=with_steps) for path in run_dirs]
     return build(
-        runs, read_steps=read_steps if with_files else None, n_baselines=_MOST_BASELINES if with_files else 0
+        runs,
+        read_steps=read_steps if with_steps else None,
+        with_files=with_files,
+        n_baselines=_MOST_BASELINES if with_steps else 0,
     )
 
 

@@ -18,7 +18,7 @@ from reports.aggregate import (
 )
 from reports.figures.shapes import ComparedShape, shape_text
 from reports.marks import mark_of
-from reports.rows import LoopResharding, Mean, Problem, Row, RowStatus, RuleUse
+from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse
 from reports.statistics import Ratio
 
 
@@ -103,6 +103,7 @@ def case_row(
         tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
         steps=(),
         problems=_problems(name, records, shape),
+        passes=_passes(usable),
         notes=tuple(dict.fromkeys(note for r in records for note in (*r.warnings, *r.notes))),
     )
 
@@ -144,6 +145,25 @@ def _rule(found: Sequence[Aggregated]) -> RuleUse | None:
         if n_steps and chosen
         else None,
     )
+
+
+def _passes(usable: Sequence[Record]) -> tuple[PassRow, ...]:
+    """Passes of the first repeat that tells of them, timed over all repeats that had the same."""
+    told = [record for record in usable if record.passes]
+    first = told[0].passes if told else None
+    if not first:
+        return ()
+    names = [each.name for each in first]
+    alike = [passes for r in told if (passes := r.passes) and [each.name for each in passes] == names]
+    rows: list[PassRow] = []
+    before = told[0].nodes_before
+    for i, each in enumerate(first):
+        taken = mean_of([passes[i].seconds for passes in alike])
+        if taken is not None:
+            added = None if before is None else each.nodes - before
+            rows.append(PassRow(name=each.name, nodes=each.nodes, added=added, seconds=taken))
+        before = each.nodes
+    return tuple(rows)
 
 
 def _metrics(found: Sequence[Evaluation]) -> Mapping[str, Mean]:

@@ -38,18 +38,27 @@ from reports.notes.measuring import (
 from reports.origins import origin_of
 from reports.recommendation.candidates import ranks
 from reports.recommendation.verdict import verdict
+from reports.repeat_files.placements import lines_of_each
+from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.statistics import Ratio
 
 
-def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baselines: int = 0) -> Report:
+def build(
+    runs: Sequence[Run],
+    *,
+    read_steps: StepReader | None = None,
+    with_files: bool = False,
+    n_baselines: int = 0,
+) -> Report:
     """Make all rows of a report.
 
     Args:
         runs: loaded run folders; strategies are compared within a run only, since only there are repeats
             interleaved.
         read_steps: reader of per-step times; None leaves them out.
+        with_files: whether rows say what plans, logs and traces of their repeats hold.
         n_baselines: in how many strategies a reader may choose what ratios refer to.
     """
     sources: list[Source] = []
@@ -58,8 +67,9 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, n_baseli
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
     shown_steps = None if read_steps is None else ShownSteps(read_steps, _shares(shapes))
+    most_lines = lines_of_each(sum(len(cases) for _, _, cases in shapes)) if with_files else None
     for run, shape, cases in shapes:
-        source = _compared(run, shape, cases, shown_steps, left_out)
+        source = _compared(run, shape, cases, shown_steps, left_out, most_lines)
         others = _other_baselines(source, n_baselines)
         sources.append(replace(source, comparison=replace(source.comparison, other_baselines=others)))
     if shown_steps is not None:
@@ -90,8 +100,13 @@ def _compared(
     cases: Mapping[str, list[Record]],
     shown_steps: ShownSteps | None,
     left_out: list[LeftOut],
+    most_plan_lines: int | None,
 ) -> Source:
-    """Rows, ranks, verdict and notes of one shape."""
+    """Rows, ranks, verdict and notes of one shape.
+
+    Args:
+        most_plan_lines: of a row; None where no plans, logs and traces are looked at.
+    """
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {
         name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
@@ -103,6 +118,8 @@ def _compared(
     for name, records in cases.items():
         against = None if baseline in (None, name) else contrasts.of(name, baseline)
         row = case_row(name, records, usable[name], shape, against)
+        if most_plan_lines is not None:
+            row = row_with_files(run, row, records, usable[name], left_out, most_lines=most_plan_lines)
         steps = () if shown_steps is None else shown_steps.of(run, usable[name], left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
     rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))

@@ -7,7 +7,7 @@ from itertools import takewhile
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
-from strategies.passes.run import Pass, run_passes
+from strategies.passes.run import Pass, PassTiming, run_passes
 from strategies.passes.tpu.replicated.segments import replica_program
 from strategies.plan.schema import Plan
 from strategies.plan.waits import n_waiting
@@ -23,12 +23,17 @@ class Compiled:
 
     Attributes:
         step: the rewritten step that the program was built from.
-        seconds: of all passes.
+        timings: of all passes, in order; of those that several tasks begin with, the one time that they took.
     """
 
     program: Program
     step: TrainGraph
-    seconds: float
+    timings: tuple[PassTiming, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Sum over the passes."""
+        return sum(timing.seconds for timing in self.timings)
 
 
 def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True) -> Compiled:
@@ -61,8 +66,8 @@ def compile_tasks(
             served=any(plan.server_bytes),
             n_waiting=n_waiting(plan),
         )
-        seconds = begun.seconds + rewritten.seconds
-        compiled.append(Compiled(program=program, step=rewritten.step, seconds=seconds))
+        timings = (*begun.timings, *rewritten.timings)
+        compiled.append(Compiled(program=program, step=rewritten.step, timings=timings))
     return tuple(compiled)
 
 

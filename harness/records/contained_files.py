@@ -34,18 +34,10 @@ def opened_inside(folder: Path, *names: str) -> Iterator[int]:
         StoreError: a name is none of a file of its folder, or what it names is a link or no regular file.
         FileNotFoundError: there is no such file. OSError: it cannot be opened.
     """
-    _require_names(names)
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for depth in range(1, len(names) + 1):
-            below = _opened(at, folder, names[:depth], is_last=depth == len(names))
-            os.close(at)
-            at = below
+    with _descended(folder, names, is_file=True) as at:
         if not stat.S_ISREG(os.fstat(at).st_mode):
             raise StoreError(_refusal(names, "a pipe, a device or a folder"))
         yield at
-    finally:
-        os.close(at)
 
 
 def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -66,6 +58,23 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
             return stream.read(most_bytes)
 
 
+def written_files(folder: Path, *names: str) -> tuple[str, ...]:
+    """Names of what lies in a folder below another and is not empty, the last written last.
+
+    Args:
+        folder: as for `opened_inside`.
+        names: of the folders on the way, and of that whose files are wanted.
+    Raises:
+        StoreError: as `opened_inside`. OSError: it cannot be read.
+    """
+    with _descended(folder, names, is_file=False) as at:
+        names_below = sorted(os.listdir(at))  # noqa: PTH208 - of an open folder, which has no path
+        stats = {name: os.stat(name, dir_fd=at, follow_symlinks=False) for name in names_below}
+    # What is no file is none to be read either, but to be named.
+    written = [name for name, each in stats.items() if each.st_size or not stat.S_ISREG(each.st_mode)]
+    return tuple(sorted(written, key=lambda name: stats[name].st_mtime_ns))
+
+
 def is_inside(folder: Path, *names: str) -> bool:
     """Whether a regular file lies in a folder, with no link on the way to it."""
     try:
@@ -80,6 +89,20 @@ def is_name(text: str) -> bool:
     return text not in ("", ".", "..") and "/" not in text and text.isprintable()
 
 
+@contextmanager
+def _descended(folder: Path, names: tuple[str, ...], *, is_file: bool) -> Iterator[int]:
+    _require_names(names)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for depth in range(1, len(names) + 1):
+            below = _opened(at, folder, names[:depth], is_file=is_file and depth == len(names))
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
 def _require_names(names: tuple[str, ...]) -> None:
     for name in names:
         if not is_name(name):
@@ -89,9 +112,9 @@ def _require_names(names: tuple[str, ...]) -> None:
             )
 
 
-def _opened(at: int, folder: Path, names: tuple[str, ...], *, is_last: bool) -> int:
+def _opened(at: int, folder: Path, names: tuple[str, ...], *, is_file: bool) -> int:
     try:
-        return os.open(names[-1], _OPEN_FILE if is_last else _OPEN_FOLDER, dir_fd=at)
+        return os.open(names[-1], _OPEN_FILE if is_file else _OPEN_FOLDER, dir_fd=at)
     except OSError as error:
         try:
             mode = os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode

@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
 from harness.records.facts.circumstances import Machine, Method, Provenance
-from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, TracedTimes
+from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, PassCost, TracedTimes
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
 from harness.records.facts.resharding import Resharding
@@ -47,6 +47,8 @@ class Record:
     `observer`: what measuring takes, by further windows; None where nobody asked.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
+    `passes`: over the graph of the first worker, in order; None where no graph is rewritten, and in records
+    from before they were kept.
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
     `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
     `period`: steps after which what a step does begins anew; a traced step is the first of one.
@@ -109,6 +111,7 @@ class Record:
     provision_s: float | None = None
     nodes_before: int | None = None
     nodes_after: int | None = None
+    passes: tuple[PassCost, ...] | None = None
     peak_rss_bytes: tuple[int | None, ...] | None = None
     variable_bytes: tuple[int, ...] | None = None
     resharding: Resharding | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 from harness.canonical import JsonValue
 from harness.errors import StoreError
 from harness.records.checksums import require_unchanged
-from harness.records.contained_files import is_inside, read_inside
+from harness.records.contained_files import is_inside, read_inside, written_files
+from harness.records.log_tail import log_tail
 from harness.records.record import Record
 from harness.records.record_json import from_json
 from harness.records.results_file import DamagedLine, read_results, result_lines
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.records.steps_file import Steps, read_steps
+
+_WORKER_LOG = re.compile(r"worker-\d+\.log")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +76,29 @@ class StoredRun:
     def has_file(self, record: Record, name: str) -> bool:
         """Whether a file lies in the folder of one record's repeat, with no link on the way."""
         return is_inside(self.path, CASES, record.case, str(record.repeat), name)
+
+    def worker_logs(self, record: Record) -> tuple[str, ...]:
+        """Names of the logs in the folder of one record's repeat that are not empty, the last written last.
+
+        Raises:
+            StoreError: the folder is none of the run folder's.
+        """
+        try:
+            names = written_files(self.path, CASES, record.case, str(record.repeat))
+        except OSError:
+            return ()
+        return tuple(name for name in names if _WORKER_LOG.fullmatch(name))
+
+    def log_tail(self, record: Record, name: str, *, n_lines: int) -> tuple[str, ...]:
+        """Last lines of a log in the folder of one record's repeat, fit to be shown.
+
+        Raises:
+            StoreError: it is no file of the run folder, or cannot be read.
+        """
+        try:
+            return log_tail(self.path, CASES, record.case, str(record.repeat), name, n_lines=n_lines)
+        except OSError as error:
+            raise StoreError(f"{self.name_of(record, name)} must be readable, got {error.strerror}") from None
 
     @staticmethod
     def name_of(record: Record, name: str) -> str:

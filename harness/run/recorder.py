@@ -109,6 +109,7 @@ class RunRecorder:
             import_s=_largest(o.import_s for o in run.opened),
             nodes_before=run.opened[0].nodes_before,
             nodes_after=_largest(o.nodes_after for o in run.opened),
+            passes=run.opened[0].passes,
             peak_rss_bytes=measured.peak_rss_bytes,
             variable_bytes=run.variable_bytes,
             resharding=run.resharding,

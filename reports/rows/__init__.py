@@ -22,6 +22,7 @@ from reports.rows.curves import (
     WorkerMemory,
 )
 from reports.rows.evidence import Mark, MarkKind, Mean
+from reports.rows.plans import PassRow, Placement, PlacementLine, TraceFile
 from reports.rows.report import (
     GOALS,
     Advice,
@@ -68,6 +69,9 @@ __all__ = [
     "MarkKind",
     "Mean",
     "Origin",
+    "PassRow",
+    "Placement",
+    "PlacementLine",
     "Problem",
     "Report",
     "RoundLine",
@@ -82,6 +86,7 @@ __all__ = [
     "SlowestRound",
     "StepSeries",
     "TimeSplit",
+    "TraceFile",
     "TradeOff",
     "TradeOffPoint",
     "VerdictKind",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from reports.rows.curves import NO_CURVES, BatchRule, Curves, LinkSensitivity, Scaling
 from reports.rows.evidence import Mark, Mean
+from reports.rows.plans import PassRow, Placement, TraceFile
 from reports.statistics import Estimate, Ratio
 
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
@@ -26,7 +27,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Repeats of one case without a usable result, all for the same reason."""
+    """Repeats of one case without a usable result, all for the same reason.
+
+    `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
+    """
 
     workload: str
     shape: str
@@ -36,6 +40,8 @@ class Problem:
     type: str
     stage: str
     message: str
+    log_path: str | None = None
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,8 @@ class Row:
     hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
     `price_per_hour` is that of all workers. Losses are those of the first and the last timed step,
     whose numbers count from the first step of the warm-up, which is 1. `metrics` are those of the model after
-    `metric_step` steps.
+    `metric_step` steps. `traces` are files for a trace viewer, `placement`
+    is what the plan of a usable repeat says, `passes` what made the first worker's graph.
     """
 
     strategy: str
@@ -183,6 +190,9 @@ class Row:
     steps: tuple[StepSeries, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    traces: tuple[TraceFile, ...] = ()
+    placement: Placement | None = None
+    passes: tuple[PassRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

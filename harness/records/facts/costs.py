@@ -27,6 +27,15 @@ class TracedTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PassCost:
+    """What one pass over a worker's graph took, and the nodes of the graph after it."""
+
+    name: str
+    seconds: float
+    nodes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Energy:
     """What a step takes in joules.
 

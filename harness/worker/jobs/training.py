@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, UNSUPPORTED, CaseError
+from harness.records.facts.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
@@ -146,8 +147,8 @@ class Opened:
         start, stop: this worker's examples of the global batch.
         transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step; where
             replicas compile, with a first run.
-        nodes_before: of the captured step. nodes_after: of this worker's program. All four are None where no
-            graph is rewritten.
+        nodes_before: of the captured step. nodes_after: of this worker's program. passes: between the two, in
+            order. All five are None where no graph is rewritten.
         notes: what a record should say about this program, one sentence each.
     """
 
@@ -157,6 +158,7 @@ class Opened:
     import_s: float | None = None
     nodes_before: int | None = None
     nodes_after: int | None = None
+    passes: tuple[PassCost, ...] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -221,6 +223,7 @@ def open_program(
         import_s=import_s,
         nodes_before=program.nodes_before,
         nodes_after=program.nodes_after,
+        passes=tuple(PassCost(name=t.name, seconds=t.seconds, nodes=t.nodes) for t in compiled.timings),
         start=program.start,
         stop=program.stop,
         notes=left_out(program.variables, initial, {v.name for v in step.variables}),

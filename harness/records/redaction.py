@@ -1,0 +1,54 @@
+"""Secrets left out of what is kept or shown: commands, and lines of logs.
+
+What is left out is what such things look like: the value of a name that ends in `token`, `password` and so
+on, who signs in to an address, and keys whose issuers gave them a form of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+REDACTED = "[redacted]"
+
+_NAMES = (
+    r"(?:token|secret|password|passwd|pwd|passphrase|api[-_]?key|access[-_]?key|account[-_]?key|"
+    r"private[-_]?key|credentials?|signature|sig|authorization)"
+)
+# No name or value begins with a repetition: a long line must not be searched again from each of its letters.
+_NAMED = re.compile(
+    rf"({_NAMES}[\"']?[ \t]{{0,3}}[=:][ \t]{{0,3}})"
+    r"(?:(?:bearer|basic|digest)[ \t]{1,3})?(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&\"'}\])]+)",
+    re.IGNORECASE,
+)
+_SIGNED_IN = re.compile(r"(://)[^/\s@\"']{1,512}@")
+_BEARER = re.compile(r"\b(bearer[ \t]{1,3})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_FORMS = re.compile(
+    r"\b(?:gh[opsur]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,}"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|sk-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    r"|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)"
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+)
+_OPTION = re.compile(rf"--?[\w.-]*{_NAMES}$", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """Text without what looks like a secret."""
+    text = _PRIVATE_KEY.sub(REDACTED, text)
+    text = _SIGNED_IN.sub(rf"\1{REDACTED}@", text)
+    text = _NAMED.sub(rf"\1{REDACTED}", text)
+    text = _BEARER.sub(rf"\1{REDACTED}", text)
+    return _FORMS.sub(REDACTED, text)
+
+
+def redacted_command(words: Sequence[str]) -> str:
+    """A command line as a shell takes it, without what looks like a secret."""
+    shown: list[str] = []
+    before = ""
+    for word in words:
+        shown.append(REDACTED if _OPTION.match(before) else redacted(word))
+        before = word
+    return shlex.join(shown)

@@ -1,0 +1,83 @@
+"""Tables of what plans do with variables, and of the passes that carry them out."""
+
+from __future__ import annotations
+
+from reports.quantities import byte_count, count
+from reports.rows import Comparison, PassRow, Placement, PlacementLine, Row
+from reports.tables.cells import Cell, mean_cell, name_cell
+from reports.tables.table import Table, table_of
+
+
+def placement_table(row: Row) -> Table | None:
+    """Where a strategy's variables lie and how they are synchronized; None where no plan is known."""
+    if row.placement is None:
+        return None
+    more = f"; {row.placement.n_more} smaller variables are not shown" if row.placement.n_more else ""
+    words = ("variable", "shape", "type", "where", "gradient", "why")
+    return table_of(
+        f"Variables under {row.strategy}, alike ones together with # for the numbers they differ in{more}",
+        ("variable", "shape", "type", "bytes", "where", "gradient", "why"),
+        [_line_cells(line) for line in row.placement.lines],
+        words=words,
+    )
+
+
+def server_table(comparison: Comparison) -> Table | None:
+    """Bytes of variables and slots on each server; None where there are no servers."""
+    served = [
+        (row, row.placement)
+        for row in comparison.rows
+        if row.placement is not None and any(row.placement.server_bytes)
+    ]
+    if not served:
+        return None
+    n_tasks = max(len(placement.server_bytes) for _, placement in served)
+    names = ("strategy", *(f"server {task}" for task in range(n_tasks)), "largest over mean")
+    return table_of(
+        "Bytes of variables and slots that each server holds",
+        names,
+        [(name_cell(row), *_server_cells(placement, n_tasks)) for row, placement in served],
+    )
+
+
+def pass_table(comparison: Comparison) -> Table | None:
+    """What each pass makes of the first worker's graph; None where no record tells."""
+    rows = [(row, each) for row in comparison.rows for each in row.passes]
+    if not rows:
+        return None
+    return table_of(
+        "Passes over the first worker's graph, in order: nodes after each, what it added, and its time, mean "
+        "and range over repeats",
+        ("strategy", "pass", "nodes after", "added", "time"),
+        [(name_cell(row), *_pass_cells(each)) for row, each in rows],
+        words=("pass",),
+    )
+
+
+def _line_cells(line: PlacementLine) -> tuple[Cell, ...]:
+    return (
+        Cell(text=line.name, note=f"{line.n} alike" if line.n > 1 else ""),
+        Cell(text="\N{MULTIPLICATION SIGN}".join(map(str, line.shape)) or "scalar"),
+        Cell(text=line.dtype),
+        Cell(text=byte_count(line.bytes), note="each" if line.n > 1 else ""),
+        Cell(text=line.where),
+        Cell(text=line.synchronized),
+        Cell(text=line.why),
+    )
+
+
+def _server_cells(placement: Placement, n_tasks: int) -> tuple[Cell, ...]:
+    held = placement.server_bytes
+    cells = [Cell(text=byte_count(n_bytes)) for n_bytes in held]
+    cells += [Cell(text="")] * (n_tasks - len(held))
+    return (*cells, Cell(text=f"{max(held) * len(held) / sum(held):.2f}"))
+
+
+def _pass_cells(each: PassRow) -> tuple[Cell, ...]:
+    added = "" if each.added is None else f"{each.added:+,}"
+    return (
+        Cell(text=each.name),
+        Cell(text=count(each.nodes)),
+        Cell(text=added),
+        mean_cell(each.seconds, unit="seconds"),
+    )
