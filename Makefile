@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 APART := --numprocesses 2 --dist loadfile --ignore tests/integration --ignore tests/benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-all soak check image compose-files docs lock
+.PHONY: help setup bench benchmarks test test-all soak check image compose-files docs lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,10 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 
 bench: setup  ## run the quickstart comparison, print it and the path of its report
 	$(BIN)/stratbench run quickstart
+
+benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.json for `stratbench nightly --import`
+	@mkdir -p build
+	$(BIN)/python -m pytest tests/benchmarks/timed --benchmark-json build/benchmarks.json
 
 test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)

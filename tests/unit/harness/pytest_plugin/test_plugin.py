@@ -255,4 +255,4 @@ print(sorted(heavy & (set(sys.modules) - before)), len(set(sys.modules) - before
     )
     heavy, _, n_modules = done.stdout.rpartition(" ")
     assert heavy == "[]"
-    assert int(n_modules) < 60
+    assert int(n_modules) < 20

@@ -1,6 +1,7 @@
 """What pytest-benchmark writes becomes a night of the same history."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +21,22 @@ def test_sum(benchmark):
 """
 
 
-def written(folder: Path, day: int, median: float, **machine: Any) -> Path:
+EXTRA = {
+    "workload": "wide-mlp",
+    "strategy": "ps:staleness=2",
+    "repeats": 4,
+    "payload_bytes_per_step": 1e6,
+    "tcp_bytes_per_step": 1.1e6,
+    "peak_rss_bytes": 4e8,
+    "examples_per_s": 640.0,
+    "comparison_key": "36174b8c68e07d97",
+    "lock_hash": "f6511368",
+}
+
+
+def written(
+    folder: Path, day: int, median: float, *, extra: dict[str, Any] | None = None, **machine: Any
+) -> Path:
     document = {
         "datetime": f"2026-03-{day:02d}T03:00:00.123456+00:00",
         "machine_info": {"machine": "x86_64", "cpu": {"brand_raw": "Example"}, **machine},
@@ -30,11 +46,12 @@ def written(folder: Path, day: int, median: float, **machine: Any) -> Path:
                 "fullname": "tests/test_a.py::test_sum",
                 "name": "test_sum",
                 "group": None,
+                "extra_info": extra or {},
                 "stats": {"median": median, "stddev": median / 100, "rounds": 25},
             }
         ],
     }
-    path = folder / f"{day}-{machine}.json"
+    path = folder / f"{day}-{len(list(folder.iterdir()))}.json"
     path.write_text(json.dumps(document))
     return path
 
@@ -64,6 +81,43 @@ def test_slower_is_worse_and_another_machine_another_series(tmp_path: Path) -> N
         assert (regressed.since.name, regressed.since.git_sha) == ("2026-03-16", "sha16")
         other = added_benchmarks(history, written(tmp_path, 21, 0.02, python_version="3.14"))
         assert verdict_of(history, other).counts["new"] == 1
+
+
+def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
+    with writing(tmp_path / "store") as history:
+        added_benchmarks(history, written(tmp_path, 1, 0.01, extra=EXTRA))
+        series = {each.subject.metric: each for each in history.series()}
+    values = {metric: each.values[0] for metric, each in series.items()}
+    assert values == {"seconds": 0.01, "payload_bytes": 1e6, "tcp_bytes": 1.1e6, "peak_rss_bytes": 4e8}
+    for each in series.values():
+        assert (each.subject.workload, each.subject.strategy) == ("wide-mlp", "ps:staleness=2")
+        assert (each.subject.case, each.subject.lock_hash) == ("tests/test_a.py::test_sum", "f6511368")
+    # One per cent by four repeats, however many windows these have.
+    assert series["seconds"].errors[0] == pytest.approx(0.01 / 2)
+
+
+def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
+    with writing(tmp_path / "store") as history:
+        added_benchmarks(history, written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1}))
+        (seconds,) = (each for each in history.series() if each.subject.metric == "seconds")
+    assert math.isnan(seconds.errors[0])
+
+
+@pytest.mark.parametrize("changed", [{"comparison_key": "0000"}, {"lock_hash": "0000"}])
+def test_another_method_or_lock_file_begins_new_series(tmp_path: Path, changed: dict[str, str]) -> None:
+    with writing(tmp_path / "store") as history:
+        added_benchmarks(history, written(tmp_path, 1, 0.01, extra=EXTRA))
+        added_benchmarks(history, written(tmp_path, 2, 0.01, extra=EXTRA))
+        assert len(history.series()) == 4
+        added_benchmarks(history, written(tmp_path, 3, 0.01, extra={**EXTRA, **changed}))
+        assert len(history.series()) == 8
+
+
+def test_what_is_not_known_of_a_case_is_left_out(tmp_path: Path) -> None:
+    extra = {**EXTRA, "payload_bytes_per_step": 0.0, "tcp_bytes_per_step": None, "peak_rss_bytes": "much"}
+    with writing(tmp_path / "store") as history:
+        added_benchmarks(history, written(tmp_path, 1, 0.01, extra=extra))
+        assert [each.subject.metric for each in history.series()] == ["seconds"]
 
 
 @pytest.mark.parametrize(

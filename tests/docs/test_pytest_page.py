@@ -1,0 +1,44 @@
+"""What the page on pytest shows is what there is; its example is run, timed, among the benchmarks."""
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+from pages import ROOT, blocks, commands, refuse_unknown_options
+
+from harness.pytest_plugin.benchmarked_case import BenchmarkedCase
+from harness.pytest_plugin.strategy_benchmark import StrategyBenchmark
+
+PAGE = (ROOT / "docs" / "pytest.md").read_text()
+TIMED = "tests/benchmarks/timed"
+
+
+def test_its_example_is_one_of_the_benchmarks_that_are_timed() -> None:
+    (example,) = blocks(PAGE, "python")
+    assert example in (ROOT / TIMED / "test_strategy_case.py").read_text()
+    assert f"pytest {TIMED} --benchmark-json" in (ROOT / "Makefile").read_text()
+
+
+def test_its_arguments_are_those_of_the_fixture() -> None:
+    table = PAGE.partition("| argument | is |")[2].partition("\n\n")[0]
+    shown = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
+    parameters = inspect.signature(StrategyBenchmark.__call__).parameters.values()
+    assert shown == [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+
+def test_what_it_says_of_a_result_is_there() -> None:
+    told = PAGE.partition("What it returns has")[2].partition(" of the case.")[0]
+    fields = {field.name for field in dataclasses.fields(BenchmarkedCase)}
+    properties = {name for name, value in vars(BenchmarkedCase).items() if isinstance(value, property)}
+    assert set(re.findall(r"`(\w+)`", told)) == (fields - {"case"}) | properties
+
+
+@pytest.mark.parametrize("command", [c for c in commands(PAGE) if c.startswith("stratbench ")])
+def test_every_command_and_option_exists(command: str) -> None:
+    refuse_unknown_options(command)
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([\w/.-]+)\)", PAGE):
+        assert (ROOT / "docs" / link).exists(), link
