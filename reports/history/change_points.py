@@ -80,19 +80,22 @@ def analyse(
     values: FloatArray,
     errors: FloatArray | None = None,
     *,
+    weekdays: IntArray | None = None,
     least_effect: float = _LEAST_EFFECT,
     confirm: int = CONFIRM,
 ) -> Analysis:
     """Find steps and drift.
 
     Args:
-        nights, values, errors: as for `cleaned`.
+        nights: [n], days since a Monday, ascending, each once; there may be gaps.
+        values, errors: as for `cleaned`.
+        weekdays: [n], of the nights' dates, where these are others than `nights` says.
         least_effect: of the logarithm, below which a step is none.
         confirm: nights from a step on before it counts as confirmed.
     """
     if len(values) < LEAST_NIGHTS:
         return _early(nights, np.log(values), errors, least_effect)
-    series = cleaned(nights, values, errors)
+    series = cleaned(nights % 7 if weekdays is None else weekdays, values, errors)
     steps = _steps(nights, series, least_effect)
     changes = tuple(
         _change(step, nights, confirm) for step in [*steps, *_newest(series, steps, least_effect)]
@@ -127,7 +130,7 @@ def _early(nights: IntArray, logs: FloatArray, errors: FloatArray | None, least_
         own = 0.0 if errors is None else float(np.median(errors))
         sigma = max(float(np.std(before, ddof=1)), own, LEAST_SIGMA)
         unlikely = float(stdtrit(place - 1, 1 - _EARLY_LEVEL / 2)) * sigma * math.sqrt(1 + 1 / place)
-        effect = float(apart[np.argmin(np.abs(apart))])
+        effect = float(np.mean(apart))
         is_far = np.abs(apart) > max(unlikely, least_effect)
         if is_far.all() and (np.sign(apart) == np.sign(effect)).all():
             step = Step(gain=_GAIN_PENDING, place=place, effect=effect)
@@ -144,7 +147,7 @@ def _newest(series: Cleaned, steps: Sequence[Step], least_effect: float) -> list
             continue
         level = float(np.median(series.logs[max(since, place - _USUAL_NIGHTS) : place]))
         apart = series.logs[place:] - level
-        effect = float(apart[np.argmin(np.abs(apart))])
+        effect = float(np.mean(apart))
         far = np.abs(apart) > np.maximum(_FAR * series.sigma[place:], least_effect)
         if far.all() and (np.sign(apart) == np.sign(effect)).all():
             return [Step(gain=_GAIN_PENDING, place=place, effect=effect)]

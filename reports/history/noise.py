@@ -39,18 +39,18 @@ class Cleaned:
     sigma: FloatArray
 
 
-def cleaned(nights: IntArray, values: FloatArray, errors: FloatArray | None = None) -> Cleaned:
+def cleaned(weekdays: IntArray, values: FloatArray, errors: FloatArray | None = None) -> Cleaned:
     """Logarithms of a series less what its weekdays add, and how far nights lie apart by chance.
 
     Args:
-        nights: [n], days since a Monday, ascending; there may be gaps.
+        weekdays: [n], of each night's date, 0 for a Monday.
         values: [n], positive.
         errors: [n], standard error of each logarithm by its own repeats; nights that are less sure than most
             count for less.
     """
     logs = np.log(values)
     if len(logs) >= _NIGHTS_FOR_WEEKENDS:
-        logs = logs - _weekday_effect(nights, logs - rolling_median(logs, _SHORT))
+        logs = logs - _weekday_effect(weekdays, logs - rolling_median(logs, _SHORT))
     sigma = _spread(logs) * math.sqrt(_fewer_nights(logs))
     if errors is None:
         return Cleaned(logs=logs, sigma=np.full(len(logs), sigma))
@@ -64,10 +64,9 @@ def rolling_median(values: FloatArray, length: int) -> FloatArray:
     return np.asarray(median_filter(values, size=max(odd, 1), mode="nearest"), dtype=np.float64)
 
 
-def _weekday_effect(nights: IntArray, rest: FloatArray) -> FloatArray:
+def _weekday_effect(weekdays: IntArray, rest: FloatArray) -> FloatArray:
     """Weekends against weekdays, and each weekday by itself once there is half a year."""
-    weekday = nights % 7
-    groups = weekday if len(rest) >= _NIGHTS_FOR_WEEKDAYS else (weekday >= _WEEKEND).astype(np.int64)
+    groups = weekdays if len(rest) >= _NIGHTS_FOR_WEEKDAYS else (weekdays >= _WEEKEND).astype(np.int64)
     effect = np.zeros(len(rest))
     for group in np.unique(groups):
         effect[groups == group] = np.median(rest[groups == group])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.special import stdtrit
 
 from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import METRICS, RATE, RATIO, Lost, Subject
@@ -52,14 +53,24 @@ class SeriesVerdict:
 
     @property
     def interval(self) -> Interval | None:
-        """95 % interval of the factor, by how far nights lie apart by chance; None for a change so young."""
-        if self.change is None or self.change.state == "pending":
+        """95 % interval of the factor, by how far nights lie apart by chance; None without a change.
+
+        Of a young series' few nights, that is not known well.
+        """
+        if self.change is None:
             return None
-        n_after = self.change.n_nights
         earlier = [change.place for change in self.analysis.changes if change.place < self.change.place]
         n_before = max(self.change.place - max(earlier, default=0), 1)
-        half = _NORMAL_95 * self.analysis.sigma * math.sqrt(1 / n_after + 1 / n_before)
+        is_young = len(self.series.days) < LEAST_NIGHTS
+        quantile = float(stdtrit(n_before - 1, 0.975)) if is_young else _NORMAL_95
+        half = quantile * self.analysis.sigma * math.sqrt(1 / self.change.n_nights + 1 / n_before)
         return Interval(low=math.exp(self.change.effect - half), high=math.exp(self.change.effect + half))
+
+    def changed_with(self, other: SeriesVerdict) -> bool:
+        """Whether both have changed, at about the same time."""
+        changes = ((each.series.days, each.change) for each in (self, other))
+        days = [int(days[change.place]) for days, change in changes if change is not None]
+        return len(days) == 2 and abs(days[0] - days[1]) <= _TOGETHER_DAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +146,7 @@ def _judged(
         _one_after_the_other(series.days),
         series.values,
         _known_errors(series.errors),
+        weekdays=series.days % 7,
         least_effect=metric.least_effect,
         confirm=confirm,
     )
@@ -215,13 +227,7 @@ def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
     """Regressions by what they have in common, those of a time together."""
     left = [each for each in verdicts if each.state == "regressed"]
     while left:
-        first = left[0].change
-        assert first is not None
-        together = [
-            each
-            for each in left
-            if each.change is not None and abs(each.change.night - first.night) <= _TOGETHER_DAYS
-        ]
+        together = [each for each in left if each.changed_with(left[0])]
         left = [each for each in left if each not in together]
         yield Cause(what=_common(together, verdicts), members=tuple(together))
 
@@ -231,13 +237,8 @@ def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]
     judged = [each for each in verdicts if each.state not in ("missed", "new")]
     rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
     slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
-    first = together[0].change
     has_ratios = any(
-        each.series.subject.metric == RATIO.name
-        and each.change is not None
-        and first is not None
-        and abs(each.change.night - first.night) <= _TOGETHER_DAYS
-        for each in judged
+        each.series.subject.metric == RATIO.name and each.changed_with(together[0]) for each in judged
     )
     if len(slower) > 1 and len(slower) >= _MOST * len(rates) and not has_ratios:
         return "the machine, or what all cases share: most rates have changed, and no ratio"

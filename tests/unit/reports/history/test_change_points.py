@@ -117,6 +117,7 @@ def test_few_nights_tell_what_is_far_from_them() -> None:
     values = np.array([100.0, 101.0, 99.5, 60.0, 61.0])
     (change,) = analyse(nights[:5], values).changes
     assert (change.night, change.n_nights, change.state) == (3, 2, "pending")
+    assert np.exp(change.effect) == pytest.approx(60.5 / 100.2, rel=0.003)
     assert not analyse(nights[:3], values[[0, 1, 3]]).changes
     assert not analyse(nights[:4], np.array([100.0, 90.0, 112.0, 75.0])).changes
 

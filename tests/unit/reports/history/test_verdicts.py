@@ -26,6 +26,7 @@ class Nights:
         self.history, self.number = history, 0
         self.rng = np.random.default_rng(0)
         self.hours = 24
+        self.now: datetime | None = None
 
     def add(
         self, count: int, effects: Effects | None = None, *, without: str = "", noise: float = 0.01
@@ -35,7 +36,7 @@ class Nights:
             night = self.history.add(
                 [f for f in self._figures(effects or {}) if f.subject.strategy != without],
                 (),
-                started_utc=(BEGAN + timedelta(hours=self.hours * self.number)).isoformat(),
+                started_utc=(self.now or BEGAN + timedelta(hours=self.hours * self.number)).isoformat(),
                 experiment="x",
                 run=f"run-{self.number}",
                 run_dir="",
@@ -99,6 +100,17 @@ def test_runs_of_one_day_count_one_after_the_other(nights: Nights) -> None:
     assert regressed.since.name == "2026-01-05.46"
 
 
+def test_weekdays_are_those_of_dates_although_some_have_two_runs(nights: Nights) -> None:
+    for day in range(70):
+        usual = {("*", "*", "rate"): 1.06 if day % 7 >= 5 else 1.0}
+        for run in range(1 if day % 7 else 2):
+            nights.now = BEGAN + timedelta(days=day, hours=run)
+            last = nights.add(1, usual)
+    rates = [each for each in said(nights, last).series if each.series.subject.metric == "rate"]
+    assert {each.state for each in rates} == {"ok"}
+    assert max(each.analysis.sigma for each in rates) < 0.015
+
+
 def test_the_first_nights_are_new(nights: Nights) -> None:
     assert said(nights, nights.add(3)).counts["new"] == 18
 
@@ -107,7 +119,12 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.85, ("ps", "w", "rate"): 0.85}
     first = nights.add(1, slower)
-    assert said(nights, first).counts["pending"] == 2
+    young = [each for each in said(nights, first).series if each.state == "pending"]
+    assert len(young) == 2
+    for each in young:
+        assert each.interval is not None
+        assert each.interval.contains(0.85)
+        assert not each.interval.contains(1.0)
     assert not said(nights, first).regressed
     verdict = said(nights, nights.add(3, slower))
     assert {each.series.subject.metric for each in verdict.regressed} == {"rate", "ratio"}
@@ -125,6 +142,18 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     assert document["regressions"][0]["since"] == "2026-01-30"  # type: ignore[index]
     assert document["regressions"][0]["commits"] == ["sha24..sha25"]  # type: ignore[index]
     assert any(line == "  a commit" for line in further_lines(verdict, lambda _: ["a commit"]))
+
+
+def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
+    nights.add(5)
+    verdict = said(nights, nights.add(2, {("ps", "w", "ratio"): 0.85}))
+    (pending,) = [each for each in verdict.series if each.state == "pending"]
+    assert pending.interval is not None
+    assert pending.interval.contains(0.85)
+    normal = 2 * 1.96 * pending.analysis.sigma * (1 / 5 + 1 / 2) ** 0.5
+    assert np.log(pending.interval.high / pending.interval.low) > 1.3 * normal
+    (line,) = [each for each in further_lines(verdict, lambda _: ()) if each.startswith("pending")]
+    assert f"[{pending.interval.low:.3f}" in line
 
 
 def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
