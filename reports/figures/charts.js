@@ -159,17 +159,15 @@ globalThis.charts = (() => {
   const interval = (api, low, high, at, horizontal, half = 5) => {
     const [from, to] = horizontal
       ? [api.coord([low, at]), api.coord([high, at])] : [api.coord([at, low]), api.coord([at, high])];
-    const line = (x1, y1, x2, y2, style) => ({ type: "line", shape: { x1, y1, x2, y2 }, style, silent: true });
-    const stroke = { stroke: INK, lineWidth: 1.5 };
-    const cap = ([x, y]) => (horizontal
-      ? line(x, y - half, x, y + half, stroke) : line(x - half, y, x + half, y, stroke));
+    const path = (pathData, style) => ({ type: "path", shape: { pathData }, style: { fill: "none", ...style }, silent: true });
+    const cap = ([x, y]) => (horizontal ? `M${x} ${y - half}V${y + half}` : `M${x - half} ${y}H${x + half}`);
+    const span = `M${from[0]} ${from[1]}L${to[0]} ${to[1]}`;
     return {
       type: "group",
       silent: true,
       children: [
-        line(from[0], from[1], to[0], to[1], { stroke: color("paper"), lineWidth: 4.5, opacity: 0.8 }),
-        line(from[0], from[1], to[0], to[1], stroke),
-        cap(from), cap(to),
+        path(span, { stroke: color("paper"), lineWidth: 4.5, opacity: 0.8 }),
+        path(span + cap(from) + cap(to), { stroke: INK, lineWidth: 1.5 }),
       ],
     };
   };
@@ -326,7 +324,7 @@ globalThis.charts = (() => {
   };
 
   // Every step of every repeat as a dot of one path per repeat, warm-up apart, the median as a tick.
-  const strips = (spec, width) => {
+  const strips = (spec, width, { live = false } = {}) => {
     const wide = isWide(width);
     const lane = 13;
     const above = wide ? 0 : 18;
@@ -372,8 +370,9 @@ globalThis.charts = (() => {
             return {
               type: "group",
               children: [
-                // What is hovered: the whole lane.
-                { type: "rect", shape: { x: coordSys.x, y: row.y, width: coordSys.width, height: lane }, style: { fill: "transparent" } },
+                // What is pointed at: the whole lane.
+                ...(live ? [{ type: "rect", style: { fill: "transparent" },
+                  shape: { x: coordSys.x, y: row.y, width: coordSys.width, height: lane } }] : []),
                 stroke(dots(at, row.seconds.slice(0, row.n_warmup), row.y), "amber", 0.9),
                 stroke(dots(at, row.seconds.slice(row.n_warmup), row.y), "blue", 0.6),
                 ...(row.median ? [tick({ stroke: color("paper"), lineWidth: 4.5, opacity: 0.8 }), tick({ stroke: INK, lineWidth: 2 })] : []),

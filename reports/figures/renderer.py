@@ -30,12 +30,16 @@ echarts.setPlatformAPI({
   },
 });
 """
-# What ECharts leaves in the text for scripts of its own.
-_LEFTOVERS = re.compile(
+_TAG = re.compile(r"<[^<>]*>")
+# What ECharts leaves for scripts of its own, what goes without saying or is said once for all texts, and
+# decimals behind the first.
+_NEEDLESS = re.compile(
     r' (?:ecmeta_[a-z_]+|xmlns:xlink|baseProfile|version|pointer-events|xml:space)="[^"]*"| class="zr[^"]*"'
-    r"|(?<=;)font-family:inherit;|<style ?>.*?</style>|\n",
-    re.DOTALL,
+    r'| dominant-baseline="central"| text-anchor="start"| style="font-size:12px;(?:font-family:inherit;)?"'
+    r'|(?<=;)font-family:inherit;| fill="#000"(?! fill-opacity)|(?<=\.\d)\d+(?=[ ")LhlZM])'
 )
+_STYLE = re.compile(r"<style ?>.*?</style>|\n", re.DOTALL)
+_OF_ALL_TEXTS = '<svg font-size="12" dominant-baseline="central"'
 _IDS = re.compile(r"\bzr\d+-")
 _DOTS = re.compile(r"(M[\d.]+ ([\d.]+))L[\d.]+ \2(?=M|\")")
 _DIGITS = 5
@@ -80,7 +84,9 @@ def svg(chart: Chart, *, width: int) -> str:
     text = json.loads(_draw()(specification, width))
     # Several pictures stand in one page, where equal ids would cut one by the frame of another.
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
-    return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text)))
+    text = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), _STYLE.sub("", text))
+    text = text.replace("<svg", _OF_ALL_TEXTS, 1)
+    return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", text))
 
 
 @cache

@@ -94,8 +94,8 @@ class PointChart:
 class Line:
     """A line through points (x, y or None for a gap).
 
-    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader sees who points
-    at each point, by default the line's name and both values.
+    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader sees who
+    points at each point, by default the line's name and both values.
     """
 
     key: str

@@ -17,7 +17,7 @@ from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
-from reports.pages.pictures import Pictures
+from reports.pages.pictures import Pictures, packed
 from reports.quantities import byte_count, interval_of, times
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
@@ -31,77 +31,55 @@ from reports.tables.training import loss_table, round_table
 from reports.tables.workers import balance_table, memory_table
 
 _MAY_WIN = "may win"
+_MANY_ROWS = 60
+"""From so many on a page has no charts for narrow pages but those that its script draws."""
+_DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
+"""What stands in the page as charts and tables, and would double its size as data."""
 
 
 def to_html(report: Report) -> str:
     """The report as one self-contained page, which asks for nothing and runs only its own script."""
-    pictures = Pictures()
+    n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
+    pictures = Pictures(with_narrow=n_rows <= _MANY_ROWS)
     script = page_script()
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            sections=[_section(comparison, i, pictures) for i, comparison in enumerate(report.comparisons)],
-            matrices=[
-                {
-                    "matrix": matrix,
-                    "headline": front_line(matrix),
-                    "table": fault_table(matrix),
-                    "chart": pictures.add(f"faults-{i}-front", fault_front(matrix)),
-                }
-                for i, matrix in enumerate(report.fault_matrices)
-            ],
-            scalings=[
-                {
-                    "scaling": scaling,
-                    "table": scaling_table(scaling),
-                    "chart": pictures.add(f"scaling-{i}-rates", curves.scaling(scaling)),
-                }
-                for i, scaling in enumerate(report.scaling)
-            ],
-            links=[
-                {
-                    "links": links,
-                    "table": link_table(links),
-                    "chart": pictures.add(f"links-{i}-rates", curves.link_sensitivity(links)),
-                }
-                for i, links in enumerate(report.link_sensitivity)
-            ],
-            problems=problem_table(report.problems) if report.problems else None,
-            words=WORDS,
-            experiments=[
-                (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
-                for origin in report.origins
-                if origin.experiment
-            ],
-            kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
-            may_win=_MAY_WIN,
-            # The dots are drawn already, and would double the size of the page.
-            data=document(report, without=("steps", "other_baselines")),
-            charts={
+    return template("report.html.j2").render(
+        report=report,
+        **_across_shapes(report, pictures),
+        sections=[_section(comparison, i, pictures) for i, comparison in enumerate(report.comparisons)],
+        problems=problem_table(report.problems) if report.problems else None,
+        words=WORDS,
+        experiments=[
+            (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
+            for origin in report.origins
+            if origin.experiment
+        ],
+        kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
+        may_win=_MAY_WIN,
+        data=document(report, without=_DRAWN),
+        charts=packed(
+            {
                 "charts": pictures.specifications(),
                 "strategies": _strategies(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
-            },
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+            }
+        ),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def environment() -> jinja2.Environment:
-    """What pages are written by: everything is escaped that is not markup already."""
-    made = jinja2.Environment(
+def template(name: str) -> jinja2.Template:
+    """A template of a page, in which everything is escaped that is not markup already."""
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters["byte_count"] = byte_count
-    made.filters["code_spans"] = code_spans
-    return made
+    environment.filters["byte_count"] = byte_count
+    environment.filters["code_spans"] = code_spans
+    return environment.get_template(name)
 
 
 def page_script() -> Markup:
@@ -109,6 +87,37 @@ def page_script() -> Markup:
     own = resources.files("reports.templates").joinpath("page.js").read_text(encoding="utf-8")
     # They are files of this package, and none of them holds the end of a script element.
     return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
+
+
+def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[str, object]]]:
+    """What the template needs of more than one shape: faults, sizes, links."""
+    return {
+        "matrices": [
+            {
+                "matrix": matrix,
+                "headline": front_line(matrix),
+                "table": fault_table(matrix),
+                "chart": pictures.add(f"faults-{i}-front", fault_front(matrix), always=True),
+            }
+            for i, matrix in enumerate(report.fault_matrices)
+        ],
+        "scalings": [
+            {
+                "scaling": scaling,
+                "table": scaling_table(scaling),
+                "chart": pictures.add(f"scaling-{i}-rates", curves.scaling(scaling), always=True),
+            }
+            for i, scaling in enumerate(report.scaling)
+        ],
+        "links": [
+            {
+                "links": links,
+                "table": link_table(links),
+                "chart": pictures.add(f"links-{i}-rates", curves.link_sensitivity(links), always=True),
+            }
+            for i, links in enumerate(report.link_sensitivity)
+        ],
+    }
 
 
 def _strategies(report: Report) -> dict[str, object]:
@@ -152,7 +161,7 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
         "rules": rule_table(comparison),
-        "ranking_chart": pictures.add(f"{name}-ranking", charts.ranking(comparison)),
+        "ranking_chart": pictures.add(f"{name}-ranking", charts.ranking(comparison), always=True),
         "byte_chart": pictures.add(f"{name}-bytes", charts.bytes_sent(comparison)),
         "step_chart": pictures.add(f"{name}-steps", charts.step_times(comparison)),
         "split_chart": pictures.add(f"{name}-split", charts.time_split(comparison)),

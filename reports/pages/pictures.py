@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -21,7 +24,10 @@ class LegendEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A chart as SVG elements, of which the style sheet shows the one that fits the page."""
+    """A chart as SVG elements, of which the style sheet shows the one that fits the page.
+
+    Pages of many cases have no narrow ones, and only the most important wide ones: scripts draw the others.
+    """
 
     id: str
     label: str
@@ -32,22 +38,32 @@ class Picture:
 
 @dataclass(slots=True)
 class Pictures:
-    """The charts of one page by their ids."""
+    """The charts of one page by their ids.
 
+    Args:
+        room: characters of SVG that the page may hold, but for charts that are `always` drawn.
+        with_narrow: whether charts are drawn for narrow pages, too.
+    """
+
+    room: int = 2_500_000
+    with_narrow: bool = True
     charts: dict[str, Chart] = field(default_factory=dict)
 
-    def add(self, id: str, chart: Chart | None) -> Picture | None:  # noqa: A002 - it is the element's id
+    def add(self, id: str, chart: Chart | None, *, always: bool = False) -> Picture | None:  # noqa: A002 - the element's id
         """Draw a chart; None where there is none."""
         if chart is None:
             return None
         self.charts[id] = chart
+        wide = svg(chart, width=WIDE_PX) if always or self.room > 0 else ""
+        narrow = svg(chart, width=NARROW_PX) if wide and self.with_narrow else ""
+        self.room -= len(wide) + len(narrow)
         lines = chart.lines if isinstance(chart, LineChart) else ()
         return Picture(
             id=id,
             label=chart.label,
             # Text within is escaped by what draws it.
-            wide=Markup(svg(chart, width=WIDE_PX)),  # noqa: S704
-            narrow=Markup(svg(chart, width=NARROW_PX)),  # noqa: S704
+            wide=Markup(wide),  # noqa: S704
+            narrow=Markup(narrow),  # noqa: S704
             legend=tuple(
                 LegendEntry(name=line.name, color=line.color, is_perfect=line.kind == "perfect")
                 for line in lines
@@ -57,3 +73,10 @@ class Pictures:
     def specifications(self) -> dict[str, object]:
         """What scripts draw the charts from."""
         return {id: as_data(chart) for id, chart in self.charts.items()}  # noqa: A001
+
+
+def packed(data: object) -> str:
+    """Data for the page's script: JSON, compressed, in letters of base64."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    # Without the time of day, the same report is the same page.
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

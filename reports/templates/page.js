@@ -2,8 +2,12 @@
 // All of it stands in the page without this script too, in its first order.
 "use strict";
 
-(() => {
-  const data = JSON.parse(document.getElementById("stratbench-charts").textContent);
+(async () => {
+  const unpacked = async (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+  };
+  const data = await unpacked(document.getElementById("stratbench-charts").textContent);
   const live = new Map();
   const orders = new Map();
   const baselines = new Map();
