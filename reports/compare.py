@@ -12,6 +12,7 @@ from reports.aggregate import (
 )
 from reports.case_row import case_row, is_usable
 from reports.contrasts import Contrasts
+from reports.differences import differences_of
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import Run
@@ -70,6 +71,7 @@ def build(runs: Sequence[Run], *, read_steps: StepReader | None = None, with_fil
         problems=tuple(dict.fromkeys(problems)),
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
+        differences=differences_of(runs),
     )
 
 
