@@ -66,15 +66,19 @@ def provenance(*, source: Path | None = None) -> Provenance:
     return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=_lock_hash(root), versions=_versions())
 
 
-def environment(environ: Mapping[str, str], *, source: Path | None = None) -> dict[str, JsonValue]:
+def environment(
+    environ: Mapping[str, str], *, command: str | None = None, source: Path | None = None
+) -> dict[str, JsonValue]:
     """Collect the content of `environment.json`.
 
     Args:
         environ: the process environment; only allow-listed variables are kept.
+        command: line that makes the run again, without secrets; None where no command line did.
         source: root of the checkout; None for the one this package lies in, if any.
     """
     facts, code = machine(), provenance(source=source)
     return {
+        **({} if command is None else {"command": command}),
         "machine": {name: json_value(getattr(facts, name)) for name in Machine.__slots__},
         "provenance": {name: json_value(getattr(code, name)) for name in Provenance.__slots__},
         "environ": json_value(allowed(environ)),

@@ -200,7 +200,7 @@ def _opened(spec: ExperimentSpec, options: RunOptions) -> RunFolder:
     return open_run(
         options.out,
         experiment=spec_document(spec),
-        environment=environment(options.environ),
+        environment=environment(options.environ, command=options.command),
         resume=options.resume,
     )
 

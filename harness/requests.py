@@ -37,6 +37,7 @@ class RunOptions:
         metrics: listening socket to serve `/metrics` on while the run goes on; None serves nothing.
         exposure: why strangers on the network can reach what this process starts; None where they cannot.
         environ: the allow-listed part of the process environment, for `environment.json`.
+        command: line that makes the run again, without secrets, for `environment.json`, too.
     """
 
     out: Path | None = None
@@ -50,6 +51,7 @@ class RunOptions:
     metrics: socket | None = None
     exposure: str | None = NOT_ASKED
     environ: Mapping[str, str] = field(default_factory=dict)
+    command: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from reports.curves.link_sensitivity import link_sensitivity_of
 from reports.curves.one_comparison import curves_of
 from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
+from reports.differences import differences_of
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import Run
@@ -86,6 +87,7 @@ def build(
         problems=tuple(dict.fromkeys(problems)),
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
+        differences=differences_of(runs),
     )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.records.redaction import redacted_document
 from reports.load import Run
 from reports.quantities import byte_count
 from reports.rows import Origin
@@ -13,6 +14,7 @@ from reports.rows import Origin
 # In this order, before whatever else environment.json holds.
 _NAMES = {
     "experiment": "experiment",
+    "command": "made by",
     "created_utc": "started (UTC)",
     "spec_hash": "spec hash",
     "provider": "provider",
@@ -71,8 +73,8 @@ def origin_of(run: Run) -> Origin:
     rest = [name for name in facts if name not in _NAMES and name not in versions]
     return Origin(
         run=run.name,
-        facts=tuple((_shown(name), "; ".join(facts[name])) for name in [*named, *versions, *rest]),
-        experiment=run.experiment,
+        facts=tuple((shown_name(name), _safe(name, facts[name])) for name in [*named, *versions, *rest]),
+        experiment=_safe_experiment(run.experiment),
     )
 
 
@@ -82,7 +84,17 @@ def _distinct(values: Iterable[Any]) -> Sequence[Any]:
     return tuple({repr(value): value for value in values if value is not None}.values())
 
 
-def _shown(name: str) -> str:
+def _safe(name: str, texts: Sequence[str]) -> str:
+    return "; ".join(str(redacted_document(text, name=name)) for text in texts)
+
+
+def _safe_experiment(experiment: Mapping[str, object]) -> Mapping[str, object]:
+    safe = redacted_document(experiment)
+    return safe if isinstance(safe, Mapping) else {}
+
+
+def shown_name(name: str) -> str:
+    """A fact's dotted name as a person reads it."""
     if name in _NAMES:
         return _NAMES[name]
     return name.removeprefix("provenance.versions.").removeprefix("method.").replace("_", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def write_many_cases(path: Path, *, n_shapes: int, n_strategies: int, n_repeats:
     """
     pattern = _pattern(path.with_name(f"{path.name}-pattern"))
     steps = pattern.repeat_dir(pattern.records[0]).joinpath("steps.parquet").read_bytes()
-    plan = b'{"strategy": "ps", "replicas_per_task": [1, 1], "nodes": [], "server_bytes": [], "notes": []}'
+    plan = json.dumps(_plan()).encode()
     checksums = {"steps.parquet": file_checksum(steps), "plan.json": file_checksum(plan)}
     rng = np.random.default_rng(0)
     experiment = {"name": "many-cases", "compare": {"baseline": "strategy-0"}}
@@ -46,6 +47,17 @@ def write_many_cases(path: Path, *, n_shapes: int, n_strategies: int, n_repeats:
     # Not one by one: each would wait for the disk.
     (path / "results.jsonl").write_text("".join(lines))
     return path
+
+
+def _plan() -> dict[str, object]:
+    """A plan of layers that are all of other sizes."""
+    fields = {"dtype": "float", "sparse": False, "synchronizer": "ps", "destination": 0}
+    names = "abcdefghijklmnopqrstuvwxyz"
+    nodes = [
+        {"variable": f"{name}/kernel", "shape": [i, 64], "bytes": i * 256, **fields}
+        for i, name in enumerate(names, start=1)
+    ]
+    return {"replicas_per_task": [1, 1], "nodes": nodes, "server_bytes": [89856, 0], "worker_bytes": 0}
 
 
 def _pattern(path: Path) -> StoredRun:

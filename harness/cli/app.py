@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         standard_streams.end_process(EXIT_INTERRUPTED)
 
     with signals_interrupt(for_good=owns_process, end=end if owns_process else None) as settled:
-        caller = Caller(owns_process=owns_process, settled=settled)
+        caller = Caller(owns_process=owns_process, settled=settled, arguments=tuple(given))
         status = _status(given, caller, as_json=as_json)
     if owns_process:
         standard_streams.end_process(status)

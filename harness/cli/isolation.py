@@ -10,6 +10,7 @@ import typer
 
 from harness.errors import MissingError, UsageError
 from harness.provision import network_namespace
+from harness.records.redaction import redacted_command
 
 RequireIsolation = Annotated[
     bool, typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own.")
@@ -27,10 +28,19 @@ class Caller:
     Args:
         owns_process: whether the process is the command's alone, so that it may move to another network.
         settled: told once the process is where it stays, and may start threads.
+        arguments: of the command line, without the program's name.
     """
 
     owns_process: bool
     settled: Callable[[], None]
+    arguments: tuple[str, ...] = ()
+
+
+def command_of(context: typer.Context) -> str | None:
+    """The command line as it may be kept, without what looks like a secret; None where a program called."""
+    if not (isinstance(context.obj, Caller) and context.obj.arguments):
+        return None
+    return redacted_command(("stratbench", *context.obj.arguments))
 
 
 def isolate(

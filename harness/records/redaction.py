@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 REDACTED = "[redacted]"
 
@@ -19,7 +19,7 @@ _NAMES = (
 # No name or value begins with a repetition: a long line must not be searched again from each of its letters.
 _NAMED = re.compile(
     rf"({_NAMES}[\"']?[ \t]{{0,3}}[=:][ \t]{{0,3}})"
-    r"(?:(?:bearer|basic|digest)[ \t]{1,3})?(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&\"'}\])]+)",
+    r"(?!\[redacted\])(?:(?:bearer|basic|digest)[ \t]{1,3})?(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&\"'}\])]+)",
     re.IGNORECASE,
 )
 _SIGNED_IN = re.compile(r"(://)[^/\s@\"']{1,512}@")
@@ -32,7 +32,7 @@ _FORMS = re.compile(
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
 )
-_OPTION = re.compile(rf"--?[\w.-]*{_NAMES}$", re.IGNORECASE)
+_OPTION_NAME = re.compile(rf"{_NAMES}$", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
@@ -44,11 +44,23 @@ def redacted(text: str) -> str:
     return _FORMS.sub(REDACTED, text)
 
 
+def redacted_document(value: object, *, name: str = "") -> object:
+    """Mappings, sequences and scalars without what looks like a secret, by its form or by its name."""
+    if isinstance(value, Mapping):
+        return {str(key): redacted_document(item, name=str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_document(item, name=name) for item in value]
+    if isinstance(value, str):
+        return REDACTED if value and _OPTION_NAME.search(name) else redacted(value)
+    return value
+
+
 def redacted_command(words: Sequence[str]) -> str:
     """A command line as a shell takes it, without what looks like a secret."""
     shown: list[str] = []
     before = ""
     for word in words:
-        shown.append(REDACTED if _OPTION.match(before) else redacted(word))
+        is_value = before.startswith("-") and _OPTION_NAME.search(before)
+        shown.append(REDACTED if is_value else redacted(word))
         before = word
     return shlex.join(shown)

@@ -16,6 +16,8 @@ from reports.tables.cells import Cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import link_table, scaling_table, trade_off_table
+from reports.tables.differences import difference_table
+from reports.tables.placements import pass_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
@@ -63,6 +65,7 @@ def to_markdown(report: Report) -> str:
             rule_table,
             check_table,
             cost_table,
+            pass_table,
         ):
             content = table(comparison)
             lines += [] if content is None else ["", *markdown_table(content)]
@@ -79,6 +82,9 @@ def to_markdown(report: Report) -> str:
         lines += ["## Left out", ""]
         lines += [f"- {markdown_text(item.where)}: {markdown_text(item.why)}" for item in report.left_out]
         lines.append("")
+    differing = difference_table(report)
+    if differing is not None:
+        lines += ["## What differs", "", markdown_text(differing.caption), "", *markdown_table(differing), ""]
     lines += ["## What ran where", ""]
     for origin in report.origins:
         lines += [f"### {markdown_text(origin.run)}", ""]

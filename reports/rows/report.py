@@ -313,6 +313,25 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactValue:
+    """What a fact is in `n_records` of a run's records; None where it is one of the run as a whole."""
+
+    text: str
+    n_records: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDifference:
+    """A fact that is not the same in all runs of a report, or in all records of one.
+
+    `values`: for each run in the report's order those that it has there, the commonest first.
+    """
+
+    fact: str
+    values: tuple[tuple[FactValue, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Everything a report says."""
 
@@ -324,3 +343,4 @@ class Report:
     problems: tuple[Problem, ...]
     left_out: tuple[LeftOut, ...]
     origins: tuple[Origin, ...]
+    differences: tuple[FactDifference, ...] = ()

@@ -13,7 +13,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.commands.planned import planned_table
-from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
+from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
 from harness.experiment.references import parse_scalar, split_list
@@ -176,6 +176,7 @@ def run(
         metrics=metrics,
         exposure=exposure,
         environ=allowed(os.environ),
+        command=command_of(context),
     )
     from harness import pipeline
 

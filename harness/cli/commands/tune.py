@@ -12,7 +12,7 @@ import typer
 from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.answer import Answer
-from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
+from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, TuneRequest
@@ -111,6 +111,7 @@ def tune(
             live=options.is_watched(json=json),
             exposure=exposure,
             environ=allowed(os.environ),
+            command=command_of(context),
         ),
     )
     from harness import pipeline

@@ -293,6 +293,7 @@ def test_passes_are_timed_over_repeats_and_say_what_they_add(tmp_path: Path) -> 
     table = pass_table(report.comparisons[0])
     assert table is not None
     assert [cell.text for cell in table.rows[1]][1:] == ["fuse-updates", "170", "-10", "500 ms"]
+    assert "fuse\\-updates" in reports.render([path], "md")
 
 
 def test_records_from_before_passes_were_kept_have_no_table_of_them(tmp_path: Path) -> None:

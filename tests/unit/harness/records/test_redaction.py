@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from harness.records.redaction import REDACTED, redacted, redacted_command
+from harness.records.redaction import REDACTED, redacted, redacted_command, redacted_document
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -27,6 +27,7 @@ TOKEN = "ghp_" + "a1B2" * 9
 )
 def test_a_secret_is_left_out(text: str, shown: str) -> None:
     assert redacted(text) == shown
+    assert redacted(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,21 @@ def test_a_secret_is_left_out(text: str, shown: str) -> None:
 )
 def test_what_is_none_stays(text: str) -> None:
     assert redacted(text) == text
+
+
+def test_a_document_is_searched_by_names_too() -> None:
+    document = {
+        "params": {"api_key": "hunter2", "n": 3},
+        "urls": ["ftp://a:hunter2@b"],
+        "tokens": ["x"],
+        "pwd": "",
+    }
+    assert redacted_document(document) == {
+        "params": {"api_key": REDACTED, "n": 3},
+        "urls": [f"ftp://{REDACTED}@b"],
+        "tokens": ["x"],
+        "pwd": "",
+    }
 
 
 def test_a_command_can_be_given_to_a_shell_again() -> None:
