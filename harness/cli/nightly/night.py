@@ -14,6 +14,7 @@ from harness.canonical import slug
 from harness.cli import output
 from harness.errors import Interrupted, MissingError, StoreError
 from harness.experiment.spec import ExperimentSpec
+from harness.preflight import check_experiment
 from harness.records.retention import remove_old_runs
 from harness.requests import RunOptions, RunOutcome
 from reports.history.night import added
@@ -32,6 +33,7 @@ def judged_night(
         options: of the run, but for its folder, which is one of the store.
         confirm: nights that a change must last. keep: run folders that stay.
     """
+    check_experiment(spec)
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         _require_space(store)
         folder = store / RUNS / folder_name(spec.name)
