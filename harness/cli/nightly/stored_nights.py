@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def acknowledged(store: Path, case: str, reason: str) -> Answer:
 
 def imported(store: Path, paths: Sequence[Path], *, confirm: int, prometheus: Path | None) -> Answer:
     """Add run folders and files of pytest-benchmark as nights, and say what the last of them says."""
-    with writing(store) as history:
+    with writing(store, clock=partial(datetime.now, UTC)) as history:
         for path in paths:
             is_run = not path.is_file()
             night = added(history, path, tell=output.warn) if is_run else added_benchmarks(history, path)

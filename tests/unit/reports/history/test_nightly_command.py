@@ -1,8 +1,12 @@
 """`stratbench nightly` as it is called, with runs that are made up: nights, what they say, what is known."""
 
+import errno
 import json
+import os
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,9 @@ from synthetic_run import Case, write_run
 
 from harness import pipeline
 from harness.cli import main
-from harness.errors import CaseError, Interrupted
+from harness.errors import CaseError, Interrupted, StoreError
 from harness.requests import RunOptions, RunOutcome
+from reports.history.database import connected
 from reports.history.store import writing
 
 USUAL_S = {"single": 0.05, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
@@ -33,7 +38,7 @@ def night(
     seeds = iter(range(1000))
 
     def make(
-        *arguments: str, slower: dict[str, float] | None = None, without: str = ""
+        *arguments: str, slower: dict[str, float] | None = None, without: str = "", n_more: int = 0
     ) -> tuple[int, dict[str, Any]]:
         def run(_spec: object, options: RunOptions) -> RunOutcome:
             assert options.out is not None
@@ -42,6 +47,7 @@ def night(
                 for name, s in USUAL_S.items()
                 if name != without
             ]
+            cases += [Case(workload="w", strategy=f"s{k}", traced=False) for k in range(n_more)]
             write_run(options.out, cases, seed=next(seeds), minutes=(1.0, 1.2))
             return RunOutcome(run_dir=options.out)
 
@@ -192,6 +198,88 @@ def test_a_night_that_is_interrupted_says_how_it_becomes_one(
     assert status == 130
     assert "the night is not in the history" in captured.err
     assert "nightly --import" in captured.err
+
+
+def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(_spec: object, _options: RunOptions) -> RunOutcome:
+        raise StoreError("x must take more files, got No space left on device; make room", field="out")
+
+    monkeypatch.setattr(pipeline, "run", run)
+    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    assert status == 2
+    assert (
+        "No space left on device; make room; the night is not in the history: `stratbench run" in captured.err
+    )
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("way", ["import", "ack", "night"])
+def test_a_history_whose_disk_is_full_stays_as_it_was(
+    night: Callable[..., tuple[int, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    way: str,
+) -> None:
+    for _ in range(2):
+        night()
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy=f"s{k}") for k in range(40)])
+    with monkeypatch.context() as full:
+        full.setattr("reports.history.store.connected", with_few_pages)
+        arguments = {"import": ["--import", str(run)], "ack": ["--ack", "ps", "--reason", "x" * 100_000]}
+        status, said = night(*arguments.get(way, []), n_more=40)
+    assert status == 3
+    assert f"the disk of {tmp_path / 'store'} must have room for the history" in said["error"]["message"]
+    assert "make room" in said["error"]["message"]
+    with writing(tmp_path / "store") as history:
+        assert len(history.nights()) == 2
+        assert not history.known()
+        assert history.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    status, said = night("--import", str(run))
+    assert (status, said["night"][-2:]) == (0, ".3")
+
+
+def with_few_pages(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
+    """A database that has no room for more, which is what SQLite says of a full disk."""
+    connection = connected(path, is_read=is_read)
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    return connection
+
+
+def test_a_disk_without_room_for_a_history_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
+    store = str(tmp_path / "store")
+    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
+    assert status == 3
+    assert f"the disk of {store} must have room for the history, got" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_night_of_the_future_is_refused_with_its_date_and_the_clocks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, store = tmp_path / "benchmarks.json", str(tmp_path / "store")
+    stats = {"median": 0.1, "stddev": 0.01, "rounds": 5}
+    benchmark = {"fullname": "a::b", "name": "b", "stats": stats}
+    now = datetime.now(UTC)
+    for ahead, expected in ((timedelta(days=2), 2), (timedelta(minutes=2), 0)):
+        document = {"datetime": (now + ahead).isoformat(), "benchmarks": [benchmark]}
+        file.write_text(json.dumps(document))
+        status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(file))
+        assert status == expected
+        if expected:
+            assert f"got {now + ahead:%Y-%m-%d %H:%M} UTC while the clock says {now:%Y}-" in captured.err
+            assert captured.err.count("\n") == 1
+    with writing(tmp_path / "store") as history:
+        assert len(history.nights()) == 1
 
 
 def test_the_status_of_a_night_without_regressions_is_that_of_its_run(

@@ -1,0 +1,138 @@
+"""Tables of a history as values: nights, series, and what these are of."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+import numpy as np
+
+from reports.history.figures import Subject
+from reports.history.noise import FloatArray, IntArray
+
+_A_MONDAY = date(1970, 1, 5).toordinal()
+SUBJECT_COLUMNS = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """A run of the history.
+
+    Attributes:
+        name: its date, with a number behind it from the second run of a date on.
+        day: counted from a Monday.
+    """
+
+    id: int
+    name: str
+    started_utc: str
+    day: int
+    experiment: str
+    run: str
+    run_dir: str
+    git_sha: str | None
+    git_dirty: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A figure from night to night.
+
+    Attributes:
+        nights: ids of nights, in the order of their days. days, values: of these.
+        errors: standard errors of logarithms; not a number where there is none.
+    """
+
+    subject: Subject
+    nights: IntArray
+    days: IntArray
+    values: FloatArray
+    errors: FloatArray
+
+
+def day_of(started_utc: str) -> int:
+    """Days from a Monday to a moment as records write it."""
+    return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
+
+
+def nights_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[Night]:
+    """Nights of which an SQL condition holds, or in an order that it asks for."""
+    found = connection.execute(
+        "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty "  # noqa: S608 - a condition of our own
+        f"FROM night {condition}",
+        values,
+    )
+    return [
+        Night(
+            id=row[0],
+            name=row[1],
+            started_utc=row[2],
+            day=row[3],
+            experiment=row[4],
+            run=row[5],
+            run_dir=row[6],
+            git_sha=row[7],
+            git_dirty=None if row[8] is None else bool(row[8]),
+        )
+        for row in found
+    ]
+
+
+def name_of(connection: sqlite3.Connection, day: int) -> str:
+    """The name of a day's next night: its date, numbered from the second one on."""
+    text = date.fromordinal(day + _A_MONDAY).isoformat()
+    n_same = len(nights_where(connection, "WHERE day = ?", day))
+    return f"{text}.{n_same + 1}" if n_same else text
+
+
+def series_id(connection: sqlite3.Connection, subject: Subject) -> int:
+    """The number of a series, which is written if need be."""
+    values = (
+        subject.case,
+        subject.workload,
+        subject.shape,
+        subject.strategy,
+        subject.comparison_key,
+        subject.lock_hash,
+        subject.metric,
+        subject.against,
+    )
+    connection.execute(
+        f"INSERT INTO series ({SUBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - names of our own
+        values,
+    )
+    found = connection.execute(
+        "SELECT id FROM series WHERE case_id = ? AND comparison_key = ? AND lock_hash = ? AND metric = ? "
+        "AND against = ?",
+        (values[0], *values[4:]),
+    )
+    return int(found.fetchone()[0])
+
+
+def subject_of(values: Sequence[str]) -> Subject:
+    """What a series is of, from its columns."""
+    case, workload, shape, strategy, comparison_key, lock_hash, metric, against = values
+    return Subject(
+        case=case,
+        workload=workload,
+        shape=shape,
+        strategy=strategy,
+        comparison_key=comparison_key,
+        lock_hash=lock_hash,
+        metric=metric,
+        against=against,
+    )
+
+
+def series_of(subject: Subject, rows: Sequence[tuple[int, int, float, float]]) -> Series:
+    """A series from its rows: night, day, value and error of each."""
+    nights, days, values, errors = zip(*rows, strict=True)
+    return Series(
+        subject=subject,
+        nights=np.array(nights, dtype=np.int64),
+        days=np.array(days, dtype=np.int64),
+        values=np.array(values, dtype=np.float64),
+        errors=np.array(errors, dtype=np.float64),
+    )
