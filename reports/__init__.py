@@ -5,8 +5,9 @@ What needs numpy, scipy or jinja2 is imported by the calls, so that importing th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,14 @@ def render(
     format: str = "html",  # noqa: A002 - the option's name on the command line
     *,
     tell: Callable[[str], None] | None = None,
+    destination: Path | None = None,
 ) -> str:
     """Make a report of one or more run folders.
 
     Args:
         run_dirs: run folders; strategies are compared within each.
         format: one of `FORMATS`; names and messages go through its escaping.
+        destination: the file that it will be; a page in the folder of its run leads to what else lies there.
         tell: hears what was left out: the first of it, or all where the format has no place to say it.
     Raises:
         ReportError: for a format that does not exist, or no folder.
@@ -57,7 +60,12 @@ def render(
             tell(f"left out: {item.where}: {item.why}")
         if more := len(report.left_out[most:]):
             tell(f"left out: {more} more, which the report names")
-    return _text(report, format)
+    in_run_folder = (
+        destination is not None
+        and len(run_dirs) == 1
+        and destination.resolve().parent == Path(run_dirs[0]).resolve()
+    )
+    return _text(report, format, in_run_folder=in_run_folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +85,8 @@ def report_of(run_dir: Path) -> RunReport:
     from reports.pages.terminal import terminal_tables
 
     report = _report([run_dir], with_files=True, with_steps=True)
-    return RunReport(html=_text(report, "html"), tables=terminal_tables(report))
+    html = _text(report, "html", in_run_folder=True)
+    return RunReport(html=html, tables=terminal_tables(report))
 
 
 def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> Report:
@@ -93,11 +102,11 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
     )
 
 
-def _text(report: Report, format: str) -> str:  # noqa: A002 - as for `render`
+def _text(report: Report, format: str, *, in_run_folder: bool) -> str:  # noqa: A002 - as for `render`
     from reports.pages import exports, junit, page
 
-    write = {
-        "html": page.to_html,
+    write: Mapping[str, Callable[[Report], str]] = {
+        "html": partial(page.to_html, in_run_folder=in_run_folder),
         "md": exports.to_markdown,
         "csv": exports.to_csv,
         "json": exports.to_json,

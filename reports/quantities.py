@@ -21,11 +21,11 @@ def digits(value: float, *, significant: int = 3) -> str:
         return "∞" if value > 0 else ("-∞" if value < 0 else "not a number")
     if value == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)))
+    scientific = f"{value:.{significant - 1}e}"
     # 9.996 has size 0 but prints as 10.0: the size after rounding decides.
-    size = math.floor(math.log10(abs(float(f"{value:.{significant - 1}e}")))) if size < 15 else size
+    size = int(scientific.partition("e")[2])
     if size >= 12 or size < -4:
-        return f"{value:.{significant - 1}e}"
+        return scientific
     return f"{value:,.{max(0, significant - 1 - size)}f}"
 
 

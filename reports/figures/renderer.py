@@ -40,6 +40,7 @@ _NEEDLESS = re.compile(
 )
 _STYLE = re.compile(r"<style ?>.*?</style>|\n", re.DOTALL)
 _OF_ALL_TEXTS = '<svg font-size="12" dominant-baseline="central"'
+_FONTS = re.compile(r'style="font-size:(\d+)px;font-weight:(\d+);"')
 _IDS = re.compile(r"\bzr\d+-")
 _DOTS = re.compile(r"(M[\d.]+ ([\d.]+))L[\d.]+ \2(?=M|\")")
 _DIGITS = 5
@@ -61,15 +62,22 @@ def charts_source() -> str:
 
 def as_data(chart: Chart) -> object:
     """A specification as the scripts take it: plain, and no more digits than a picture can show."""
-    return _plain(dataclasses.asdict(chart))
+    return _plain(chart)
 
 
 def _plain(value: object) -> object:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item is not None or key == "end"}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    # What is None is found by the scripts, but for a bar's end, which was not measured.
+    return {
+        name: _plain(item)
+        for name in value.__dataclass_fields__
+        if (item := getattr(value, name)) is not None or name == "end"
+    }
 
 
 def svg(chart: Chart, *, width: int) -> str:
@@ -80,13 +88,30 @@ def svg(chart: Chart, *, width: int) -> str:
     Returns:
         An SVG element whose colours are variables of the report's style sheet. Text in it is escaped.
     """
-    specification = json.dumps(as_data(chart), allow_nan=False)
+    return svg_of(as_data(chart), width=width)
+
+
+def svg_of(data: object, *, width: int) -> str:
+    """Draw a chart from its specification as data, as `svg` does."""
+    specification = json.dumps(data, allow_nan=False)
     text = json.loads(_draw()(specification, width))
     # Several pictures stand in one page, where equal ids would cut one by the frame of another.
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
     text = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), _STYLE.sub("", text))
-    text = text.replace("<svg", _OF_ALL_TEXTS, 1)
+    text = _with_classes(text).replace("<svg", _OF_ALL_TEXTS, 1)
     return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", text))
+
+
+def _with_classes(text: str) -> str:
+    """A picture that says each of its fonts once."""
+    fonts = "".join(
+        f".f{size}-{weight}{{font-size:{size}px;font-weight:{weight}}}"
+        for size, weight in sorted(set(_FONTS.findall(text)))
+    )
+    if not fonts:
+        return text
+    end_of_head = text.index(">") + 1
+    return f"{text[:end_of_head]}<style>{fonts}</style>" + _FONTS.sub(r'class="f\1-\2"', text[end_of_head:])
 
 
 @cache

@@ -24,6 +24,8 @@ from reports.rows import Comparison, Report, Row
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import link_table, scaling_table, trade_off_table
+from reports.tables.differences import difference_table
+from reports.tables.placements import pass_table, placement_table, server_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
@@ -37,16 +39,23 @@ _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "
 """What stands in the page as charts and tables, and would double its size as data."""
 
 
-def to_html(report: Report) -> str:
-    """The report as one self-contained page, which asks for nothing and runs only its own script."""
+def to_html(report: Report, *, in_run_folder: bool = False) -> str:
+    """The report as one self-contained page, which asks for nothing and runs only its own script.
+
+    Args:
+        in_run_folder: whether it will lie where traces do, to which it then leads.
+    """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
     pictures = Pictures(with_narrow=n_rows <= _MANY_ROWS)
     script = page_script()
     return template("report.html.j2").render(
         report=report,
+        in_run_folder=in_run_folder,
         **_across_shapes(report, pictures),
         sections=[_section(comparison, i, pictures) for i, comparison in enumerate(report.comparisons)],
         problems=problem_table(report.problems) if report.problems else None,
+        with_logs=[problem for problem in report.problems if problem.log],
+        differences=difference_table(report),
         words=WORDS,
         experiments=[
             (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
@@ -55,10 +64,11 @@ def to_html(report: Report) -> str:
         ],
         kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
         may_win=_MAY_WIN,
-        data=document(report, without=_DRAWN),
+        # Of many cases it would be as long as all tables together.
+        data=document(report, without=_DRAWN) if n_rows <= _MANY_ROWS else None,
         charts=packed(
             {
-                "charts": pictures.specifications(),
+                "charts": pictures.specifications,
                 "strategies": _strategies(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
             }
@@ -177,6 +187,12 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
             for by, draw in (("step", curves.losses_by_step), ("second", curves.losses_by_second))
             if (picture := pictures.add(f"{name}-loss-by-{by}", draw(comparison))) is not None
         ],
+        "servers": server_table(comparison),
+        "passes": pass_table(comparison),
+        "placements": [
+            (row, table) for row in comparison.rows if (table := placement_table(row)) is not None
+        ],
+        "traces": [row for row in comparison.rows if row.traces],
         "memory": memory_table(comparison),
         "memory_chart": pictures.add(f"{name}-memory", curves.memory(comparison)),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],

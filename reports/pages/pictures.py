@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from reports.figures.renderer import NARROW_PX, WIDE_PX, as_data, svg
+from reports.figures.renderer import NARROW_PX, WIDE_PX, as_data, svg_of
 from reports.figures.specification import Chart, LineChart
 
 
@@ -42,20 +42,22 @@ class Pictures:
 
     Args:
         room: characters of SVG that the page may hold, but for charts that are `always` drawn.
+        specifications: by the charts' ids, what scripts draw them from.
         with_narrow: whether charts are drawn for narrow pages, too.
     """
 
-    room: int = 2_500_000
+    room: int = 1_700_000
     with_narrow: bool = True
-    charts: dict[str, Chart] = field(default_factory=dict)
+    specifications: dict[str, object] = field(default_factory=dict)
 
     def add(self, id: str, chart: Chart | None, *, always: bool = False) -> Picture | None:  # noqa: A002 - the element's id
         """Draw a chart; None where there is none."""
         if chart is None:
             return None
-        self.charts[id] = chart
-        wide = svg(chart, width=WIDE_PX) if always or self.room > 0 else ""
-        narrow = svg(chart, width=NARROW_PX) if wide and self.with_narrow else ""
+        data = as_data(chart)
+        self.specifications[id] = data
+        wide = svg_of(data, width=WIDE_PX) if always or self.room > 0 else ""
+        narrow = svg_of(data, width=NARROW_PX) if wide and self.with_narrow else ""
         self.room -= len(wide) + len(narrow)
         lines = chart.lines if isinstance(chart, LineChart) else ()
         return Picture(
@@ -70,13 +72,9 @@ class Pictures:
             ),
         )
 
-    def specifications(self) -> dict[str, object]:
-        """What scripts draw the charts from."""
-        return {id: as_data(chart) for id, chart in self.charts.items()}  # noqa: A001
-
 
 def packed(data: object) -> str:
     """Data for the page's script: JSON, compressed, in letters of base64."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     # Without the time of day, the same report is the same page.
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

@@ -10,7 +10,7 @@ from harness.records.record import Record
 from reports.load import MAX_SHOWN_REPEATS, MAX_SHOWN_STEPS, Run
 from reports.rows import LeftOut, StepSeries
 
-MOST_STEPS = 40_000
+MOST_STEPS = 16_000
 """Of all repeats in a report."""
 LEAST_STEPS = 24
 """Of a repeat that is shown: fewer show no course."""

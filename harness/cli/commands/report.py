@@ -62,7 +62,7 @@ def report(
     import reports
     from harness.atomic_files import write_text
 
-    text = reports.render(run_dirs, format.value, tell=output.warn)
+    text = reports.render(run_dirs, format.value, tell=output.warn, destination=path)
     if push_gateway is not None:
         _push(run_dirs, push_gateway)
     if path is None:

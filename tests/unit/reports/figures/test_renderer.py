@@ -106,7 +106,7 @@ CHARTS: dict[str, Chart] = {
 def test_every_form_is_well_formed_and_holds_text_only_as_text(name: str, width: int) -> None:
     root = ET.fromstring(svg(CHARTS[name], width=width))
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert tags <= {"svg", "g", "path", "text", "rect", "defs", "clipPath", "tspan"}
+    assert tags <= {"svg", "g", "path", "text", "rect", "defs", "clipPath", "tspan", "style"}
     assert root.attrib["width"] == str(width)
     # No colour of its own: it follows the style sheet, dark or light.
     colors = {value for element in root.iter() for key in ("fill", "stroke") if (value := element.get(key))}
