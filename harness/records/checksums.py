@@ -74,16 +74,16 @@ def file_checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def require_unchanged(data: bytes, checksum: str | None, *, name: str) -> None:
-    """Refuse the bytes of a file whose checksum is stored elsewhere, where they are others.
+def require_unchanged(actual: str, checksum: str | None, *, name: str) -> None:
+    """Refuse a file whose checksum is not the one that is stored elsewhere.
 
     Args:
+        actual: checksum of its bytes.
         checksum: None for a file older than checksums.
         name: of the file, for the message.
     Raises:
         StoreError: it is not what was written.
     """
-    actual = file_checksum(data)
     if checksum not in (None, actual):
         raise StoreError(
             f"{name} must have the checksum {str(checksum)[:12]}…, got {actual[:12]}…; {_CHANGED}"

@@ -6,6 +6,7 @@ would keep the reader waiting, and a device has no end.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -56,6 +57,19 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
             raise StoreError(f"{'/'.join(names)} must be at most {most_bytes:,} bytes, got {size:,}")
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read(most_bytes)
+
+
+def checksum_inside(folder: Path, *names: str) -> str:
+    """Checksum of a regular file that lies in a folder, however long it is; as `checksums.file_checksum`.
+
+    Args:
+        folder: as for `opened_inside`.
+        names: as for `opened_inside`.
+    Raises:
+        StoreError: as `opened_inside`. OSError: it cannot be read.
+    """
+    with opened_inside(folder, *names) as file, os.fdopen(os.dup(file), "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def written_files(folder: Path, *names: str) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+MOST_ROWS = 10_000_000
+"""Of a file, one for each step of each worker."""
+_COLUMNS = ("worker", "step", "start_s", "end_s", "loss", "warmup")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
@@ -75,10 +79,12 @@ def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-        columns = {
-            name: table.column(name) for name in ("worker", "step", "start_s", "end_s", "loss", "warmup")
-        }
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if file.metadata.num_rows > MOST_ROWS:
+            raise StoreError(f"{name} must hold at most {MOST_ROWS:,} steps, got {file.metadata.num_rows:,}")
+        # A small file can hold columns of any length.
+        table = file.read(columns=[*_COLUMNS, "window", "input_s"], use_threads=False)
+        columns = {column: table.column(column) for column in _COLUMNS}
         # Files from before there were several have one window.
         windows = table.column("window") if "window" in table.column_names else None
         waits = table.column("input_s") if "input_s" in table.column_names else None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.canonical import JsonValue
 from harness.errors import StoreError
-from harness.records.checksums import require_unchanged
-from harness.records.contained_files import is_inside, read_inside, written_files
+from harness.records.checksums import file_checksum, require_unchanged
+from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.log_tail import log_tail
 from harness.records.record import Record
 from harness.records.record_json import from_json
@@ -58,19 +58,23 @@ class StoredRun:
         data = self.file(record, STEPS)
         return None if data is None else read_steps(data, name=self.name_of(record, STEPS))
 
-    def file(self, record: Record, name: str) -> bytes | None:
+    def file(self, record: Record, name: str, *, most_bytes: int = MOST_BYTES) -> bytes | None:
         """Content of a file in the folder of one record's repeat, or None where there is none.
 
         Raises:
-            StoreError: it is not what was written, does not lie in the run folder, or cannot be read.
+            StoreError: it is not what was written, does not lie in the run folder, is longer than that, or
+                cannot be read.
         """
+        place = (CASES, record.case, str(record.repeat), name)
         try:
-            data = read_inside(self.path, CASES, record.case, str(record.repeat), name)
+            data = read_inside(self.path, *place, most_bytes=most_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"{self.name_of(record, name)} must be readable, got {error.strerror}") from None
-        require_unchanged(data, record.file_checksums.get(name), name=self.name_of(record, name))
+        stored = record.file_checksums.get(name)
+        if stored is not None:
+            require_unchanged(file_checksum(data), stored, name=self.name_of(record, name))
         return data
 
     def has_file(self, record: Record, name: str) -> bool:
@@ -110,12 +114,13 @@ class StoredRun:
         for name in (PLAN, STEPS, TRACE):
             if name in record.file_checksums:
                 try:
-                    data = self.file(record, name)
+                    actual = checksum_inside(self.path, CASES, record.case, str(record.repeat), name)
+                    stored = record.file_checksums[name]
+                    require_unchanged(actual, stored, name=self.name_of(record, name))
                 except StoreError as error:
                     yield name, str(error)
-                else:
-                    if data is None:
-                        yield name, "cannot be read (no such file)"
+                except OSError as error:
+                    yield name, f"cannot be read ({error.strerror})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from reports.rows import LeftOut, Placement, PlacementLine
 MOST_LINES = 60
 """Of one row."""
 MOST_LINES_OF_ALL = 1_200
+MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")
 _MOST_LETTERS = 200
@@ -36,7 +37,7 @@ def placement_of(
     for record in sorted(usable, key=lambda record: record.repeat):
         path = run.stored.name_of(record, PLAN)
         try:
-            data = run.stored.file(record, PLAN)
+            data = run.stored.file(record, PLAN, most_bytes=MOST_PLAN_BYTES)
             if data is not None:
                 return _placement(stored_plan(data), path, most_lines)
         except Exception as error:  # noqa: BLE001 - reports may not import the class of the store's errors

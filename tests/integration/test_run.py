@@ -240,7 +240,10 @@ def test_what_was_measured_is_consistent(finished: Finished) -> None:
         assert own == ([True, False] if record["strategy"] == "ps" else [True] * workers)
         assert [len(row) for row in record["tcp_matrix"]] == [workers] * workers
         assert math.fsum(map(math.fsum, record["tcp_matrix"])) == pytest.approx(record["tcp_bytes_per_step"])
-        assert record["transform_s"] >= 0
+        passes_s = math.fsum(each["seconds"] for each in record["passes"])
+        assert 0 < passes_s < 1.001 * record["transform_s"]
+        assert record["passes"][0]["name"] == "fuse-updates"
+        assert all(each["nodes"] > 0 for each in record["passes"])
         assert record["import_s"] > 0
         assert record["provision_s"] > 0
         assert all(record["tcp_matrix"][task][task] == 0 for task in range(workers))

@@ -12,9 +12,12 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
+from harness.records import steps_file
 from harness.records.checksums import sealed, unsealed
 from harness.records.record_json import MOST_LINE_BYTES
+from reports.compare import build
 from reports.load import Run, load, read_steps
+from reports.repeat_files import placements
 from reports.rows import LeftOut, StepSeries
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
@@ -218,3 +221,22 @@ def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     assert "results.jsonl line 7" in told[0]
     assert told[-1] == "left out: 4 more, which the report names"
     assert "results.jsonl line 15" in text
+
+
+def test_a_small_file_of_endless_steps_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load(folder)
+    n_rows = 58 * run.records[-1].workers
+    monkeypatch.setattr(steps_file, "MOST_ROWS", n_rows)
+    assert isinstance(read_steps(run, run.records[-1]), StepSeries)
+    monkeypatch.setattr(steps_file, "MOST_ROWS", n_rows - 1)
+    refused = read_steps(run, run.records[-1])
+    assert isinstance(refused, LeftOut)
+    assert f"at most {n_rows - 1} steps, got {n_rows}" in refused.why
+
+
+def test_a_plan_longer_than_any_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placements, "MOST_PLAN_BYTES", 20)
+    (first_repeat(folder) / "plan.json").write_text('{"nodes": []' + " " * 20 + "}")
+    (item,) = build([load(folder)], with_files=True).left_out
+    assert item.where.endswith("/plan.json")
+    assert "must be at most 20 bytes, got 33" in item.why

@@ -14,7 +14,7 @@ from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
 from harness.records.facts.circumstances import Machine
-from harness.records.facts.costs import Energy
+from harness.records.facts.costs import Energy, PassCost
 from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence, SavedCheckpoint, StepSeconds
 from harness.records.facts.stability import Stability
@@ -140,6 +140,16 @@ def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape
     assert ended(recorder, PS, measurement(0.5)).exposed_comm_s == pytest.approx(0.3)
     assert ended(recorder, PS_ON_TWO_CORES, measurement(0.5)).exposed_comm_s == pytest.approx(0.4)
     assert ended(recorder, PS, measurement(0.5), repeat=1).exposed_comm_s == pytest.approx(0.1)
+
+
+def test_a_record_has_the_passes_of_the_first_worker(recorder: RunRecorder) -> None:
+    passes = (PassCost(name="replicate", seconds=0.1, nodes=7), PassCost(name="place", seconds=0.2, nodes=9))
+    run = case_run(measurement(0.5))
+    first, second = run.opened
+    run = replace(run, opened=(replace(first, passes=passes), second))
+    record = recorder.ended(Slot(order=0, block=0, repeat=0, case=PS), SITE, CAPTURE, plan(PS), run, 1.0)
+    assert from_json(to_json(record)).passes == passes
+    assert ended(recorder, NONE, measurement(0.5)).passes is None
 
 
 def test_the_control_makes_updates_as_the_case_does(recorder: RunRecorder) -> None:
