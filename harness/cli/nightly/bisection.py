@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,26 +12,23 @@ import harness
 from harness.atomic_files import write_json
 from harness.bisection.checkout import Commit, commits_in_a_row
 from harness.bisection.commit_run import CommitRuns
-from harness.bisection.search import Finding, Narrowed, OutOfTimeError, narrowed
+from harness.bisection.search import Narrowed, OutOfTimeError, narrowed
 from harness.bisection.single_case import single_case
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
+from harness.cli.nightly.trials import RunAt, Trials, factor_text
+from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
 from harness.experiment.cases import expand
 from harness.experiment.document import spec_document
 from harness.experiment.spec import ExperimentSpec
 from harness.provision.temporary.reaper import run_folder
-from reports.changes.changes import Factor, changes_between
+from reports.changes.changes import Factor
 from reports.history.figures import RATE, RATIO
 from reports.history.store import reading
 from reports.history.verdicts import SeriesVerdict, names_of, verdict_of
 from reports.history.wording import series_name
-from reports.load import Run, load
-from reports.quantities import limits, times
 from strategies.errors import suggestion
 
-RunAt = Callable[[Commit], Path]
-"""Runs the experiment by the code of a commit, and says in which folder; as `CommitRuns.run`."""
 _METRICS = (RATIO.name, RATE.name)
 
 
@@ -135,79 +131,6 @@ def commits_of(regression: SeriesVerdict, root: Path) -> tuple[Commit, ...]:
     return commits_in_a_row(root, earlier, later)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A commit that says nothing, and why."""
-
-    commit: Commit
-    why: str
-
-
-@dataclass(kw_only=True, slots=True)
-class Trials:
-    """What runs at commits have shown so far.
-
-    Attributes:
-        strategy: of the case. by_rates: whether it is judged by its rate, not by its ratio to the baseline.
-        runs: index of a commit → its run.
-    """
-
-    commits: Sequence[Commit]
-    run_at: RunAt
-    strategy: str
-    by_rates: bool
-    runs: dict[int, Run] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
-
-    def measure(self, index: int) -> bool:
-        """Run a commit; False where that gives nothing to compare, and the reason is among the skipped."""
-        commit = self.commits[index]
-        output.warn(f"running {commit}")
-        try:
-            run = load(self.run_at(commit))
-        except (CaseError, StoreError, UsageError) as error:
-            return self._skip(commit, error.message)
-        of = {each.provenance.git_sha for each in run.records if each.provenance} - {None}
-        if of - {commit.sha}:
-            return self._skip(commit, f"the code that ran was that of {', '.join(map(str, of))}")
-        self.runs[index] = run
-        return True
-
-    def between(self, earlier: int, later: int) -> tuple[Factor | None, str]:
-        """By what the case's figure was multiplied between two runs, and why that is not known."""
-        changes = changes_between(
-            self.runs[earlier], self.runs[later], threshold=0.0, by_rates=self.by_rates, anyway=True
-        )
-        change = next((each for each in changes.cases if each.strategy == self.strategy), None)
-        if change is None:
-            return None, "the case is in neither run"
-        return change.factor, change.why
-
-    def look(self, index: int, halfway: float) -> Finding:
-        """What a commit is.
-
-        Args:
-            halfway: logarithm of the factor, against the first commit, that is as far from either end.
-        """
-        if not self.measure(index):
-            return "untold"
-        factor, why = self.between(0, index)
-        if factor is None or factor.interval is None:
-            self._skip(self.commits[index], why)
-            return "untold"
-        if math.log(factor.interval.low) > halfway:
-            return "good"
-        if math.log(factor.interval.high) < halfway:
-            return "bad"
-        self._skip(self.commits[index], f"{_text(factor)} against the first may be either")
-        return "untold"
-
-    def _skip(self, commit: Commit, why: str) -> bool:
-        output.warn(f"skipped {commit}: {why}")
-        self.skipped.append(Skipped(commit=commit, why=why))
-        return False
-
-
 def bisected(regression: SeriesVerdict, commits: Sequence[Commit], run_at: RunAt) -> Answer:
     """Say which commit a regression came with, by runs at some of the commits.
 
@@ -260,7 +183,7 @@ def _halfway(trials: Trials, name: str) -> float:
     factor, why = trials.between(0, last)
     if factor is None or factor.interval is None or factor.interval.high >= 1:
         ends = f"{trials.commits[0].sha[:10]} and {trials.commits[last].sha[:10]}"
-        got = _text(factor) if factor and factor.interval else why
+        got = factor_text(factor) if factor and factor.interval else why
         raise CaseError(
             "ends-alike",
             f"{name} must be slower at the later of {ends} here and now, got {got}; it is not the code, or "
@@ -275,20 +198,14 @@ def _lines(trials: Trials, result: Narrowed, name: str, factor: Factor | None) -
     suspects = [commits[index] for index in result.suspects]
     before = f"against {commits[result.last_good]}"
     if len(suspects) == 1:
-        head = f"first bad commit: {suspects[0]}: {name} {_text(factor)} {before}"
+        head = f"first bad commit: {suspects[0]}: {name} {factor_text(factor)} {before}"
     else:
         why = "time was up" if result.is_cut_short else "those between tell nothing"
-        head = f"one of {len(suspects)} commits, as {why}: {name} {_text(factor)} {before}"
+        head = f"one of {len(suspects)} commits, as {why}: {name} {factor_text(factor)} {before}"
     lines = [head]
     lines += [f"  {commit}" for commit in suspects] if len(suspects) > 1 else []
     lines += [f"skipped: {each.commit}: {each.why}" for each in trials.skipped]
     return [*lines, f"runs at {len(trials.runs)} of {len(commits)} commits"]
-
-
-def _text(factor: Factor | None) -> str:
-    if factor is None:
-        return "not known"
-    return f"{times(factor.value)} [{limits(factor.interval)}]" if factor.interval else times(factor.value)
 
 
 def _show(lines: Sequence[str]) -> None:

@@ -60,7 +60,6 @@ def test_metrics_of_a_night_have_names_of_their_own(item) -> None:
 
 
 @pytest.mark.prometheus
-@pytest.mark.skipif(program("promtool") is None, reason="promtool is not there")
 def test_promtool_has_nothing_to_say_of_a_page() -> None:
     promtool = program("promtool")
     assert promtool is not None
