@@ -12,7 +12,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.answer import Answer
-from harness.cli.isolation import NoIsolation, RequireIsolation, isolate_workers
+from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.cli.options import Debug, Json, duration_s
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
@@ -130,6 +130,7 @@ def nightly(
         live=options.is_watched(json=json),
         exposure=exposure,
         environ=allowed(os.environ),
+        command=command_of(context),
     )
     verdict, outcome = judged_night(store, spec, run_options, confirm=confirm, keep=keep)
     return night_answer(store, verdict, otherwise=outcome.exit_status, prometheus=prometheus)
