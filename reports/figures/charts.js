@@ -308,15 +308,16 @@ globalThis.charts = (() => {
         silent: true, symbol: "none",
         lineStyle: { color: SOFT, type: [2, 3], width: 1.2 },
         label: { color: SOFT, fontSize: 11, formatter: (item) => item.name, position: "end", rotate: 0 },
-        data: spec.events.map((event) => ({ xAxis: event.x, name: event.text })),
+        // Names of neighbours stand one above the other.
+        data: spec.events.map((event, i) => ({ xAxis: event.x, name: event.text, label: { distance: i % 2 ? 17 : 4 } })),
       };
     }
     return {
-      height: spec.low_height ? 190 : wide ? 320 : 280,
+      height: spec.low_height ? 200 : wide ? 320 : 280,
       option: {
-        ...base(spec.label, { left: wide ? 76 : 56, right: wide ? 30 : 18, top: 34, bottom: 48 }),
+        ...base(spec.label, { left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 54 : 34, bottom: 48 }),
         xAxis: axis(spec.x, width, all.map(([x]) => x)),
-        yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: 12,
+        yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 34 : 12,
           nameTextStyle: { color: SOFT, fontSize: 12, align: "left", padding: [0, 0, 0, wide ? -60 : -46] } }),
         series,
       },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.marks import WORDS
-from reports.quantities import MISSING, digits, interval_of, plain, spread_of
+from reports.quantities import MISSING, digits, interval_of, plain
 from reports.rows import Comparison, LinkLine, LinkPoint, LinkSensitivity, Scaling, ScalingLine
 from reports.statistics import Estimate
 from reports.tables.cells import Cell, estimate_cell, mean_cell
@@ -22,7 +22,7 @@ def scaling_table(scaling: Scaling) -> Table:
             "strategy",
             "mark",
             "reference",
-            *(f"{workers} workers × {replicas}" for _, workers, replicas in sizes),
+            *(_size_name(workers, replicas) for _, workers, replicas in sizes),
         ),
         [(*_head(line), *(_point_cell(line, size) for size in sizes)) for line in scaling.lines],
         words=("mark", "reference"),
@@ -35,7 +35,7 @@ def link_table(sensitivity: LinkSensitivity) -> Table:
     rates = sorted(points, key=lambda mbit: float("inf") if mbit is None else mbit)
     return table_of(
         "Examples per second by the rate asked of links, with 95 % interval; in brackets what was measured "
-        "of the links, mean and range over repeats",
+        "of the links, mean over repeats",
         ("strategy", "mark", *(_link_name(points[mbit]) for mbit in rates)),
         [
             (
@@ -73,6 +73,11 @@ def trade_off_table(comparison: Comparison) -> Table | None:
     )
 
 
+def _size_name(workers: int, replicas: int) -> str:
+    name = f"{workers} worker{'s' if workers != 1 else ''}"
+    return name if replicas == 1 else f"{name} × {replicas}"
+
+
 def _head(line: ScalingLine) -> tuple[Cell, ...]:
     devices = f"on {line.reference_devices} device{'s' if line.reference_devices != 1 else ''}"
     reference = "itself" if line.reference == line.strategy else line.reference
@@ -88,7 +93,7 @@ def _point_cell(line: ScalingLine, size: tuple[int, int, int]) -> Cell:
         low, high = point.efficiency.interval.low, point.efficiency.interval.high
         share = f"{share} ({100 * low:.0f}\N{EN DASH}{100 * high:.0f})"
     cell = _estimate(point.rate)
-    return Cell(text=cell.text, note=f"{cell.note}; {share}")
+    return Cell(text=cell.text, note=f"{cell.note}, {share}", value=cell.value)
 
 
 def _rate_cell(line: LinkLine, mbit: float | None) -> Cell:
@@ -99,10 +104,11 @@ def _rate_cell(line: LinkLine, mbit: float | None) -> Cell:
 def _estimate(rate: Estimate) -> Cell:
     """A rate with its n and interval."""
     cell = estimate_cell(rate, plain)
-    return cell if rate.interval is None else Cell(text=cell.text, note=f"n={rate.n}, {interval_of(rate)}")
+    note = cell.note if rate.interval is None else f"n={rate.n}, {interval_of(rate)}"
+    return Cell(text=cell.text, note=note, value=rate.value)
 
 
 def _link_name(point: LinkPoint) -> str:
     asked = "no limit" if point.requested_mbit is None else f"{digits(point.requested_mbit)} Mbit/s"
     measured = point.measured_mbit
-    return asked if measured is None else f"{asked} ({digits(measured.value)}: {spread_of(measured)})"
+    return asked if measured is None else f"{asked} ({digits(measured.value)} measured, n={measured.n})"

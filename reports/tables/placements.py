@@ -59,7 +59,7 @@ def _line_cells(line: PlacementLine) -> tuple[Cell, ...]:
         Cell(text=line.name, note=f"{line.n} alike" if line.n > 1 else ""),
         Cell(text="\N{MULTIPLICATION SIGN}".join(map(str, line.shape)) or "scalar"),
         Cell(text=line.dtype),
-        Cell(text=byte_count(line.bytes), note="each" if line.n > 1 else ""),
+        Cell(text=byte_count(line.bytes), note="each" if line.n > 1 else "", value=line.bytes),
         Cell(text=line.where),
         Cell(text=line.synchronized),
         Cell(text=line.why),
@@ -68,16 +68,17 @@ def _line_cells(line: PlacementLine) -> tuple[Cell, ...]:
 
 def _server_cells(placement: Placement, n_tasks: int) -> tuple[Cell, ...]:
     held = placement.server_bytes
-    cells = [Cell(text=byte_count(n_bytes)) for n_bytes in held]
+    cells = [Cell(text=byte_count(n_bytes), value=n_bytes) for n_bytes in held]
     cells += [Cell(text="")] * (n_tasks - len(held))
-    return (*cells, Cell(text=f"{max(held) * len(held) / sum(held):.2f}"))
+    imbalance = max(held) * len(held) / sum(held)
+    return (*cells, Cell(text=f"{imbalance:.2f}", value=imbalance))
 
 
 def _pass_cells(each: PassRow) -> tuple[Cell, ...]:
     added = "" if each.added is None else f"{each.added:+,}"
     return (
         Cell(text=each.name),
-        Cell(text=count(each.nodes)),
-        Cell(text=added),
+        Cell(text=count(each.nodes), value=each.nodes),
+        Cell(text=added, value=each.added),
         mean_cell(each.seconds, unit="seconds"),
     )

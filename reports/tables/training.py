@@ -22,7 +22,7 @@ def loss_table(comparison: Comparison) -> Table | None:
         [
             (
                 Cell(text=curve.strategy),
-                Cell(text=str(curve.n)),
+                Cell(text=str(curve.n), value=curve.n),
                 *(_loss_cell(curve, round(share * (len(curve.mean) - 1))) for share in _SHARES),
             )
             for curve in curves
@@ -39,8 +39,8 @@ def round_table(comparison: Comparison) -> Table | None:
     lines: list[tuple[Cell, ...]] = [
         (
             Cell(text=line.strategy),
-            Cell(text=str(line.n)),
-            Cell(text=seconds(line.median_s)),
+            Cell(text=str(line.n), value=line.n),
+            Cell(text=seconds(line.median_s), value=line.median_s),
             *_slowest_cells(line, rounds),
         )
         for line in rounds.lines
@@ -72,11 +72,11 @@ def _loss_cell(curve: LossCurve, place: int) -> Cell:
         return Cell(text="not finite", note=when)
     low, high = (limit[place] if limit else None for limit in (curve.low, curve.high))
     spread = "" if low is None or high is None else f", {digits(low)}\N{EN DASH}{digits(high)}"
-    return Cell(text=digits(loss), note=f"{when}{spread}")
+    return Cell(text=digits(loss), note=f"{when}{spread}", value=loss)
 
 
 def _slowest_cells(line: RoundLine, rounds: RoundsOverTime) -> tuple[Cell, Cell]:
     highest = max(each for each in line.relative if each is not None)
     place = line.relative.index(highest)
     when = f"repeat {rounds.repeats[place]}, round {rounds.numbers[place]}"
-    return Cell(text=times(highest)), Cell(text=when)
+    return Cell(text=times(highest), value=highest), Cell(text=when)

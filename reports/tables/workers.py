@@ -20,7 +20,7 @@ def memory_table(comparison: Comparison) -> Table | None:
         [
             (
                 Cell(text=each.strategy),
-                Cell(text=str(len(each.peak_bytes))),
+                Cell(text=str(len(each.peak_bytes)), value=len(each.peak_bytes)),
                 _peak_cell(each, _largest(each.peak_bytes)),
                 _peak_cell(each, _largest([None if b is None else -b for b in each.peak_bytes])),
                 *_limits(each.variable_bytes),
@@ -42,7 +42,7 @@ def balance_table(comparison: Comparison) -> Table | None:
         [
             (
                 Cell(text=each.strategy),
-                Cell(text=str(len(each.sent_bytes))),
+                Cell(text=str(len(each.sent_bytes)), value=len(each.sent_bytes)),
                 _share_cell(each.sent_bytes, each.sent_imbalance),
                 _share_cell(each.received_bytes, each.received_imbalance),
                 _share_cell(each.variable_bytes or (), each.variable_imbalance),
@@ -56,19 +56,21 @@ def balance_table(comparison: Comparison) -> Table | None:
 def _peak_cell(memory: WorkerMemory, worker: int) -> Cell:
     low, high = (limit[worker] if limit else None for limit in (memory.low, memory.high))
     spread = "" if low is None else f", {byte_count(low)}\N{EN DASH}{byte_count(high)}"
-    return Cell(text=byte_count(memory.peak_bytes[worker]), note=f"worker {worker}{spread}")
+    peak = memory.peak_bytes[worker]
+    return Cell(text=byte_count(peak), note=f"worker {worker}{spread}", value=peak)
 
 
 def _limits(values: Sequence[int | None] | None) -> tuple[Cell, Cell]:
     known = [value for value in values or () if value is not None]
-    return Cell(text=byte_count(max(known, default=None))), Cell(text=byte_count(min(known, default=None)))
+    largest, smallest = max(known, default=None), min(known, default=None)
+    return Cell(text=byte_count(largest), value=largest), Cell(text=byte_count(smallest), value=smallest)
 
 
 def _share_cell(values: Sequence[int | None], imbalance: float | None) -> Cell:
     if imbalance is None:
         return Cell(text=MISSING)
     task = _largest(values)
-    return Cell(text=f"{byte_count(values[task])}, task {task}", note=times(imbalance))
+    return Cell(text=f"{byte_count(values[task])}, task {task}", note=times(imbalance), value=values[task])
 
 
 def _largest(values: Sequence[int | None]) -> int:

@@ -50,8 +50,8 @@ def test_rates_by_link_slowest_first(report_of: Build) -> None:
     assert "link" not in links.shape
     table = link_table(links)
     assert [column.name for column in table.columns][2:] == [
-        "10.0 Mbit/s (10.0: n=3, all 10.0)",
-        "1,000 Mbit/s (1,000: n=3, all 1,000)",
+        "10.0 Mbit/s (10.0 measured, n=3)",
+        "1,000 Mbit/s (1,000 measured, n=3)",
         "no limit",
     ]
 

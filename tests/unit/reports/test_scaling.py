@@ -81,7 +81,7 @@ def test_without_single_a_strategy_is_held_against_its_own_smallest_size(report_
     assert reduced.points[0].efficiency.why_no_interval == "the reference"
     assert [p.n_devices for p in line(scaling, "ps").points] == [4]
     table = scaling_table(scaling)
-    assert [column.name for column in table.columns][3:] == ["2 workers × 1", "4 workers × 1"]
+    assert [column.name for column in table.columns][3:] == ["2 workers", "4 workers"]
     shown = {cells[0].text: cells for cells in table.rows}
     assert shown["ps"][3].text == "–"
     assert (shown["all-reduce"][2].text, shown["all-reduce"][2].note) == ("itself", "on 2 devices")
