@@ -376,7 +376,7 @@ globalThis.charts = (() => {
                   shape: { x: coordSys.x, y: row.y, width: coordSys.width, height: lane } }] : []),
                 stroke(dots(at, row.seconds.slice(0, row.n_warmup), row.y), "amber", 0.9),
                 stroke(dots(at, row.seconds.slice(row.n_warmup), row.y), "blue", 0.6),
-                ...(row.median ? [tick({ stroke: color("paper"), lineWidth: 4.5, opacity: 0.8 }), tick({ stroke: INK, lineWidth: 2 })] : []),
+                ...(row.median ? [tick({ stroke: INK, lineWidth: 2 })] : []),
                 ...(row.label ? [text(wide ? 0 : 2, row.labelY, row.label, "left")] : []),
                 ...(wide ? [text(coordSys.x + coordSys.width + 14, row.y + lane / 2, `{note|${literal(row.text)}}`, "left")] : []),
               ],

@@ -14,7 +14,7 @@ from reports.rows import LeftOut, Placement, PlacementLine
 
 MOST_LINES = 60
 """Of one row."""
-MOST_LINES_OF_ALL = 1_200
+MOST_LINES_OF_ALL = 1_000
 MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")

@@ -92,7 +92,7 @@
 
   const valueOf = (row, column) => {
     const cell = row.cells[column];
-    const number = cell.dataset.value;
+    const number = cell.dataset.v;
     return number === undefined ? cell.textContent.trim() : Number(number);
   };
   const compared = (a, b) => {
@@ -149,8 +149,8 @@
       const ratio = ratios[row.dataset.key] ?? { value: "–", note: "" };
       row.cells[0].replaceChildren(row.dataset.key, ...noted(row.dataset.key === base ? "baseline" : ""));
       row.cells[column].replaceChildren(ratio.value, ...noted(ratio.note));
-      if (ratio.ratio === undefined || ratio.ratio === null) delete row.cells[column].dataset.value;
-      else row.cells[column].dataset.value = ratio.ratio;
+      if (ratio.ratio === undefined || ratio.ratio === null) delete row.cells[column].dataset.v;
+      else row.cells[column].dataset.v = ratio.ratio;
     }
     for (const figure of section.querySelectorAll("figure[data-chart$=-ranking]")) redraw(figure);
   };

@@ -172,8 +172,8 @@ def test_tables_are_sorted_by_keyboard_and_charts_follow(page: Page) -> None:
     rates.click()
     rates.click()
     values = [
-        float(str(cell.get_attribute("data-value")))
-        for cell in table.locator("tbody td:nth-child(4)[data-value]").all()
+        float(str(cell.get_attribute("data-v")))
+        for cell in table.locator("tbody td:nth-child(4)[data-v]").all()
     ]
     assert values == sorted(values, reverse=True)
     figure = section.locator("figure[data-chart$=-ranking]")
@@ -188,12 +188,12 @@ def test_another_baseline_changes_ratios_in_table_and_chart(page: Page) -> None:
     section = section_of(page, "wide-mlp")
     table = section.locator("table[data-table=speed]")
     before = float(
-        str(table.locator("tr[data-key=all-reduce] td[data-value]").nth(2).get_attribute("data-value"))
+        str(table.locator("tr[data-key=all-reduce] td[data-v]").nth(2).get_attribute("data-v"))
     )
     section.get_by_label("Ratios against").select_option("all-reduce")
     expect(table.locator("thead")).to_contain_text("÷ all-reduce")
     row = table.locator("tr[data-key=single]")
-    after = float(str(row.locator("td").nth(3).get_attribute("data-value")))
+    after = float(str(row.locator("td").nth(3).get_attribute("data-v")))
     # The same pairs of repeats, turned around.
     assert after == pytest.approx(1 / before, rel=1e-3)
     expect(table.locator("tr[data-key=all-reduce] th")).to_contain_text("baseline")
