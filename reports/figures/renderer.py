@@ -17,7 +17,7 @@ from reports.figures.specification import Chart
 WIDE_PX = 1060
 NARROW_PX = 340
 # Of the widest of the system fonts, as a share of the font's size: names must not run into the bars.
-_CHARACTER_EM = 0.62
+CHARACTER_EM = 0.62
 _SURROUNDINGS = """
 globalThis.setTimeout = () => 0;
 globalThis.clearTimeout = () => {};
@@ -37,7 +37,8 @@ _LEFTOVERS = re.compile(
     re.DOTALL,
 )
 _IDS = re.compile(r"\bzr\d+-")
-_DOTS = re.compile(r"(M[\d.]+ ([\d.]+))L[\d.]+ \2(?=M|\")")
+_LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
+_DOT_PX = 0.2
 _DIGITS = 5
 
 
@@ -80,13 +81,19 @@ def svg(chart: Chart, *, width: int) -> str:
     text = json.loads(_draw()(specification, width))
     # Several pictures stand in one page, where equal ids would cut one by the frame of another.
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
-    return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text)))
+    return _LEVEL.sub(_dot, _IDS.sub(f"z{prefix}-", _LEFTOVERS.sub("", text)))
+
+
+def _dot(level: re.Match[str]) -> str:
+    """A dot of a strip in fewer characters; a level line of any other length as it is."""
+    x, y, end = level.groups()
+    return f"M{x} {y}h.1" if abs(float(end) - float(x)) < _DOT_PX else level[0]
 
 
 @cache
 def _draw() -> _Draw:
     context = Context()
-    for script in (_SURROUNDINGS, echarts_source(), _MEASURING % _CHARACTER_EM, charts_source()):
+    for script in (_SURROUNDINGS, echarts_source(), _MEASURING % CHARACTER_EM, charts_source()):
         context.eval(f"{script}\n;0")
     # A string that grew piece by piece is not one that QuickJS's binding takes; JSON's is.
     return cast(
