@@ -10,9 +10,8 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
-from reports.figures import charts, curves
-from reports.figures.fault_front import fault_front
 from reports.figures.renderer import charts_source, echarts_source
+from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
@@ -35,7 +34,7 @@ _MAY_WIN = "may win"
 
 def to_html(report: Report) -> str:
     """The report as one self-contained page, which asks for nothing and runs only its own script."""
-    pictures = Pictures()
+    pictures = Pictures(charts={each.id: each.chart for each in report_charts(report)})
     script = page_script()
     return (
         environment()
@@ -48,7 +47,7 @@ def to_html(report: Report) -> str:
                     "matrix": matrix,
                     "headline": front_line(matrix),
                     "table": fault_table(matrix),
-                    "chart": pictures.add(f"faults-{i}-front", fault_front(matrix)),
+                    "chart": pictures.of(f"faults-{i}-front"),
                 }
                 for i, matrix in enumerate(report.fault_matrices)
             ],
@@ -56,7 +55,7 @@ def to_html(report: Report) -> str:
                 {
                     "scaling": scaling,
                     "table": scaling_table(scaling),
-                    "chart": pictures.add(f"scaling-{i}-rates", curves.scaling(scaling)),
+                    "chart": pictures.of(f"scaling-{i}-rates"),
                 }
                 for i, scaling in enumerate(report.scaling)
             ],
@@ -64,7 +63,7 @@ def to_html(report: Report) -> str:
                 {
                     "links": links,
                     "table": link_table(links),
-                    "chart": pictures.add(f"links-{i}-rates", curves.link_sensitivity(links)),
+                    "chart": pictures.of(f"links-{i}-rates"),
                 }
                 for i, links in enumerate(report.link_sensitivity)
             ],
@@ -152,24 +151,24 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
         "rules": rule_table(comparison),
-        "ranking_chart": pictures.add(f"{name}-ranking", charts.ranking(comparison)),
-        "byte_chart": pictures.add(f"{name}-bytes", charts.bytes_sent(comparison)),
-        "step_chart": pictures.add(f"{name}-steps", charts.step_times(comparison)),
-        "split_chart": pictures.add(f"{name}-split", charts.time_split(comparison)),
-        "traced_chart": pictures.add(f"{name}-traced", charts.traced_split(comparison)),
+        "ranking_chart": pictures.of(f"{name}-ranking"),
+        "byte_chart": pictures.of(f"{name}-bytes"),
+        "step_chart": pictures.of(f"{name}-steps"),
+        "split_chart": pictures.of(f"{name}-split"),
+        "traced_chart": pictures.of(f"{name}-traced"),
         "trade_off": trade_off_table(comparison),
-        "trade_off_chart": pictures.add(f"{name}-trade-off", curves.trade_off(comparison)),
+        "trade_off_chart": pictures.of(f"{name}-trade-off"),
         "balance": balance_table(comparison),
         "rounds": round_table(comparison),
-        "rounds_chart": pictures.add(f"{name}-rounds", curves.rounds_over_time(comparison)),
+        "rounds_chart": pictures.of(f"{name}-rounds"),
         "losses": loss_table(comparison),
         "loss_charts": [
             picture
-            for by, draw in (("step", curves.losses_by_step), ("second", curves.losses_by_second))
-            if (picture := pictures.add(f"{name}-loss-by-{by}", draw(comparison))) is not None
+            for by in ("step", "second")
+            if (picture := pictures.of(f"{name}-loss-by-{by}")) is not None
         ],
         "memory": memory_table(comparison),
-        "memory_chart": pictures.add(f"{name}-memory", curves.memory(comparison)),
+        "memory_chart": pictures.of(f"{name}-memory"),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),

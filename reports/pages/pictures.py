@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -30,17 +31,17 @@ class Picture:
     legend: tuple[LegendEntry, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:
     """The charts of one page by their ids."""
 
-    charts: dict[str, Chart] = field(default_factory=dict)
+    charts: Mapping[str, Chart]
 
-    def add(self, id: str, chart: Chart | None) -> Picture | None:  # noqa: A002 - it is the element's id
+    def of(self, id: str) -> Picture | None:  # noqa: A002 - it is the element's id
         """Draw a chart; None where there is none."""
+        chart = self.charts.get(id)
         if chart is None:
             return None
-        self.charts[id] = chart
         lines = chart.lines if isinstance(chart, LineChart) else ()
         return Picture(
             id=id,
