@@ -1,4 +1,4 @@
-"""Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML and tables for a terminal.
+"""Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML, pictures, terminal tables.
 
 What needs numpy, scipy or jinja2 is imported by the calls, so that importing the package costs nothing.
 """
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from reports.pages.chart_files import ChartFile
     from reports.pages.terminal import TerminalTable
     from reports.rows import Report
 
-__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
+__all__ = ["CHART_FORMATS", "FORMATS", "ReportError", "RunReport", "charts_of", "render", "report_of"]
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
+CHART_FORMATS = ("svg", "png")
 _MOST_TOLD = 5
 
 
@@ -48,24 +50,53 @@ def render(
         raise ReportError(
             f"format: must be one of {', '.join(FORMATS)}, got {format!r}; html is the full report"
         )
-    if not run_dirs:
-        raise ReportError(
-            "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
-        )
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if tell is not None:
         # A table has no place for the others; a report names them.
-        most = len(report.left_out) if format == "csv" else _MOST_TOLD
-        for item in report.left_out[:most]:
-            tell(f"left out: {item.where}: {item.why}")
-        if more := len(report.left_out[most:]):
-            tell(f"left out: {more} more, which the report names")
+        _tell_left_out(report, tell, most=None if format == "csv" else _MOST_TOLD)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
         and destination.resolve().parent == Path(run_dirs[0]).resolve()
     )
     return _text(report, format, in_run_folder=in_run_folder)
+
+
+def charts_of(
+    run_dirs: Sequence[Path],
+    format: str,  # noqa: A002 - as for `render`
+    *,
+    tell: Callable[[str], None] | None = None,
+) -> tuple[ChartFile, ...]:
+    """Draw every chart of the page of one or more run folders as a file of its own.
+
+    Args:
+        run_dirs: as for `render`.
+        format: one of `CHART_FORMATS`.
+        tell: hears all that was left out.
+    Raises:
+        ReportError: for another format, no folder, or where there is no font for pictures in PNG.
+        harness.errors.StoreError: when a folder is no run folder.
+    """
+    if format not in CHART_FORMATS:
+        raise ReportError(f"format: must be one of {', '.join(CHART_FORMATS)}, got {format!r}; svg is sharp")
+    from reports.figures.standalone import NoFontError
+    from reports.pages.chart_files import chart_files
+
+    report = _report(run_dirs, with_files=False, with_steps=True)
+    if tell is not None:
+        _tell_left_out(report, tell, most=None)
+    try:
+        return chart_files(report, is_png=format == "png")
+    except NoFontError as error:
+        raise ReportError(f"format: {error}") from None
+
+
+def _tell_left_out(report: Report, tell: Callable[[str], None], *, most: int | None) -> None:
+    for item in report.left_out[:most]:
+        tell(f"left out: {item.where}: {item.why}")
+    if most is not None and (more := len(report.left_out[most:])):
+        tell(f"left out: {more} more, which the report names")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +124,10 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
     from reports.compare import build
     from reports.load import load, read_steps
 
+    if not run_dirs:
+        raise ReportError(
+            "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
+        )
     runs = [load(Path(path), with_files=with_steps) for path in run_dirs]
     return build(
         runs,

@@ -7,6 +7,8 @@ EXPERIMENT = "experiment.yaml"
 ENVIRONMENT = "environment.json"
 RESULTS = "results.jsonl"
 REPORT = "report.html"
+CHARTS = "charts"
+"""Holds the pictures of a report, where a person asked for them."""
 
 CASES = "cases"
 """Holds `<case>/<repeat>/`, in which lie the others below."""

@@ -148,7 +148,7 @@ globalThis.charts = (() => {
         ["note", { color: SOFT, fontSize: 12 }],
       ]),
   );
-  const richFill = Object.fromEntries(Object.entries(rich).map(([name, { color: fill, ...rest }]) => [name, { fill, ...rest }]));
+  const richFill = Object.fromEntries(Object.entries(rich).map(([name, { color: fill, ...rest }]) => [name, { fill, fontFamily: FONT, ...rest }]));
   const marked = (lane, most) => {
     const [symbol, name] = MARKS[lane.mark] ?? ["", "soft"];
     return `{${name}|${symbol || " "}}{name| ${literal(clipped(lane.name, most))}}`;

@@ -17,7 +17,7 @@ from reports.figures.specification import Chart
 WIDE_PX = 1060
 NARROW_PX = 340
 # Of the widest of the system fonts, as a share of the font's size: names must not run into the bars.
-_CHARACTER_EM = 0.62
+CHARACTER_EM = 0.62
 _SURROUNDINGS = """
 globalThis.setTimeout = () => 0;
 globalThis.clearTimeout = () => {};
@@ -42,7 +42,8 @@ _STYLE = re.compile(r"<style ?>.*?</style>|\n", re.DOTALL)
 _OF_ALL_TEXTS = '<svg font-size="12" dominant-baseline="central"'
 _FONTS = re.compile(r'style="font-size:(\d+)px;font-weight:(\d+);"')
 _IDS = re.compile(r"\bzr\d+-")
-_DOTS = re.compile(r"(M[\d.]+ ([\d.]+))L[\d.]+ \2(?=M|\")")
+_LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
+_DOT_PX = 0.2
 _DIGITS = 5
 
 
@@ -99,7 +100,7 @@ def svg_of(data: object, *, width: int) -> str:
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
     text = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), _STYLE.sub("", text))
     text = _with_classes(text).replace("<svg", _OF_ALL_TEXTS, 1)
-    return _DOTS.sub(r"\1h.1", _IDS.sub(f"z{prefix}-", text))
+    return _LEVEL.sub(_dot, _IDS.sub(f"z{prefix}-", text))
 
 
 def _with_classes(text: str) -> str:
@@ -114,10 +115,16 @@ def _with_classes(text: str) -> str:
     return f"{text[:end_of_head]}<style>{fonts}</style>" + _FONTS.sub(r'class="f\1-\2"', text[end_of_head:])
 
 
+def _dot(level: re.Match[str]) -> str:
+    """A dot of a strip in fewer characters; a level line of any other length as it is."""
+    x, y, end = level.groups()
+    return f"M{x} {y}h.1" if abs(float(end) - float(x)) < _DOT_PX else level[0]
+
+
 @cache
 def _draw() -> _Draw:
     context = Context()
-    for script in (_SURROUNDINGS, echarts_source(), _MEASURING % _CHARACTER_EM, charts_source()):
+    for script in (_SURROUNDINGS, echarts_source(), _MEASURING % CHARACTER_EM, charts_source()):
         context.eval(f"{script}\n;0")
     # A string that grew piece by piece is not one that QuickJS's binding takes; JSON's is.
     return cast(

@@ -10,9 +10,8 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
-from reports.figures import charts, curves
-from reports.figures.fault_front import fault_front
 from reports.figures.renderer import charts_source, echarts_source
+from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
@@ -46,7 +45,9 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         in_run_folder: whether it will lie where traces do, to which it then leads.
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
-    pictures = Pictures(with_narrow=n_rows <= _MANY_ROWS)
+    pictures = Pictures(
+        charts={each.id: each.chart for each in report_charts(report)}, with_narrow=n_rows <= _MANY_ROWS
+    )
     script = page_script()
     return template("report.html.j2").render(
         report=report,
@@ -107,7 +108,7 @@ def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[st
                 "matrix": matrix,
                 "headline": front_line(matrix),
                 "table": fault_table(matrix),
-                "chart": pictures.add(f"faults-{i}-front", fault_front(matrix), always=True),
+                "chart": pictures.of(f"faults-{i}-front", always=True),
             }
             for i, matrix in enumerate(report.fault_matrices)
         ],
@@ -115,7 +116,7 @@ def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[st
             {
                 "scaling": scaling,
                 "table": scaling_table(scaling),
-                "chart": pictures.add(f"scaling-{i}-rates", curves.scaling(scaling), always=True),
+                "chart": pictures.of(f"scaling-{i}-rates", always=True),
             }
             for i, scaling in enumerate(report.scaling)
         ],
@@ -123,7 +124,7 @@ def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[st
             {
                 "links": links,
                 "table": link_table(links),
-                "chart": pictures.add(f"links-{i}-rates", curves.link_sensitivity(links), always=True),
+                "chart": pictures.of(f"links-{i}-rates", always=True),
             }
             for i, links in enumerate(report.link_sensitivity)
         ],
@@ -171,21 +172,21 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
         "rules": rule_table(comparison),
-        "ranking_chart": pictures.add(f"{name}-ranking", charts.ranking(comparison), always=True),
-        "byte_chart": pictures.add(f"{name}-bytes", charts.bytes_sent(comparison)),
-        "step_chart": pictures.add(f"{name}-steps", charts.step_times(comparison)),
-        "split_chart": pictures.add(f"{name}-split", charts.time_split(comparison)),
-        "traced_chart": pictures.add(f"{name}-traced", charts.traced_split(comparison)),
+        "ranking_chart": pictures.of(f"{name}-ranking", always=True),
+        "byte_chart": pictures.of(f"{name}-bytes"),
+        "step_chart": pictures.of(f"{name}-steps"),
+        "split_chart": pictures.of(f"{name}-split"),
+        "traced_chart": pictures.of(f"{name}-traced"),
         "trade_off": trade_off_table(comparison),
-        "trade_off_chart": pictures.add(f"{name}-trade-off", curves.trade_off(comparison)),
+        "trade_off_chart": pictures.of(f"{name}-trade-off"),
         "balance": balance_table(comparison),
         "rounds": round_table(comparison),
-        "rounds_chart": pictures.add(f"{name}-rounds", curves.rounds_over_time(comparison)),
+        "rounds_chart": pictures.of(f"{name}-rounds"),
         "losses": loss_table(comparison),
         "loss_charts": [
             picture
-            for by, draw in (("step", curves.losses_by_step), ("second", curves.losses_by_second))
-            if (picture := pictures.add(f"{name}-loss-by-{by}", draw(comparison))) is not None
+            for by in ("step", "second")
+            if (picture := pictures.of(f"{name}-loss-by-{by}")) is not None
         ],
         "servers": server_table(comparison),
         "passes": pass_table(comparison),
@@ -194,7 +195,7 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         ],
         "traces": [row for row in comparison.rows if row.traces],
         "memory": memory_table(comparison),
-        "memory_chart": pictures.add(f"{name}-memory", curves.memory(comparison)),
+        "memory_chart": pictures.of(f"{name}-memory"),
         "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),

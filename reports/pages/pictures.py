@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -36,22 +37,24 @@ class Picture:
     legend: tuple[LegendEntry, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Pictures:
     """The charts of one page by their ids.
 
     Args:
         room: characters of SVG that the page may hold, but for charts that are `always` drawn.
-        specifications: by the charts' ids, what scripts draw them from.
         with_narrow: whether charts are drawn for narrow pages, too.
+        specifications: of the charts that are in the page, what scripts draw them from.
     """
 
+    charts: Mapping[str, Chart]
     room: int = 1_700_000
     with_narrow: bool = True
     specifications: dict[str, object] = field(default_factory=dict)
 
-    def add(self, id: str, chart: Chart | None, *, always: bool = False) -> Picture | None:  # noqa: A002 - the element's id
+    def of(self, id: str, *, always: bool = False) -> Picture | None:  # noqa: A002 - it is the element's id
         """Draw a chart; None where there is none."""
+        chart = self.charts.get(id)
         if chart is None:
             return None
         data = as_data(chart)

@@ -187,9 +187,7 @@ def test_tables_are_sorted_by_keyboard_and_charts_follow(page: Page) -> None:
 def test_another_baseline_changes_ratios_in_table_and_chart(page: Page) -> None:
     section = section_of(page, "wide-mlp")
     table = section.locator("table[data-table=speed]")
-    before = float(
-        str(table.locator("tr[data-key=all-reduce] td[data-v]").nth(2).get_attribute("data-v"))
-    )
+    before = float(str(table.locator("tr[data-key=all-reduce] td[data-v]").nth(2).get_attribute("data-v")))
     section.get_by_label("Ratios against").select_option("all-reduce")
     expect(table.locator("thead")).to_contain_text("÷ all-reduce")
     row = table.locator("tr[data-key=single]")
