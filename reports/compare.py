@@ -176,15 +176,19 @@ def _compared(
 
 
 def _other_baselines(source: Source, most: int) -> dict[str, dict[str, Ratio]]:
-    """Ratios to each of the first strategies that have a rate."""
-    rated = [row.strategy for row in source.comparison.rows if row.rate is not None]
+    """Ratios to the baseline and to each of the first strategies whose rates can be believed."""
+    comparison = source.comparison
+    rated = [row.strategy for row in comparison.rows if row.rate is not None]
+    offered = [row.strategy for row in comparison.rows if row.rate is not None and row.status == "ok"]
+    if comparison.baseline is not None:
+        offered = [comparison.baseline, *(name for name in offered if name != comparison.baseline)]
     return {
         base: {
             name: lead
             for name in rated
             if name != base and (lead := source.contrasts.of(name, base)) is not None
         }
-        for base in (rated[:most] if len(rated) > 1 else [])
+        for base in (offered[:most] if len(rated) > 1 else [])
     }
 
 

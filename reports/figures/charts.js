@@ -72,8 +72,10 @@ globalThis.charts = (() => {
 
   // Names of strategies differ at their ends, by their parameters: they lose their middle.
   const clipped = (name, most) => {
+    const letters = [...name.replace(/\s+/g, " ")];
     const last = Math.floor((most - 1) / 2);
-    return name.length <= most ? name : `${name.slice(0, most - 1 - last)}…${name.slice(-last)}`;
+    return letters.length <= most ? letters.join("")
+      : `${letters.slice(0, most - 1 - last).join("")}…${letters.slice(-last).join("")}`;
   };
   // Braces and bars are the markup of rich text.
   const literal = (text) => text.replace(/[{}|]/g, (char) => ({ "{": "❴", "}": "❵", "|": "∣" })[char]);
@@ -122,7 +124,7 @@ globalThis.charts = (() => {
     };
   };
 
-  const base = (label, grid) => ({
+  const base = (grid) => ({
     animation: false,
     backgroundColor: "transparent",
     textStyle: { fontFamily: FONT, color: INK },
@@ -191,7 +193,7 @@ globalThis.charts = (() => {
     const shift = wide ? {} : { inside: true, margin: 0, verticalAlign: "bottom", padding: [0, 0, tall / 2 + 6, 0] };
     const after = spec.lanes.some((lane) => lane.bars.some((bar) => bar.text));
     const option = {
-      ...base(spec.label, wide
+      ...base(wide
         ? { left: LABEL_WIDTH, right: VALUE_WIDTH, top: 6, bottom: spec.axis.name ? 46 : 24 }
         : { left: 2, right: after ? 104 : 8, top: 6, bottom: spec.axis.name ? 46 : 24 }),
       xAxis: axis({ ...spec.axis, low: 0, high }, width, []),
@@ -210,7 +212,6 @@ globalThis.charts = (() => {
         barWidth: thickness,
         barGap: "27%",
         emphasis: { disabled: true },
-        // Names stand in the upper part of a lane on narrow pages.
         data: spec.lanes.map((lane) => {
           const bar = lane.bars[slot];
           if (!bar) return { value: null };
@@ -230,7 +231,8 @@ globalThis.charts = (() => {
           : undefined,
       });
     }
-    const spans = spec.lanes.flatMap((lane, i) => (lane.interval ? [[i, ...lane.interval]] : []));
+    // An interval beyond the axis would strike through what is written there.
+    const spans = spec.lanes.flatMap((lane, i) => (lane.interval?.[0] < high ? [[i, ...lane.interval]] : []));
     if (spans.length) {
       option.series.push({
         type: "custom", silent: true, tooltip: { show: false }, encode: { x: [1, 2], y: 0 }, data: spans, z: 5,
@@ -240,7 +242,7 @@ globalThis.charts = (() => {
     return { option, height };
   };
 
-  // Names of points, thick ones first, which keep their place.
+  // Points in a plane with their names, those on the front above the others.
   const points = (spec, width) => {
     const wide = isWide(width);
     const height = wide ? 340 : 320;
@@ -264,7 +266,7 @@ globalThis.charts = (() => {
     return {
       height,
       option: {
-        ...base(spec.label, { left: wide ? 76 : 56, right: wide ? 190 : 84, top: 34, bottom: 48 }),
+        ...base({ left: wide ? 76 : 56, right: wide ? 190 : 84, top: 34, bottom: 48 }),
         xAxis: axis(spec.x, width, spec.points.map(({ x }) => x)),
         yAxis: axis(spec.y, width, spec.points.map(({ y }) => y), { splitNumber: 5, nameLocation: "end", nameGap: 12,
           nameTextStyle: { color: SOFT, fontSize: 12, align: "left", padding: [0, 0, 0, wide ? -60 : -46] } }),
@@ -315,7 +317,7 @@ globalThis.charts = (() => {
     return {
       height: spec.low_height ? 200 : wide ? 320 : 280,
       option: {
-        ...base(spec.label, { left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 54 : 34, bottom: 48 }),
+        ...base({ left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 54 : 34, bottom: 48 }),
         xAxis: axis(spec.x, width, all.map(([x]) => x)),
         yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 34 : 12,
           nameTextStyle: { color: SOFT, fontSize: 12, align: "left", padding: [0, 0, 0, wide ? -60 : -46] } }),
@@ -353,7 +355,7 @@ globalThis.charts = (() => {
     return {
       height: top + 26,
       option: {
-        ...base(spec.label, { left: wide ? LABEL_WIDTH : 2, right: wide ? VALUE_WIDTH : 8, top: 4, height: top - 4 }),
+        ...base({ left: wide ? LABEL_WIDTH : 2, right: wide ? VALUE_WIDTH : 8, top: 4, height: top - 4 }),
         xAxis: axis({ unit: "seconds", log: true, low: Math.min(...every) * 0.93, high }, width, []),
         yAxis: { type: "value", min: 0, max: top - 4, inverse: true, show: false },
         series: [{
@@ -402,9 +404,10 @@ globalThis.charts = (() => {
   // The same chart of some strategies only.
   const only = (spec, keeps) => {
     const kept = (items) => items?.filter((item) => item.kind === "perfect" || keeps(item.key));
-    return { ...spec, lanes: kept(spec.lanes), points: kept(spec.points), lines: kept(spec.lines) };
+    const events = spec.events?.filter((event) => event.keys.every(keeps));
+    return { ...spec, lanes: kept(spec.lanes), points: kept(spec.points), lines: kept(spec.lines), events };
   };
-  const isEmpty = (spec) => !(spec.lanes ?? spec.points ?? spec.lines).length;
+  const isEmpty = (spec) => !(spec.lanes ?? spec.points ?? spec.lines).some((item) => item.kind !== "perfect");
 
   return { draw, svg, only, isEmpty };
 })();

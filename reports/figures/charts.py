@@ -101,7 +101,7 @@ def _lane(row: Row, bars: Sequence[Bar], note: str = "") -> Lane:
 
 def _ranking_lane(row: Row) -> Lane:
     rate = row.rate
-    value, note = _standing(row)
+    value, note = standing(row)
     tip = f"{row.strategy}: {plain(rate.value if rate else None)} examples/s, {interval_of(rate)}, n={row.n}"
     return Lane(
         key=row.strategy,
@@ -114,7 +114,7 @@ def _ranking_lane(row: Row) -> Lane:
     )
 
 
-def _standing(row: Row) -> tuple[str, str]:
+def standing(row: Row) -> tuple[str, str]:
     """The ratio of a row, and what it rests on."""
     if row.status != "ok":
         return row.status, f"n={row.n}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from reports.figures.charts import mark_kind
@@ -148,7 +149,11 @@ def link_sensitivity(found: LinkSensitivity) -> LineChart | None:
         y=Axis(name="examples per second", unit="number", log=True),
         lines=tuple(_link_line(line, color) for color, line in enumerate(found.lines) if _limited(line)),
         events=tuple(
-            Event(x=each.at_mbit, text=f"≈ {digits(each.at_mbit, significant=2)} Mbit/s")
+            Event(
+                x=each.at_mbit,
+                text=f"≈ {digits(each.at_mbit, significant=2)} Mbit/s",
+                keys=(each.ahead_below, each.ahead_above),
+            )
             for each in found.cross_overs
             if each.at_mbit is not None and each.is_shown
         ),
@@ -241,7 +246,9 @@ def _link_line(line: LinkLine, color: int) -> Line:
 
 
 def _intervals(points: Sequence[tuple[float, Estimate]]) -> tuple[tuple[float, float, float], ...]:
-    return tuple((x, rate.interval.low, rate.interval.high) for x, rate in points if rate.interval)
+    known = [(x, rate.interval) for x, rate in points if rate.interval is not None]
+    # On a logarithmic axis there is no place for others.
+    return tuple((x, each.low, each.high) for x, each in known if each.low > 0 and math.isfinite(each.high))
 
 
 def _rate(rate: Estimate) -> str:

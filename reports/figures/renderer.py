@@ -38,13 +38,14 @@ _NEEDLESS = re.compile(
     r'| dominant-baseline="central"| text-anchor="start"| style="font-size:12px;(?:font-family:inherit;)?"'
     r'|(?<=;)font-family:inherit;| fill="#000"(?! fill-opacity)|(?<=\.\d)\d+(?=[ ")LhlZM])'
 )
-_STYLE = re.compile(r"<style ?>.*?</style>|\n", re.DOTALL)
+_STYLE = re.compile(r"<style ?>.*?</style>|(?<=>)\n", re.DOTALL)
 _OF_ALL_TEXTS = '<svg font-size="12" dominant-baseline="central"'
 _FONTS = re.compile(r'style="font-size:(\d+)px;font-weight:(\d+);"')
 _IDS = re.compile(r"\bzr\d+-")
 _LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
 _DOT_PX = 0.2
 _DIGITS = 5
+_FAR = 1e300
 
 
 class _Draw(Protocol):
@@ -68,7 +69,8 @@ def as_data(chart: Chart) -> object:
 
 def _plain(value: object) -> object:
     if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
+        # JSON has no infinity: a limit that has none ends at the edge of the picture.
+        return float(f"{min(max(value, -_FAR), _FAR):.{_DIGITS}g}") if value == value else None  # noqa: PLR0124
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -98,21 +100,21 @@ def svg_of(data: object, *, width: int) -> str:
     text = json.loads(_draw()(specification, width))
     # Several pictures stand in one page, where equal ids would cut one by the frame of another.
     prefix = hashlib.sha256(f"{width}{specification}".encode()).hexdigest()[:8]
-    text = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), _STYLE.sub("", text))
-    text = _with_classes(text).replace("<svg", _OF_ALL_TEXTS, 1)
-    return _LEVEL.sub(_dot, _IDS.sub(f"z{prefix}-", text))
+    fonts: set[tuple[str, str]] = set()
 
+    def short(tag: re.Match[str]) -> str:
+        """A tag without what is needless. What stands between tags are names, which nothing may change."""
+        needed = _IDS.sub(f"z{prefix}-", _NEEDLESS.sub("", tag[0]))
+        fonts.update(_FONTS.findall(needed))
+        return _LEVEL.sub(_dot, _FONTS.sub(r'class="f\1-\2"', needed))
 
-def _with_classes(text: str) -> str:
-    """A picture that says each of its fonts once."""
-    fonts = "".join(
-        f".f{size}-{weight}{{font-size:{size}px;font-weight:{weight}}}"
-        for size, weight in sorted(set(_FONTS.findall(text)))
-    )
-    if not fonts:
-        return text
+    text = _TAG.sub(short, _STYLE.sub("", text)).replace("<svg", _OF_ALL_TEXTS, 1)
     end_of_head = text.index(">") + 1
-    return f"{text[:end_of_head]}<style>{fonts}</style>" + _FONTS.sub(r'class="f\1-\2"', text[end_of_head:])
+    # Each font is said once.
+    rules = "".join(
+        f".f{size}-{weight}{{font-size:{size}px;font-weight:{weight}}}" for size, weight in sorted(fonts)
+    )
+    return f"{text[:end_of_head]}<style>{rules}</style>{text[end_of_head:]}" if rules else text
 
 
 def _dot(level: re.Match[str]) -> str:

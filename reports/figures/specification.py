@@ -109,10 +109,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened at a place of the horizontal axis."""
+    """Something that happened at a place of the horizontal axis, to the lines of `keys` or to all."""
 
     x: float
     text: str
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from importlib import resources
 
 import jinja2
 import yaml
 from markupsafe import Markup
 
+from reports.figures.charts import standing
 from reports.figures.renderer import charts_source, echarts_source
 from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
-from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
 from reports.pages.pictures import Pictures, packed
-from reports.quantities import byte_count, interval_of, times
+from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
+from reports.tables.cells import ratio_cell
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import link_table, scaling_table, trade_off_table
@@ -57,7 +59,6 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
-        words=WORDS,
         experiments=[
             (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
             for origin in report.origins
@@ -70,7 +71,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         charts=packed(
             {
                 "charts": pictures.specifications,
-                "strategies": _strategies(report),
+                "kinds": _kinds(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
             }
         ),
@@ -88,7 +89,6 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["byte_count"] = byte_count
     environment.filters["code_spans"] = code_spans
     return environment.get_template(name)
 
@@ -131,30 +131,42 @@ def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[st
     }
 
 
-def _strategies(report: Report) -> dict[str, object]:
-    """What readers can filter strategies by."""
-    kinds: dict[str, set[str]] = {}
-    for comparison in report.comparisons:
-        for row in comparison.rows:
-            kinds.setdefault(row.strategy, set()).update(
-                {row.class_, _MAY_WIN} if can_win(row) else {row.class_}
-            )
-    for matrix in report.fault_matrices:
-        for line in matrix.lines:
-            kinds.setdefault(line.strategy, set())
-    return {name: {"kinds": sorted(each)} for name, each in kinds.items()}
+def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
+    """What readers can filter strategies by: section → strategy → what it is there.
+
+    The section without a name has all of them, for tables and charts over several comparisons.
+    """
+    sections = {
+        f"comparison-{i}": {
+            row.strategy: {row.class_, _MAY_WIN} if can_win(row) else {row.class_} for row in comparison.rows
+        }
+        for i, comparison in enumerate(report.comparisons)
+    }
+    everywhere: dict[str, set[str]] = {
+        line.strategy: set() for matrix in report.fault_matrices for line in matrix.lines
+    }
+    for strategies in sections.values():
+        for name, kinds in strategies.items():
+            everywhere[name] = everywhere.get(name, set()) | kinds
+    return {
+        section: {name: sorted(kinds) for name, kinds in strategies.items()}
+        for section, strategies in {**sections, "": everywhere}.items()
+    }
 
 
 def _ratios(comparison: Comparison) -> dict[str, object]:
-    """Baseline → strategy → its ratio as it is shown, for the baselines that readers may choose."""
+    """Baseline → its rate, and strategy → its ratio as table and chart show it, for those one may choose."""
     rates = {row.strategy: row.rate.value for row in comparison.rows if row.rate is not None}
+
+    def shown(row: Row, base: str) -> dict[str, object]:
+        ratio = comparison.other_baselines[base].get(row.strategy)
+        against = replace(row, is_baseline=row.strategy == base, ratio=ratio)
+        cell, (value, note) = ratio_cell(against), standing(against)
+        return {"cell": [cell.text, cell.note, cell.value], "lane": [value, note]}
+
     return {
-        base: {base: {"value": "1", "note": "baseline", "ratio": 1.0, "rate": rates[base]}}
-        | {
-            name: {"value": times(lead.value), "note": interval_of(lead), "ratio": lead.value}
-            for name, lead in ratios.items()
-        }
-        for base, ratios in comparison.other_baselines.items()
+        base: {"rate": rates[base], "rows": {row.strategy: shown(row, base) for row in comparison.rows}}
+        for base in comparison.other_baselines
     }
 
 

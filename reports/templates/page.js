@@ -9,21 +9,24 @@
   };
   const data = await unpacked(document.getElementById("stratbench-charts").textContent);
   const live = new Map();
+  const inSight = new Set();
   const orders = new Map();
   const baselines = new Map();
   const filter = { words: [], kind: "" };
 
   // ---- which strategies are shown -----------------------------------------------------------------------------
 
-  const keeps = (key) => {
-    const strategy = data.strategies[key] ?? {};
+  // A strategy can compute the right thing in one section and not in another.
+  const kindsIn = (section) => data.kinds[section] ?? data.kinds[""];
+  const keptIn = (section) => (key) => {
     const named = !filter.words.length || filter.words.some((word) => key.toLowerCase().includes(word));
-    return named && (!filter.kind || (strategy.kinds ?? []).includes(filter.kind));
+    return named && (!filter.kind || (kindsIn(section)[key] ?? []).includes(filter.kind));
   };
+  const sectionOf = (element) => element.closest("section")?.id ?? "";
 
   const shown = (figure) => {
-    const section = figure.closest("section")?.id;
-    let spec = charts.only(data.charts[figure.dataset.chart], keeps);
+    const section = sectionOf(figure);
+    let spec = charts.only(data.charts[figure.dataset.chart], keptIn(section));
     const order = orders.get(section);
     if (order && spec.lanes) {
       const place = (lane) => (order.includes(lane.key) ? order.indexOf(lane.key) : order.length);
@@ -31,12 +34,9 @@
     }
     const base = baselines.get(section);
     if (base !== undefined && figure.dataset.chart.endsWith("-ranking")) {
-      const ratios = data.ratios[section][base];
-      spec = {
-        ...spec,
-        reference: ratios[base].rate,
-        lanes: spec.lanes.map((lane) => ({ ...lane, value: ratios[lane.key]?.value ?? "–", note: ratios[lane.key]?.note ?? "" })),
-      };
+      const { rate, rows } = data.ratios[section][base];
+      const against = (lane) => ({ ...lane, value: rows[lane.key].lane[0], note: rows[lane.key].lane[1] });
+      spec = { ...spec, reference: rate, lanes: spec.lanes.map(against) };
     }
     return spec;
   };
@@ -66,19 +66,24 @@
   };
 
   const update = () => {
-    for (const figure of live.keys()) redraw(figure);
-    // What has not been drawn yet would stand there unfiltered.
+    for (const figure of new Set([...live.keys(), ...inSight])) redraw(figure);
     for (const figure of document.querySelectorAll("figure[data-chart]:not(.is-live)")) {
       figure.classList.toggle("empty", charts.isEmpty(shown(figure)));
     }
-    for (const row of document.querySelectorAll("tr[data-key]")) row.hidden = !keeps(row.dataset.key);
-    const all = Object.keys(data.strategies);
-    const n = all.filter(keeps).length;
+    for (const element of document.querySelectorAll("tr[data-key], .legend [data-key]")) {
+      element.hidden = !keptIn(sectionOf(element))(element.dataset.key);
+    }
+    const all = Object.keys(data.kinds[""]);
+    const n = all.filter(keptIn("")).length;
     document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} strategies shown`;
   };
 
   const watched = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) if (isIntersecting && !live.has(target)) redraw(target);
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) inSight.add(target);
+      else inSight.delete(target);
+      if (isIntersecting && !live.has(target)) redraw(target);
+    }
   }, { rootMargin: "300px" });
   const resized = new ResizeObserver((entries) => {
     for (const { target } of entries) {
@@ -102,9 +107,8 @@
     return a.localeCompare(b, "en", { numeric: true });
   };
 
-  const sort = (table, column, button) => {
-    const heading = button.closest("th");
-    const down = heading.getAttribute("aria-sort") === "ascending";
+  const sort = (table, column, down) => {
+    const heading = table.tHead.rows[0].cells[column];
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", down ? "descending" : "ascending");
     const body = table.tBodies[0];
@@ -127,7 +131,7 @@
       button.className = "sort";
       button.append(...heading.childNodes);
       heading.append(button);
-      button.addEventListener("click", () => sort(table, column, button));
+      button.addEventListener("click", () => sort(table, column, heading.getAttribute("aria-sort") === "ascending"));
     }
   };
 
@@ -135,7 +139,7 @@
 
   const setBaseline = (section, base) => {
     baselines.set(section.id, base);
-    const ratios = data.ratios[section.id][base];
+    const { rows } = data.ratios[section.id][base];
     const table = section.querySelector("table[data-table=speed]");
     const column = [...table.tHead.rows[0].cells].findIndex((cell) => cell.dataset.column === "ratio");
     const heading = table.tHead.rows[0].cells[column];
@@ -146,12 +150,14 @@
       return text ? [note] : [];
     };
     for (const row of table.tBodies[0].rows) {
-      const ratio = ratios[row.dataset.key] ?? { value: "–", note: "" };
+      const [text, note, value] = rows[row.dataset.key].cell;
       row.cells[0].replaceChildren(row.dataset.key, ...noted(row.dataset.key === base ? "baseline" : ""));
-      row.cells[column].replaceChildren(ratio.value, ...noted(ratio.note));
-      if (ratio.ratio === undefined || ratio.ratio === null) delete row.cells[column].dataset.v;
-      else row.cells[column].dataset.v = ratio.ratio;
+      row.cells[column].replaceChildren(text, ...noted(note));
+      if (value === null) delete row.cells[column].dataset.v;
+      else row.cells[column].dataset.v = value;
     }
+    const sorted = heading.getAttribute("aria-sort");
+    if (sorted) sort(table, column, sorted === "descending");
     for (const figure of section.querySelectorAll("figure[data-chart$=-ranking]")) redraw(figure);
   };
 
@@ -173,6 +179,13 @@
     watched.observe(figure);
     resized.observe(figure.querySelector(".picture"));
   }
+  // Paper shows what the reader has chosen, too.
+  addEventListener("beforeprint", () => {
+    for (const figure of document.querySelectorAll("figure[data-chart]")) {
+      const spec = shown(figure);
+      if (!charts.isEmpty(spec)) figure.querySelector(".wide").innerHTML = charts.svg(spec, 1060);
+    }
+  });
   for (const select of document.querySelectorAll("select.baseline")) {
     select.addEventListener("change", () => setBaseline(select.closest("section"), select.value));
   }

@@ -178,6 +178,7 @@ def test_tables_are_sorted_by_keyboard_and_charts_follow(page: Page) -> None:
     assert values == sorted(values, reverse=True)
     figure = section.locator("figure[data-chart$=-ranking]")
     figure.scroll_into_view_if_needed()
+    assert figure.locator(".live svg").is_visible()
     lanes = [text for text in figure.locator(".live svg text").all_text_contents() if text.strip() in names]
     assert [text.strip() for text in lanes] == [
         name for name in strategies_of(table) if name in {text.strip() for text in lanes}
@@ -188,7 +189,7 @@ def test_another_baseline_changes_ratios_in_table_and_chart(page: Page) -> None:
     section = section_of(page, "wide-mlp")
     table = section.locator("table[data-table=speed]")
     before = float(str(table.locator("tr[data-key=all-reduce] td[data-v]").nth(2).get_attribute("data-v")))
-    section.get_by_label("Ratios against").select_option("all-reduce")
+    section.get_by_label("Ratios in this chart").select_option("all-reduce")
     expect(table.locator("thead")).to_contain_text("÷ all-reduce")
     row = table.locator("tr[data-key=single]")
     after = float(str(row.locator("td").nth(3).get_attribute("data-v")))
@@ -210,11 +211,55 @@ def test_a_chart_tells_what_is_pointed_at(page: Page) -> None:
     expect(picture).to_contain_text(re.compile(r"examples/s, .*n=3"))
 
 
-def test_print_shows_what_the_page_holds_without_its_controls(page: Page) -> None:
-    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+def test_a_filter_concerns_what_a_strategy_is_in_that_section(page: Page) -> None:
+    page.get_by_label("of class").select_option("may win")
+    assert "broken-reduce" not in strategies_of(
+        section_of(page, "wide-mlp").locator("table[data-table=speed]")
+    )
+    for row in page.locator("table[data-table=speed] tbody tr:visible").all():
+        assert "NOT" not in row.locator("td").nth(1).inner_text()
+
+
+def test_a_chart_that_was_filtered_away_comes_back_as_the_filter_has_it(page: Page) -> None:
+    page.get_by_role("searchbox").fill("no such strategy")
+    figure = section_of(page, "word-lm").locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".nothing")).to_be_visible()
+    page.get_by_role("searchbox").fill("single")
+    expect(figure.locator(".live svg")).to_contain_text("single")
+    expect(figure.locator(".live svg")).not_to_contain_text("all-reduce")
+
+
+def test_the_first_baseline_again_is_what_stood_there_at_first(page: Page) -> None:
+    section = section_of(page, "wide-mlp")
+    table = section.locator("table[data-table=speed]")
+    figure = section.locator("figure[data-chart$=-ranking]")
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".live svg")).to_be_visible()
+    before = table.inner_text(), figure.locator(".live svg").text_content()
+    select = section.get_by_label("Ratios in this chart")
+    first = select.input_value()
+    assert first == "single"
+    select.select_option("all-reduce")
+    # Figures that cannot be are no faster for another baseline.
+    expect(figure.locator(".live svg")).to_contain_text("implausible")
+    select.select_option(first)
+    assert (table.inner_text(), figure.locator(".live svg").text_content()) == before
+
+
+def test_print_shows_what_the_reader_has_chosen_without_the_controls(page: Page) -> None:
+    section = section_of(page, "wide-mlp")
+    figure = section.locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".live svg")).to_be_visible()
+    section.get_by_label("Ratios in this chart").select_option("all-reduce")
+    page.get_by_role("searchbox").fill("all-reduce, single")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    expect(figure.locator(".wide svg")).to_be_visible()
+    printed = figure.locator(".wide svg")
+    expect(printed).to_be_visible()
     expect(figure.locator(".live")).to_be_hidden()
     expect(page.locator(".toolbar")).to_be_hidden()
+    chosen = section.locator("tr[data-key=single] td").nth(3).inner_text().split("\n")[0]
+    expect(printed).to_contain_text(chosen)
+    expect(printed).not_to_contain_text("ps-load-balancing")

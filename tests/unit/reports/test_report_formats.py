@@ -302,3 +302,11 @@ def test_no_text_moves_the_cursor(text: str) -> None:
 @pytest.mark.parametrize("number", [0, -1.5, 3, None, True])
 def test_numbers_stay_numbers_in_csv(number: object) -> None:
     assert csv_cell(number) is number
+
+
+def test_the_baseline_is_offered_first_however_many_are_faster(tmp_path: Path) -> None:
+    cases = [Case(workload="w", p50_s=0.9, **SINGLE)]
+    cases += [Case(workload="w", strategy=f"s{i}", p50_s=0.01 + 0.001 * i) for i in range(30)]
+    page = Page(reports.render([write_run(tmp_path / "run", cases)], "html"))
+    packed = gzip.decompress(base64.b64decode(page.scripts["stratbench-charts"]))
+    assert next(iter(json.loads(packed)["ratios"]["comparison-0"])) == "single"
