@@ -160,17 +160,15 @@ def test_the_library_is_the_one_that_was_written_down() -> None:
 
 @pytest.mark.parametrize("width", [WIDE_PX, NARROW_PX])
 def test_an_interval_reaches_from_one_limit_to_the_other(width: int) -> None:
-    chart = BarChart(
-        label="", axis=Axis(name="", unit="number", high=4.0), lanes=(lane("a", 2.0, (1.0, 3.0)),)
-    )
-    root = ET.fromstring(svg(chart, width=width))
+    axis = Axis(name="", unit="number", high=4.0)
+    root = ET.fromstring(svg(BarChart(label="", axis=axis, lanes=(lane("a", 2.0, (1.0, 3.0)),)), width=width))
     bar = next(e.attrib["d"] for e in root.iter() if e.get("fill") == "var(--blue)" and "d" in e.attrib)
-    xs = [float(x) for x in re.findall(r"[ML](-?[\d.]+) ", bar)]
-    per_unit = (max(xs) - min(xs)) / 2.0
+    start, length = map(float, re.match(r"M([\d.]+) [\d.]+l([\d.]+) ", bar).groups())  # type: ignore[union-attr]
     (drawn,) = [e.attrib["d"] for e in root.iter() if e.get("stroke") == "var(--ink)" and "d" in e.attrib]
-    low, high = (float(x) for x in re.search(r"M(-?[\d.]+) [\d.]+L(-?[\d.]+) ", drawn).groups())  # type: ignore[union-attr]
-    assert low == pytest.approx(min(xs) + 1.0 * per_unit, abs=0.6)
-    assert high == pytest.approx(min(xs) + 3.0 * per_unit, abs=0.6)
+    low, high = map(float, re.match(r"M([\d.]+) [\d.]+L([\d.]+) ", drawn).groups())  # type: ignore[union-attr]
+    # The bar is two units long.
+    assert low == pytest.approx(start + length / 2, abs=1.0)
+    assert high == pytest.approx(start + 3 * length / 2, abs=1.0)
 
 
 def test_a_level_line_is_as_long_as_what_it_joins() -> None:
