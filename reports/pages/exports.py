@@ -1,4 +1,4 @@
-"""Markdown, CSV and JSON, each through its own escaping."""
+"""CSV and JSON, each through its own escaping."""
 
 from __future__ import annotations
 
@@ -7,31 +7,14 @@ import dataclasses
 import io
 import json
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 
-from reports.rows import Comparison, LinkSensitivity, Mean, Report, Row, Scaling, TimeSplit
+from reports.rows import Comparison, Mean, Report, Row, TimeSplit
 from reports.statistics import Estimate, Ratio
-from reports.tables.cells import Cell
-from reports.tables.checks import check_table, problem_table
-from reports.tables.cost import byte_table, cost_table
-from reports.tables.curves import link_table, scaling_table, trade_off_table
-from reports.tables.resharding import reshard_table
-from reports.tables.robustness import fault_table, front_line, rule_table
-from reports.tables.speed import speed_table, step_table, trace_table
-from reports.tables.table import Table
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
 _CONTROL_STARTS = tuple("\t\r\n")
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
-
-
-def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    escaped = _MARKDOWN_SPECIAL.sub(r"\\\1", " ".join(text.split()))
-    # "1." at the start of a line would become a list.
-    return re.sub(r"^(\d+)\.", r"\1\\.", escaped)
 
 
 def csv_cell(value: object) -> object:
@@ -44,66 +27,6 @@ def csv_cell(value: object) -> object:
     if isinstance(value, str) and (value.lstrip()[:1] in _FORMULA_STARTS or value[:1] in _CONTROL_STARTS):
         return f"'{value}"
     return value
-
-
-def to_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown."""
-    lines = [f"# {markdown_text(report.title)}", ""]
-    for comparison in report.comparisons:
-        lines += [f"## {markdown_text(comparison.workload)}", "", markdown_text(comparison.shape), ""]
-        lines += [f"**{markdown_text(comparison.verdict.headline)}**", ""]
-        lines += [f"- {markdown_text(text)}" for text in (*comparison.verdict.details, *comparison.notes)]
-        for table in (
-            speed_table,
-            step_table,
-            trace_table,
-            byte_table,
-            trade_off_table,
-            reshard_table,
-            rule_table,
-            check_table,
-            cost_table,
-        ):
-            content = table(comparison)
-            lines += [] if content is None else ["", *markdown_table(content)]
-        lines.append("")
-    for matrix in report.fault_matrices:
-        lines += [f"## {markdown_text(matrix.title)}", ""]
-        lines += [markdown_text(matrix.shape), "", f"**{markdown_text(front_line(matrix))}**", ""]
-        lines += [*markdown_table(fault_table(matrix)), ""]
-    across: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
-    lines += [line for curves in across for line in _across(curves)]
-    if report.problems:
-        lines += ["## Failures", "", *markdown_table(problem_table(report.problems)), ""]
-    if report.left_out:
-        lines += ["## Left out", ""]
-        lines += [f"- {markdown_text(item.where)}: {markdown_text(item.why)}" for item in report.left_out]
-        lines.append("")
-    lines += ["## What ran where", ""]
-    for origin in report.origins:
-        lines += [f"### {markdown_text(origin.run)}", ""]
-        lines += [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _across(curves: Scaling | LinkSensitivity) -> list[str]:
-    """Lines of what several comparisons tell together."""
-    if isinstance(curves, Scaling):
-        title, table, sentences = "Scaling", scaling_table(curves), []
-    else:
-        title, table = "Links", link_table(curves)
-        sentences = [each.sentence for each in curves.cross_overs]
-    return [
-        f"## {markdown_text(f'{title}: {curves.workload}')}",
-        "",
-        markdown_text(curves.shape),
-        "",
-        *(f"- {markdown_text(sentence)}" for sentence in sentences),
-        *([""] if sentences else []),
-        *markdown_table(table),
-        "",
-    ]
 
 
 def to_csv(report: Report) -> str:
@@ -155,21 +78,6 @@ def _plain(value: object, without: Collection[str]) -> object:
     if isinstance(value, Sequence):
         return [_plain(item, without) for item in value]
     return str(value)
-
-
-def markdown_table(table: Table) -> list[str]:
-    """Lines of a table, every cell escaped."""
-    return [
-        "| " + " | ".join(markdown_text(column.name) for column in table.columns) + " |",
-        "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",
-        *("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |" for row in table.rows),
-    ]
-
-
-def _markdown_cell(cell: Cell) -> str:
-    return (
-        f"{markdown_text(cell.text)} ({markdown_text(cell.note)})" if cell.note else markdown_text(cell.text)
-    )
 
 
 def _flat(comparison: Comparison, row: Row) -> dict[str, object]:
