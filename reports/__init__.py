@@ -134,13 +134,13 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
 
 
 def _text(report: Report, format: str) -> str:  # noqa: A002 - as for `render`
-    from reports.pages import exports, junit, markdown, page
+    from reports.pages import csv_rows, json_document, junit, markdown, page
 
     write = {
         "html": page.to_html,
         "md": markdown.to_markdown,
-        "csv": exports.to_csv,
-        "json": exports.to_json,
+        "csv": csv_rows.to_csv,
+        "json": json_document.to_json,
         "junit": junit.to_junit,
     }
     # JSON can name half of a surrogate pair, which no file can hold.

@@ -15,7 +15,7 @@ from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
-from reports.pages.exports import document
+from reports.pages.json_document import document
 from reports.pages.pictures import Pictures
 from reports.quantities import byte_count, interval_of, times
 from reports.recommendation.candidates import can_win

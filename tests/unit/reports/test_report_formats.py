@@ -21,10 +21,14 @@ from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, w
 
 import reports
 from harness.records.facts.outcome import Failure
+from reports.compare import build
+from reports.load import load
 from reports.pages.code_spans import code_spans
-from reports.pages.exports import csv_cell
+from reports.pages.csv_rows import COLUMN_NAMES, csv_cell
 from reports.pages.markdown_text import markdown_text
 from reports.pages.terminal import literal
+from reports.tables.cost import cost_table
+from reports.tables.speed import speed_table, step_table
 
 
 class Page(HTMLParser):
@@ -145,6 +149,39 @@ def test_csv_holds_a_line_per_row_and_no_formula(full_run: Path) -> None:
     leader = next(x for x in lines if x["workload"] == "wide-mlp" and x["strategy"] == "all-reduce")
     assert float(leader["ratio_low"]) < float(leader["ratio"]) < float(leader["ratio_high"])
     assert (leader["n"], leader["mark"], leader["rank"]) == ("3", "equivalent", "1")
+
+
+def test_csv_has_the_same_columns_whatever_ran(full_run: Path, tmp_path: Path) -> None:
+    header = reports.render([full_run], "csv").partition("\n")[0]
+    assert header == reports.render([write_run(tmp_path / "run", [])], "csv").strip()
+    assert len(set(COLUMN_NAMES)) == len(COLUMN_NAMES)
+
+
+def test_csv_holds_every_figure_of_rankings_and_costs(full_run: Path) -> None:
+    lines = csv.DictReader(io.StringIO(reports.render([full_run], "csv")))
+    numbers = {
+        (line["workload"], line["strategy"].removeprefix("'")): {
+            float(cell) for cell in line.values() if is_number(cell)
+        }
+        for line in lines
+    }
+    for comparison in build([load(full_run)]).comparisons:
+        for table in (speed_table(comparison), step_table(comparison), cost_table(comparison)):
+            for row in table.rows:
+                held = numbers[comparison.workload, row[0].text]
+                is_baseline = row[0].note == "baseline"
+                shown = {cell.value for cell in row if cell.value is not None} - (
+                    {1.0} if is_baseline else set()
+                )
+                assert shown <= held
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
