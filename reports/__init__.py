@@ -41,9 +41,10 @@ def render(
         run_dirs: run folders; strategies are compared within each.
         format: one of `FORMATS`; names and messages go through its escaping.
         destination: the file that it will be; a page in the folder of its run leads to what else lies there.
-        tell: hears what was left out: the first of it, or all where the format has no place to say it.
+        tell: hears what was left out: the first of it, or all where the format has no place to say it; and
+            what else could be asked of the same runs.
     Raises:
-        ReportError: for a format that does not exist, or no folder.
+        ReportError: for a format that does not exist, no folder, or one that is there twice.
         harness.errors.StoreError: when a folder is no run folder.
     """
     if format not in FORMATS:
@@ -53,7 +54,7 @@ def render(
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if tell is not None:
         # A table has no place for the others; a report names them.
-        _tell_left_out(report, tell, most=None if format == "csv" else _MOST_TOLD)
+        _tell(report, tell, most=None if format == "csv" else _MOST_TOLD)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
@@ -73,9 +74,9 @@ def charts_of(
     Args:
         run_dirs: as for `render`.
         format: one of `CHART_FORMATS`.
-        tell: hears all that was left out.
+        tell: as for `render`.
     Raises:
-        ReportError: for another format, no folder, or where there is no font for pictures in PNG.
+        ReportError: as for `render`, and where there is no font for pictures in PNG.
         harness.errors.StoreError: when a folder is no run folder.
     """
     if format not in CHART_FORMATS:
@@ -85,18 +86,20 @@ def charts_of(
 
     report = _report(run_dirs, with_files=False, with_steps=True)
     if tell is not None:
-        _tell_left_out(report, tell, most=None)
+        _tell(report, tell, most=None)
     try:
         return chart_files(report, is_png=format == "png")
     except NoFontError as error:
         raise ReportError(f"format: {error}") from None
 
 
-def _tell_left_out(report: Report, tell: Callable[[str], None], *, most: int | None) -> None:
+def _tell(report: Report, tell: Callable[[str], None], *, most: int | None) -> None:
     for item in report.left_out[:most]:
         tell(f"left out: {item.where}: {item.why}")
     if most is not None and (more := len(report.left_out[most:])):
         tell(f"left out: {more} more, which the report names")
+    for hint in report.hints:
+        tell(hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,8 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
         raise ReportError(
             "run_dirs: needs at least one run folder, got none; name a folder made by `stratbench run`"
         )
+    if twice := next((path for i, path in enumerate(run_dirs) if path in run_dirs[:i]), None):
+        raise ReportError(f"run_dirs: must differ from each other, got {twice} twice; name each run once")
     runs = [load(Path(path), with_files=with_steps) for path in run_dirs]
     return build(
         runs,
@@ -138,13 +143,13 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
 
 
 def _text(report: Report, format: str, *, in_run_folder: bool) -> str:  # noqa: A002 - as for `render`
-    from reports.pages import exports, junit, page
+    from reports.pages import csv_rows, json_document, junit, markdown, page
 
     write: Mapping[str, Callable[[Report], str]] = {
         "html": partial(page.to_html, in_run_folder=in_run_folder),
-        "md": exports.to_markdown,
-        "csv": exports.to_csv,
-        "json": exports.to_json,
+        "md": markdown.to_markdown,
+        "csv": csv_rows.to_csv,
+        "json": json_document.to_json,
         "junit": junit.to_junit,
     }
     # JSON can name half of a surrogate pair, which no file can hold.

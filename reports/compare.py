@@ -43,6 +43,7 @@ from reports.repeat_files.placements import lines_of_each
 from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
+from reports.run_sets import hints_of, report_title
 from reports.statistics import Ratio
 
 
@@ -76,10 +77,15 @@ def build(
     if shown_steps is not None:
         left_out.extend(shown_steps.left_out())
     comparisons = [source.comparison for source in sources]
-    names = ", ".join(dict.fromkeys(str(run.experiment.get("name") or run.name) for run in runs))
-    problems = tuple(problem for item in comparisons for row in item.rows for problem in row.problems)
+    several = len(runs) > 1
+    problems = tuple(
+        replace(problem, run=item.run) if several else problem
+        for item in comparisons
+        for row in item.rows
+        for problem in row.problems
+    )
     return Report(
-        title=names or "empty report",
+        title=report_title(runs),
         comparisons=tuple(comparisons),
         fault_matrices=fault_matrices(comparisons),
         scaling=scaling_of(sources),
@@ -88,6 +94,7 @@ def build(
         left_out=tuple(left_out),
         origins=tuple(origin_of(run) for run in runs),
         differences=differences_of(runs),
+        hints=hints_of(runs),
     )
 
 

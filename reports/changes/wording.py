@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from reports.changes.changes import Change, Changes, Factor, Verdict
-from reports.pages.exports import markdown_table, markdown_text
+from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable, literal
 from reports.quantities import MISSING, limits, times
 from reports.tables.cells import Cell

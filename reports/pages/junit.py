@@ -21,16 +21,19 @@ def to_junit(report: Report) -> str:
     """
     suites = ET.Element("testsuites", name=_sayable(report.title))
     for comparison in report.comparisons:
-        suites.append(_suite(comparison))
+        suites.append(_suite(comparison, names_run=len(report.origins) > 1))
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _suite(comparison: Comparison) -> ET.Element:
-    cases = [_case(comparison, row) for row in comparison.rows]
+def _suite(comparison: Comparison, *, names_run: bool) -> ET.Element:
+    # Whoever collects results takes tests of one name for the same test.
+    run = f" · run {comparison.run}" if names_run else ""
+    where = _sayable(f"{comparison.workload} · {comparison.shape}{run}")
+    cases = [_case(comparison, row, where) for row in comparison.rows]
     suite = ET.Element(
         "testsuite",
-        name=_sayable(f"{comparison.workload} · {comparison.shape}"),
+        name=where,
         tests=str(len(cases)),
         failures=str(sum(case.find("failure") is not None for case in cases)),
         errors=str(sum(case.find("error") is not None for case in cases)),
@@ -43,8 +46,7 @@ def _suite(comparison: Comparison) -> ET.Element:
     return suite
 
 
-def _case(comparison: Comparison, row: Row) -> ET.Element:
-    where = _sayable(f"{comparison.workload} · {comparison.shape}")
+def _case(comparison: Comparison, row: Row, where: str) -> ET.Element:
     case = ET.Element("testcase", classname=where, name=_sayable(row.strategy), time=_time(row))
     problem = row.problems[0] if row.problems else None
     if row.status == "skipped":

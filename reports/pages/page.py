@@ -16,7 +16,7 @@ from reports.figures.renderer import charts_source, echarts_source
 from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
 from reports.pages.code_spans import code_spans
-from reports.pages.exports import document
+from reports.pages.json_document import document
 from reports.pages.pictures import Pictures, packed
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win

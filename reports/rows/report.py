@@ -30,6 +30,7 @@ class Problem:
     """Repeats of one case without a usable result, all for the same reason.
 
     `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
+    `run` is the name of that run, where a report is of several.
     """
 
     workload: str
@@ -42,6 +43,7 @@ class Problem:
     message: str
     log_path: str | None = None
     log: tuple[str, ...] = ()
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +335,7 @@ class FactDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything a report says."""
+    """Everything a report says; `hints` are what else a reader may want to ask of the same runs."""
 
     title: str
     comparisons: tuple[Comparison, ...]
@@ -344,3 +346,4 @@ class Report:
     left_out: tuple[LeftOut, ...]
     origins: tuple[Origin, ...]
     differences: tuple[FactDifference, ...] = ()
+    hints: tuple[str, ...] = ()

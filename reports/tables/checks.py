@@ -24,12 +24,16 @@ def check_table(comparison: Comparison) -> Table:
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
-    """Repeats without a usable result."""
-    names = ("strategy", "workload", "repeats", "status", "type", "stage", "message")
+    """Repeats without a usable result, with their runs where there are several."""
+    names: tuple[str, ...] = ("strategy", "workload", "repeats", "status", "type", "stage", "message")
+    names_runs = any(item.run for item in problems)
+    if names_runs:
+        names = (*names[:2], "run", *names[2:])
 
     def cells(item: Problem) -> tuple[Cell, ...]:
         repeats = ", ".join(str(repeat) for repeat in item.repeats)
-        words = (repeats, item.status, item.type, item.stage, item.message)
+        run = (item.run,) if names_runs else ()
+        words = (*run, repeats, item.status, item.type, item.stage, item.message)
         where = Cell(text=item.workload, note=item.shape)
         return (Cell(text=item.strategy), where, *(Cell(text=word) for word in words))
 

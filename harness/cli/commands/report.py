@@ -75,7 +75,10 @@ def report(
     import reports
     from harness.atomic_files import write_text
 
-    text = reports.render(run_dirs, format.value, tell=output.warn, destination=path)
+    try:
+        text = reports.render(run_dirs, format.value, tell=output.warn, destination=path)
+    except reports.ReportError as error:
+        raise _usage_error(error) from None
     if push_gateway is not None:
         _push(run_dirs, push_gateway)
     if path is None:
@@ -99,7 +102,7 @@ def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # no
     try:
         files = reports.charts_of(run_dirs, format.value, tell=output.warn)
     except reports.ReportError as error:
-        raise UsageError(str(error).removeprefix("format: "), field="format") from None
+        raise _usage_error(error) from None
     try:
         for file in files:
             write_bytes(folder / file.name, file.content)
@@ -117,6 +120,12 @@ def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # no
     }
     line = f"{len(files)} charts in {folder}" if files else "no charts: no case has a figure to draw"
     return Answer(document=document, show=partial(output.say, line))
+
+
+def _usage_error(error: Exception) -> UsageError:
+    """What is wrong with a request, under the name of its option."""
+    field, _, message = str(error).partition(": ")
+    return UsageError(message, field=field)
 
 
 def _push(run_dirs: list[Path], url: str) -> None:

@@ -14,6 +14,7 @@ from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, write_run
 
 import reports
 from harness.cli import main
+from reports.compare import build
 from reports.figures import charts, curves, standalone
 from reports.figures.legend import KINDS, legend_of
 from reports.figures.palette import light_palette
@@ -160,10 +161,9 @@ def test_hostile_names_make_safe_names_and_inert_text(tmp_path: Path) -> None:
 
 
 def test_sections_that_would_have_one_name_get_numbers(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path / "run", [Case(workload=name, strategy="ps") for name in ("a b", "a-b", "a-b-2x1")]
-    )
-    charted = report_charts(reports._report([run, run], with_files=False, with_steps=False))
+    cases = [Case(workload=name, strategy="ps") for name in ("a b", "a-b", "a-b-2x1")]
+    runs = [load(write_run(tmp_path / name, cases)) for name in ("before", "after")]
+    charted = report_charts(build(runs))
     stems = file_stems(charted)
     rankings = [stem for stem in stems if stem.endswith("-ranking")]
     assert len(set(stems)) == len(stems)
@@ -214,7 +214,7 @@ def test_files_are_written_where_the_command_says(tmp_path: Path, capsys: pytest
     assert answer["folder"] == str(run / "charts")
     assert sorted(item["file"] for item in answer["files"]) == sorted(map(str, (run / "charts").iterdir()))
     assert answer["files"][0]["chart"] == "comparison-0-ranking"
-    assert main(["report", str(run), str(run), "--format", "png"]) == 2
+    assert main(["report", str(run), str(tmp_path), "--format", "png"]) == 2
     assert "out: must be given for charts of several runs" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["report", str(run), "--format", "svg", "--out", str(tmp_path / "file")]) == 2

@@ -8,7 +8,7 @@ from synthetic_run import NONE, SINGLE, Case, write_run
 
 from reports.compare import build
 from reports.load import load
-from reports.pages.exports import to_markdown
+from reports.pages.markdown import to_markdown
 from reports.rows import LinkSensitivity, Report
 from reports.tables.curves import link_table
 

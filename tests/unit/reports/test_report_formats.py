@@ -22,9 +22,14 @@ from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, w
 
 import reports
 from harness.records.facts.outcome import Failure
+from reports.compare import build
+from reports.load import load
 from reports.pages.code_spans import code_spans
-from reports.pages.exports import csv_cell, markdown_text
+from reports.pages.csv_rows import COLUMN_NAMES, csv_cell
+from reports.pages.markdown_text import markdown_text
 from reports.pages.terminal import literal
+from reports.tables.cost import cost_table
+from reports.tables.speed import speed_table, step_table
 
 
 class Page(HTMLParser):
@@ -148,6 +153,39 @@ def test_csv_holds_a_line_per_row_and_no_formula(full_run: Path) -> None:
     assert (leader["n"], leader["mark"], leader["rank"]) == ("3", "equivalent", "1")
 
 
+def test_csv_has_the_same_columns_whatever_ran(full_run: Path, tmp_path: Path) -> None:
+    header = reports.render([full_run], "csv").partition("\n")[0]
+    assert header == reports.render([write_run(tmp_path / "run", [])], "csv").strip()
+    assert len(set(COLUMN_NAMES)) == len(COLUMN_NAMES)
+
+
+def test_csv_holds_every_figure_of_rankings_and_costs(full_run: Path) -> None:
+    lines = csv.DictReader(io.StringIO(reports.render([full_run], "csv")))
+    numbers = {
+        (line["workload"], line["strategy"].removeprefix("'")): {
+            float(cell) for cell in line.values() if is_number(cell)
+        }
+        for line in lines
+    }
+    for comparison in build([load(full_run)]).comparisons:
+        for table in (speed_table(comparison), step_table(comparison), cost_table(comparison)):
+            for row in table.rows:
+                held = numbers[comparison.workload, row[0].text]
+                is_baseline = row[0].note == "baseline"
+                shown = {cell.value for cell in row if cell.value is not None} - (
+                    {1.0} if is_baseline else set()
+                )
+                assert shown <= held
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
     note = "warm-up did not settle within 90 steps"
     path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", notes=(note,))])
@@ -191,12 +229,13 @@ def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> N
 
 
 def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
-    text = reports.render([full_run], "md")
+    text = reports.render([full_run], "md").replace("<!-- -->", "")
     tables = [block for block in re.split(r"\n\s*\n", text) if block.startswith("|")]
     assert len(tables) == 7 * 4 + 1
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()}) == 1
-    assert not re.search(r"(?<!\\)<", text)
+    ours = {f"<{slash}{name}>" for name in ("details", "summary") for slash in ("", "/")}
+    assert {tag + ">" for tag in re.findall(r"(?<!\\)<[^>\n]*", text)} <= ours
     assert not re.search(r"(?<!\\)`", text)
     assert not re.search(r"(?<!\\)\[", text)
 
@@ -289,7 +328,7 @@ def test_no_text_becomes_a_formula(text: str) -> None:
 
 @given(st.text())
 def test_no_text_breaks_a_markdown_table(text: str) -> None:
-    shown = markdown_text(text)
+    shown = markdown_text(text).replace("<!-- -->", "")
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", shown.replace("\\\\", ""))
 

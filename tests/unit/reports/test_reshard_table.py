@@ -8,7 +8,7 @@ from synthetic_run import SINGLE, Case, write_run
 from harness.records.facts.resharding import Resharding
 from reports.compare import build
 from reports.load import load
-from reports.pages.exports import to_markdown
+from reports.pages.markdown import to_markdown
 from reports.rows import Comparison
 from reports.tables.resharding import reshard_table
 

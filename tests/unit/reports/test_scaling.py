@@ -9,7 +9,8 @@ from synthetic_run import DIED, NONE, SINGLE, Case, write_run
 
 from reports.compare import build
 from reports.load import load
-from reports.pages.exports import to_json, to_markdown
+from reports.pages.json_document import to_json
+from reports.pages.markdown import to_markdown
 from reports.rows import Report, Scaling, ScalingLine
 from reports.tables.curves import scaling_table
 

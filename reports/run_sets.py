@@ -1,0 +1,39 @@
+"""Several runs in one report: what it is called, and what else their readers may want to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.load import Run
+
+
+def report_title(runs: Sequence[Run]) -> str:
+    """The experiments of the runs, and how many runs there are of them."""
+    names = ", ".join(dict.fromkeys(_experiment(run) for run in runs))
+    return f"{names}, {len(runs)} runs" if len(runs) > 1 else names or "empty report"
+
+
+def hints_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """For runs of one experiment the command that says what has changed from one to the next."""
+    by_experiment: dict[str, list[Run]] = {}
+    for run in runs:
+        by_experiment.setdefault(_experiment(run), []).append(run)
+    return tuple(_compare_hint(name, alike) for name, alike in by_experiment.items() if len(alike) > 1)
+
+
+def _compare_hint(name: str, alike: Sequence[Run]) -> str:
+    earlier, later = sorted(alike, key=lambda run: run.stored.created_utc or "")[-2:]
+    return (
+        f"Strategies are compared within each run. What has changed between runs of {name}: "
+        f"stratbench compare {_folder(earlier)} {_folder(later)}"
+    )
+
+
+def _folder(run: Run) -> str:
+    """The folder as a person would type it, without where it lies on one machine."""
+    path = run.stored.path
+    return path.name if path.is_absolute() else str(path)
+
+
+def _experiment(run: Run) -> str:
+    return str(run.experiment.get("name") or run.name)

@@ -1,0 +1,157 @@
+"""The Markdown report: what GitHub makes of it, and that it fits into a comment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from synthetic_run import DIED, FORMULA, MARKDOWN, NONE, ONERROR, SCRIPT, SINGLE, Case, write_run
+
+import reports
+from reports.compare import build
+from reports.load import load
+from reports.pages.markdown import MOST_CHARACTERS, to_markdown
+from reports.pages.markdown_text import markdown_text
+from reports.pages.terminal import literal
+
+READER = MarkdownIt("commonmark").enable("table").enable("strikethrough")
+# What GitHub looks for in the text of what Markdown has become.
+LINKED = re.compile(r"@\w|#\d|\bGH-\d|://|\bwww\.|:[\w+-]+:", re.IGNORECASE)
+REFERRING = (
+    "@octocat",
+    "ps @org/team",
+    "#1",
+    "owner/repo#12",
+    "gh-7",
+    "user@0123456789abcdef0123456789abcdef01234567",
+    "http://evil.example/a?b=c",
+    "https://github.com/owner/repo/issues/1",
+    "www.evil.example",
+    "someone@mail.example",
+    ":tada: :+1:",
+    "&#64;octocat &commat;octocat",
+    "\\@octocat",
+    "`@octocat` <b>@octocat</b>",
+    "[x](http://evil.example) ![x](y)",
+    "<!-- --> --> <!-- @a",
+)
+
+
+def inline(text: str) -> list[Token]:
+    """Pieces of a paragraph of Markdown."""
+    return [piece for token in READER.parse(text) for piece in token.children or ()]
+
+
+def texts(pieces: list[Token]) -> Iterator[str]:
+    """Pieces of text as they are shown; markup between two keeps them apart."""
+    return (piece.content for piece in pieces if piece.type == "text")
+
+
+def shown(pieces: list[Token]) -> str:
+    assert {piece.type for piece in pieces} <= {"text", "html_inline"}
+    assert {piece.content for piece in pieces if piece.type == "html_inline"} <= {"<!-- -->"}
+    return "".join(texts(pieces))
+
+
+@pytest.mark.parametrize("text", [*REFERRING, SCRIPT, FORMULA, MARKDOWN, ONERROR])
+def test_text_is_shown_as_it_is_and_refers_to_nothing(text: str) -> None:
+    pieces = inline(f"x {markdown_text(text)}")
+    assert shown(pieces) == f"x {' '.join(literal(text).split())}"
+    assert not [each for each in texts(pieces) if LINKED.search(each)]
+
+
+@given(st.text(alphabet="@#:/.wgh-1a\\&;<!> `*_[]()|~"))
+def test_no_text_refers_to_anything(text: str) -> None:
+    pieces = inline(f"x{markdown_text(text)}")
+    assert shown(pieces) == f"x{' '.join(text.split())}"
+    assert not [each for each in texts(pieces) if LINKED.search(each)]
+
+
+def test_a_report_of_hostile_names_refers_to_nothing(tmp_path: Path) -> None:
+    cases = [Case(workload=name, strategy=name, notes=(name,)) for name in REFERRING]
+    text, _, closing = reports.render([write_run(tmp_path / "run", cases)], "md").rpartition("\n\n")
+    assert closing.startswith("Left out, since")
+    for token in READER.parse(text):
+        assert token.type != "html_block" or re.fullmatch(
+            r"</?details>\n?(<summary>[\w ,:?'-]+</summary>\n)?", token.content
+        )
+        for piece in token.children or ():
+            assert piece.type in ("text", "html_inline", "strong_open", "strong_close")
+            assert piece.type != "text" or not LINKED.search(piece.content)
+
+
+def test_verdict_and_ranking_stand_open_and_all_else_is_folded(full_run: Path) -> None:
+    text = reports.render([full_run], "md")
+    opened = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert "<" not in opened.replace("<!-- -->", "").replace("\\<", "")
+    headings = [line for line in opened.splitlines() if line.startswith("| strategy |")]
+    assert len(headings) == 4
+    assert all("| rank | mark | examples/s |" in line for line in headings)
+    assert opened.index("all\\-reduce is fastest") < opened.index("| strategy |")
+    for title in ("Step times", "Over the wire, per step", "What ran where", "Left out: 1"):
+        assert f"<summary>{title}</summary>" in text
+    # Markdown within a folded part needs an empty line before it.
+    assert all(text[found.end() : found.end() + 2] == "\n\n" for found in re.finditer("</summary>", text))
+    assert "\n\n</details>" in text
+    assert "Left out, since" not in text
+
+
+def many_cases(n_workloads: int) -> list[Case]:
+    return [
+        case
+        for i in range(n_workloads)
+        for case in (
+            Case(workload=f"w{i}", **SINGLE),
+            Case(workload=f"w{i}", **NONE),
+            Case(workload=f"w{i}", strategy="ps", problems={1: ("failed", DIED)}),
+            Case(workload=f"w{i}", strategy="all-reduce"),
+        )
+    ]
+
+
+@pytest.mark.parametrize("n_workloads", [8, 20])
+def test_a_large_report_fits_into_a_comment_and_says_what_is_missing(
+    tmp_path: Path, n_workloads: int
+) -> None:
+    text = reports.render([write_run(tmp_path / "run", many_cases(n_workloads))], "md")
+    assert 20_000 < len(text) <= MOST_CHARACTERS
+    last = text.splitlines()[-1]
+    assert last.startswith("Left out, since a comment on GitHub holds no more: other costs")
+    assert "stratbench report RUN_DIR --format html" in last
+    assert "CPU time of a step" not in text
+    for i in range(n_workloads):
+        assert re.search(rf"## w{i}\n\n.*\n\n\*\*.*\*\*\n\n\| strategy \| rank", text)
+
+
+def test_less_important_tables_go_first(tmp_path: Path) -> None:
+    report = build([load(write_run(tmp_path / "run", many_cases(2)))])
+    whole = to_markdown(report, most=1_000_000)
+    kinds = {
+        "ranking": "| rank |",
+        "reasons": "- Sent per step",
+        "bytes": "payload predicted",
+        "costs": "CPU time",
+    }
+    missing_at = {}
+    for most in range(len(whole) + 2_000, 1_500, -250):
+        text = to_markdown(report, most=most)
+        assert len(text) <= most
+        for kind, sign in kinds.items():
+            if sign not in text:
+                missing_at.setdefault(kind, most)
+    assert all(sign in whole for sign in kinds.values())
+    assert missing_at["costs"] > missing_at["bytes"] > missing_at["reasons"] > missing_at["ranking"]
+
+
+def test_names_without_end_fit_too(tmp_path: Path) -> None:
+    cases = [Case(workload="w" * 40_000 + str(i), strategy="@" * 30_000) for i in range(3)]
+    text = reports.render([write_run(tmp_path / "run", cases, n_repeats=1)], "md")
+    assert len(text) <= MOST_CHARACTERS
+    assert "verdicts" in text.splitlines()[-1]
+    assert len(text.encode()) < 2**20

@@ -1,0 +1,86 @@
+"""Reports of several runs: a reader always knows of which one something is told, and what else to ask."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from synthetic_run import DIED, SINGLE, Case, write_run
+
+import reports
+from harness.cli import main
+from reports.load import load
+from reports.pages.markdown_text import markdown_text
+
+CASES = [Case(workload="w", **SINGLE), Case(workload="w", strategy="ps", problems={1: ("failed", DIED)})]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    return [write_run(tmp_path / name, CASES, seed=i) for i, name in enumerate(("monday", "tuesday"))]
+
+
+def test_every_format_says_of_which_run_something_is(runs: list[Path]) -> None:
+    names = [load(run).name for run in runs]
+    assert len(set(names)) == 2
+    markdown = reports.render(runs, "md")
+    for name in names:
+        assert markdown.count(markdown_text(f"batch 64 · run {name}")) == 1
+        assert f"run {name}" in reports.render(runs, "html")
+    rows = list(csv.DictReader(io.StringIO(reports.render(runs, "csv"))))
+    assert {row["run"] for row in rows} == set(names)
+    root = ET.fromstring(reports.render(runs, "junit"))
+    tests = {(case.get("classname"), case.get("name")) for case in root.iter("testcase")}
+    assert len(tests) == 2 * len(CASES)
+
+
+def test_failures_name_their_runs_where_there_are_several(runs: list[Path]) -> None:
+    several = json.loads(reports.render(runs, "json"))["problems"]
+    assert {problem["run"] for problem in several} == {load(run).name for run in runs}
+    assert "| strategy | workload | run | repeats |" in reports.render(runs, "md")
+    assert "| strategy | workload | repeats |" in reports.render(runs[:1], "md")
+
+
+def test_the_title_counts_runs(runs: list[Path]) -> None:
+    assert reports.render(runs, "md").startswith("# synthetic, 2 runs\n")
+    assert reports.render(runs[:1], "md").startswith("# synthetic\n")
+
+
+def test_runs_of_one_experiment_are_better_compared(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "stratbench compare monday tuesday"
+    assert json.loads(reports.render(runs, "json"))["hints"][0].endswith(command)
+    # By the time at which they were made, not by the order in which they are named.
+    head = json.loads((runs[0] / "run.json").read_text())
+    (runs[0] / "run.json").write_text(json.dumps(head | {"created_utc": "2020-01-01T00:00:00Z"}))
+    monkeypatch.chdir(runs[0].parent)
+    assert main(["report", "tuesday", "monday", "--format", "csv"]) == 0
+    assert command in capsys.readouterr().err
+    assert main(["report", "monday", "--format", "csv"]) == 0
+    assert "compare" not in capsys.readouterr().err
+    experiment = runs[1] / "experiment.yaml"
+    experiment.write_text(experiment.read_text().replace("name: synthetic", "name: other"))
+    assert json.loads(reports.render(runs, "json"))["hints"] == []
+
+
+def test_a_run_that_is_named_twice_is_refused(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(runs[0]), str(runs[0]), "--format", "md"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"run_dirs: must differ from each other, got {runs[0]} twice; name each run once")
+
+
+def test_each_run_has_its_own_baseline(tmp_path: Path) -> None:
+    second = [dataclasses.replace(case, workload="v") for case in CASES]
+    one, other = (
+        write_run(tmp_path / name, cases, baseline=baseline)
+        for name, cases, baseline in (("one", CASES, "single"), ("other", second, "ps"))
+    )
+    text = reports.render([one, other], "md")
+    assert "| ÷ single |" in text
+    assert "| ÷ ps |" in text
