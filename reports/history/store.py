@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from reports.history import schema
 from reports.history.database import HistoryError, connected, locked
@@ -22,6 +23,15 @@ from reports.history.noise import FloatArray, IntArray
 
 DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
 _A_MONDAY = date(1970, 1, 5).toordinal()
+_FIGURE = np.dtype(
+    [
+        ("series", np.int64),
+        ("night", np.int64),
+        ("day", np.int64),
+        ("value", np.float64),
+        ("error", np.float64),
+    ]
+)
 _SUBJECT = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
 
 
@@ -64,6 +74,11 @@ class Series:
 def day_of(started_utc: str) -> int:
     """Days from a Monday to a moment as records write it."""
     return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
+
+
+def date_of(day: int) -> date:
+    """The date that so many days from a Monday lead to."""
+    return date.fromordinal(day + _A_MONDAY)
 
 
 @contextlib.contextmanager
@@ -172,20 +187,22 @@ class History:
         last = (until.started_utc, until.id) if until else ("9999", 2**62)
         first = until.day - n_days if until and n_days is not None else -(2**62)
         experiment = until.experiment if until else None
-        found = self.connection.execute(
-            f"SELECT series, night.id, day, value, error, {_SUBJECT} FROM figure "  # noqa: S608 - names of our own
-            "JOIN night ON night.id = night JOIN series ON series.id = series "
-            "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment) "
-            "ORDER BY series, started_utc, night.id",
+        rows = self.connection.execute(
+            "SELECT series, night.id, day, value, coalesce(error, -1) FROM figure "
+            "JOIN night ON night.id = night "
+            "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment)",
             (*last, first, experiment),
         )
-        rows: dict[int, list[tuple[int, int, float, float]]] = {}
-        subjects: dict[int, Subject] = {}
-        for series, night, day, value, error, *subject in found:
-            rows.setdefault(series, []).append((night, day, value, np.nan if error is None else error))
-            if series not in subjects:
-                subjects[series] = _subject(subject)
-        return [_series(subjects[series], of_series) for series, of_series in rows.items()]
+        figures = np.fromiter(rows, dtype=_FIGURE)
+        order = {night.id: place for place, night in enumerate(self.nights())}
+        places = np.array([order[night] for night in figures["night"].tolist()], dtype=np.int64)
+        figures = figures[np.lexsort((places, figures["series"]))]
+        ids, starts = np.unique(figures["series"], return_index=True)
+        subjects = self._subjects()
+        return [
+            _series(subjects[series], of_series)
+            for series, of_series in zip(ids.tolist(), np.split(figures, starts[1:]), strict=True)
+        ]
 
     def lost(self, night: Night) -> list[Lost]:
         """Cases without a figure in a night."""
@@ -205,6 +222,10 @@ class History:
         """Case → id of the last night up to which its changes are known, and why."""
         found = self.connection.execute("SELECT case_id, until_night, reason FROM known ORDER BY until_night")
         return {case: (night, reason) for case, night, reason in found}
+
+    def _subjects(self) -> Mapping[int, Subject]:
+        rows = self.connection.execute(f"SELECT id, {_SUBJECT} FROM series")  # noqa: S608 - names of our own
+        return {series: _subject(values) for series, *values in rows}
 
     def _nights(self, condition: str, *values: object) -> list[Night]:
         found = self.connection.execute(
@@ -229,7 +250,7 @@ class History:
 
     def _name(self, day: int) -> str:
         """The date, numbered from its second night on."""
-        text = date.fromordinal(day + _A_MONDAY).isoformat()
+        text = date_of(day).isoformat()
         n_same = len(self._nights("WHERE day = ?", day))
         return f"{text}.{n_same + 1}" if n_same else text
 
@@ -270,12 +291,12 @@ def _subject(values: Sequence[str]) -> Subject:
     )
 
 
-def _series(subject: Subject, rows: Sequence[tuple[int, int, float, float]]) -> Series:
-    nights, days, values, errors = zip(*rows, strict=True)
+def _series(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
+    errors = figures["error"]
     return Series(
         subject=subject,
-        nights=np.array(nights, dtype=np.int64),
-        days=np.array(days, dtype=np.int64),
-        values=np.array(values, dtype=np.float64),
-        errors=np.array(errors, dtype=np.float64),
+        nights=figures["night"].copy(),
+        days=figures["day"].copy(),
+        values=figures["value"].copy(),
+        errors=np.where(errors < 0, np.nan, errors),
     )
