@@ -94,8 +94,8 @@ class PointChart:
 class Line:
     """A line through points (x, y or None for a gap).
 
-    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader sees who points
-    at each point, by default the line's name and both values.
+    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader
+    sees who points at each point, by default the line's name and both values.
     """
 
     key: str
@@ -109,10 +109,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened at a place of the horizontal axis."""
+    """Something that happened at a place of the horizontal axis, to the line of its `key` if it has one."""
 
     x: float
     text: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

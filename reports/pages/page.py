@@ -81,11 +81,12 @@ def to_html(report: Report) -> str:
             data=document(report, without=("steps", "other_baselines")),
             charts={
                 "charts": pictures.specifications(),
-                "strategies": _strategies(report),
+                "noun": "strategies",
+                "filterable": _strategies(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
             },
             script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_hash=script_hash(script),
         )
     )
 
@@ -109,6 +110,11 @@ def page_script() -> Markup:
     own = resources.files("reports.templates").joinpath("page.js").read_text(encoding="utf-8")
     # They are files of this package, and none of them holds the end of a script element.
     return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
+
+
+def script_hash(script: str) -> str:
+    """What a page's policy names its one script by."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _strategies(report: Report) -> dict[str, object]:

@@ -1,4 +1,4 @@
-// What a reader can do with the page: point at charts, filter strategies, sort tables, choose another baseline.
+// What a reader can do with the page: point at charts, filter what is shown, sort tables, choose another baseline.
 // All of it stands in the page without this script too, in its first order.
 "use strict";
 
@@ -9,12 +9,12 @@
   const baselines = new Map();
   const filter = { words: [], kind: "" };
 
-  // ---- which strategies are shown -----------------------------------------------------------------------------
+  // ---- what is shown ------------------------------------------------------------------------------------------
 
   const keeps = (key) => {
-    const strategy = data.strategies[key] ?? {};
+    const kept = data.filterable[key] ?? {};
     const named = !filter.words.length || filter.words.some((word) => key.toLowerCase().includes(word));
-    return named && (!filter.kind || (strategy.kinds ?? []).includes(filter.kind));
+    return named && (!filter.kind || (kept.kinds ?? []).includes(filter.kind));
   };
 
   const shown = (figure) => {
@@ -68,9 +68,9 @@
       figure.classList.toggle("empty", charts.isEmpty(shown(figure)));
     }
     for (const row of document.querySelectorAll("tr[data-key]")) row.hidden = !keeps(row.dataset.key);
-    const all = Object.keys(data.strategies);
+    const all = Object.keys(data.filterable);
     const n = all.filter(keeps).length;
-    document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} strategies shown`;
+    document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} ${data.noun} shown`;
   };
 
   const watched = new IntersectionObserver((entries) => {
