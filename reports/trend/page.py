@@ -17,7 +17,7 @@ from reports.trend.panels import Panel, Section, ShownSeries, sections_of, shown
 from reports.trend.tables import Numbers, ended_table, numbers, series_table
 from reports.trend.thinning import NIGHTLY_DAYS, WEEKLY_DAYS
 
-_MOST_CHARTS = 48
+MOST_CHARTS = 40
 """More than these nobody reads, and each adds a tenth of a megabyte."""
 
 
@@ -57,7 +57,7 @@ class _Room:
 
     def draw(self, panels: Sequence[Panel], which: str, made_by: Callable[..., PanelChart | None]) -> None:
         for panel in panels:
-            if len(self.drawn) >= _MOST_CHARTS:
+            if len(self.drawn) >= MOST_CHARTS:
                 return
             chart = made_by(panel, until=self.until)
             if chart is None:

@@ -65,7 +65,7 @@ class ShownSeries:
         """Of its line in a chart of its workload and metric."""
         factor = self.verdict.factor
         strategy = literal(self.subject.strategy)
-        return strategy if factor is None else f"{strategy}: {times(factor)}"
+        return strategy if factor is None else f"{strategy}, {times(factor)}"
 
     def figure(self, value: float) -> str:
         """A value in the metric's unit."""
@@ -100,13 +100,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A workload and shape, or a file of benchmarks."""
+    """A workload and shape, or a file of benchmarks.
+
+    `n_quiet`: series in which nothing has happened, `n_odd` of them with one odd night so far.
+    """
 
     title: str
     shape: str
     changed: tuple[Panel, ...]
     quiet: tuple[Panel, ...]
     n_quiet: int
+    n_odd: int
 
 
 def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[ShownSeries, ...]:
@@ -136,6 +140,7 @@ def sections_of(shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
             changed=_panels([each for each in of_place if each.has_changed]),
             quiet=_panels([each for each in of_place if not each.has_changed]),
             n_quiet=sum(not each.has_changed for each in of_place),
+            n_odd=sum(each.is_odd_night for each in of_place),
         )
         for (title, shape), of_place in places.items()
     )

@@ -66,6 +66,5 @@ def _medians(middles: IntArray, values: FloatArray, lengths: FloatArray | IntArr
     # Who measures once a week has no gap between.
     usual = float(np.median(apart)) if len(apart) else 1.0
     periods = np.maximum(lengths[order][starts][:-1], usual)
-    return Thinned(
-        days=days, values=medians, is_after_gap=(False, *(bool(x) for x in apart > _A_GAP * periods))
-    )
+    is_after_gap = np.concatenate([np.zeros(min(len(days), 1), dtype=bool), apart > _A_GAP * periods])
+    return Thinned(days=days, values=medians, is_after_gap=tuple(is_after_gap.tolist()))

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
+from page_parts import Page
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
@@ -24,32 +24,6 @@ from harness.records.facts.outcome import Failure
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import csv_cell, markdown_text
 from reports.pages.terminal import literal
-
-
-class Page(HTMLParser):
-    """What a page consists of: tags with attributes, text outside of scripts, and scripts by their ids."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.scripts: dict[str, str] = {}
-        self._script: str | None = None
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._script = str(dict(attrs).get("id", "")) if tag == "script" else None
-
-    def handle_endtag(self, tag: str) -> None:
-        self._script = None
-
-    def handle_data(self, data: str) -> None:
-        if self._script is not None:
-            self.scripts[self._script] = self.scripts.get(self._script, "") + data
-        else:
-            self.text.append(data)
 
 
 @pytest.fixture(scope="session")
