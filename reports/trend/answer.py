@@ -11,7 +11,7 @@ from reports.history.wording import Commits, drifting_by, moved, series_name
 from reports.pages.terminal import literal
 from reports.trend.panels import ShownSeries
 
-_MOST_ITEMS, _MOST_COMMITS = 12, 20
+_MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
             headline=literal(f"Has got worse{since}: {cause.what}"),
             items=tuple(_item(each) for each in cause.members[:_MOST_ITEMS]),
             n_more=len(cause.members[_MOST_ITEMS:]),
-            commits=tuple(literal(commit) for commit in of_cause[:_MOST_COMMITS]),
+            commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
             n_more_commits=len(of_cause[_MOST_COMMITS:]),
         )
 
@@ -92,7 +92,7 @@ def _lost(verdict: NightVerdict) -> Iterator[Card]:
             items=tuple(
                 Item(
                     name=literal(f"{each.strategy} on {each.workload} · {each.shape}"),
-                    text=literal(f"{each.status}: {each.message}"),
+                    text=_clipped(f"{each.status}: {each.message}"),
                 )
                 for each in verdict.lost[:_MOST_ITEMS]
             ),
@@ -108,4 +108,9 @@ def _item(verdict: SeriesVerdict) -> Item:
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return Item(name=literal(series_name(verdict)), text=literal(text))
+    return Item(name=literal(series_name(verdict)), text=_clipped(text))
+
+
+def _clipped(text: str) -> str:
+    """Text on one line, as much of it as somebody reads."""
+    return literal(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")

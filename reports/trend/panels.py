@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
-from reports.history.store import Series
+from reports.history.store import Series, date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict, State
 from reports.history.wording import lasts, series_name
 from reports.pages.terminal import literal
@@ -63,8 +63,11 @@ class ShownSeries:
     @property
     def name(self) -> str:
         """Of its line in a chart of its workload and metric."""
-        factor = self.verdict.factor
         strategy = literal(self.subject.strategy)
+        if self.verdict.state == "missed":
+            # Of another lock file there may be one that goes on.
+            return f"{strategy}, until {date_of(int(self.past.days[-1]))}"
+        factor = self.verdict.factor
         return strategy if factor is None else f"{strategy}, {times(factor)}"
 
     def figure(self, value: float) -> str:

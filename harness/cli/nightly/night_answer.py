@@ -27,9 +27,9 @@ def night_answer(store: Path, verdict: NightVerdict, *, otherwise: int, promethe
     Raises:
         UsageError: that file cannot be written.
     """
+    report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
         _write_page(prometheus, verdict)
-    report = write_trend(store, verdict, commits_of)
     lines = [wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
     if report is not None:
         lines.append(f"report: {report}")
