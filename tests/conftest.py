@@ -9,9 +9,13 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # A machine that is busy with something else makes no law wrong.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -103,6 +107,17 @@ def browser() -> Path:
     found = _find_browser()
     assert found is not None, "a test that uses this fixture must be marked browser"
     return found
+
+
+@pytest.fixture(scope="module")
+def chromium(browser: Path) -> Iterator[Browser]:
+    """The running browser; for tests marked `browser`."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

@@ -103,7 +103,7 @@ globalThis.charts = (() => {
     const low = spec.low ?? Math.min(...known) / room;
     const high = spec.high ?? Math.max(...known) * room;
     const most = over.splitNumber ?? (isWide(width) ? 7 : 3);
-    const ticks = spec.log ? spec.ticks ?? logTicks(low, high, most) : undefined;
+    const ticks = spec.ticks ?? (spec.log ? logTicks(low, high, most) : undefined);
     return {
       type: spec.log ? "log" : "value",
       min: spec.low ?? (spec.log ? low : undefined),
@@ -118,7 +118,7 @@ globalThis.charts = (() => {
       axisTick: { show: false, customValues: ticks },
       minorTick: { show: false },
       axisLabel: { color: SOFT, fontSize: 12, hideOverlap: true, formatter: UNITS[spec.unit], customValues: ticks,
-        showMaxLabel: spec.high === null || spec.high === undefined ? undefined : false },
+        showMaxLabel: spec.high === null || spec.high === undefined || spec.ticks ? undefined : false },
       splitLine: { lineStyle: { color: color("grid") } },
       ...over,
     };
@@ -280,21 +280,43 @@ globalThis.charts = (() => {
     : { color: color(LINE_COLORS[line.color % LINE_COLORS.length]), width: 1.8,
       type: LINE_TYPES[Math.floor(line.color / LINE_COLORS.length) % LINE_TYPES.length] });
 
+  // Events with the names that there is room for; at either edge they lie on the side where there is some.
+  const placed = (spec, width, values) => {
+    const scale = (x) => (spec.x.log ? Math.log(x) : x);
+    const low = scale(spec.x.low ?? Math.min(...values));
+    const high = scale(spec.x.high ?? Math.max(...values));
+    let free = -Infinity;
+    return spec.events.map((event) => {
+      const at = (width - 106) * (scale(event.x) - low) / (high - low);
+      const half = event.text.length * 3.5;
+      const align = at < half ? "left" : at > width - 106 - half ? "right" : "center";
+      const from = at - (align === "left" ? 0 : align === "right" ? 2 * half : half);
+      const fits = from >= free;
+      if (fits) free = from + 2 * half + 8;
+      return { xAxis: event.x, name: fits ? event.text : "", label: { align } };
+    });
+  };
+
   const lines = (spec, width, { live = false } = {}) => {
     const wide = isWide(width);
     const named = (line, [x, y], i) =>
       line.tips?.[i] ?? `${line.name}: ${y === null ? "none" : UNITS[spec.y.unit](y)} at ${UNITS[spec.x.unit](x)}`;
+    const isAlone = (line, i) => [i - 1, i + 1].every((near) => (line.points[near]?.[1] ?? null) === null);
     const style = (line) => ({
       type: "line",
       symbol: line.kind === "perfect" ? "none" : SYMBOLS[Math.floor(line.color / LINE_COLORS.length) % SYMBOLS.length],
       symbolSize: line.points.length > 12 ? 4 : 6,
       // What can be pointed at has to be there; a picture needs no dot on every bend.
-      showSymbol: live || line.points.length <= 12,
+      showSymbol: live || line.points.length <= 12 || line.points.some((_, i) => isAlone(line, i)),
       lineStyle: lineStyle(line),
       itemStyle: { color: lineStyle(line).color },
       emphasis: { disabled: true },
       connectNulls: false,
-      data: line.points.map((point, i) => (live ? { value: point, tip: named(line, point, i) } : point)),
+      data: line.points.map((point, i) => {
+        if (live) return { value: point, tip: named(line, point, i) };
+        // Between two gaps, a point is all that there is of a line.
+        return line.points.length <= 12 || isAlone(line, i) ? point : { value: point, symbol: "none" };
+      }),
     });
     const all = spec.lines.flatMap((line) => line.points);
     const spans = spec.lines.flatMap((line) => (line.intervals ?? []).map((span) => [...span, line.color]));
@@ -310,16 +332,15 @@ globalThis.charts = (() => {
         silent: true, symbol: "none",
         lineStyle: { color: SOFT, type: [2, 3], width: 1.2 },
         label: { color: SOFT, fontSize: 11, formatter: (item) => item.name, position: "end", rotate: 0 },
-        // Names of neighbours stand one above the other.
-        data: spec.events.map((event, i) => ({ xAxis: event.x, name: event.text, label: { distance: i % 2 ? 17 : 4 } })),
+        data: placed(spec, width, all.map(([x]) => x)),
       };
     }
     return {
-      height: spec.low_height ? 200 : wide ? 320 : 280,
+      height: (spec.low_height ? 190 : wide ? 320 : 280) - (spec.x.name ? 0 : 20) + (spec.events?.length ? 14 : 0),
       option: {
-        ...base({ left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 54 : 34, bottom: 48 }),
+        ...base({ left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 48 : 34, bottom: spec.x.name ? 48 : 28 }),
         xAxis: axis(spec.x, width, all.map(([x]) => x)),
-        yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 34 : 12,
+        yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 26 : 12,
           nameTextStyle: { color: SOFT, fontSize: 12, align: "left", padding: [0, 0, 0, wide ? -60 : -46] } }),
         series,
       },

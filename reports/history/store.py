@@ -17,25 +17,46 @@ import numpy as np
 
 from reports.history import schema
 from reports.history.database import HistoryError, connected, locked, needing_room
-from reports.history.figures import Figure, Lost, Subject
+from reports.history.figures import Figure, Lost
 from reports.history.tables import (
-    SUBJECT_COLUMNS,
     Night,
     Series,
+    date_of,
     day_of,
     name_of,
     nights_where,
     series_id,
     series_of,
-    subject_of,
+    subjects_of,
 )
 
-__all__ = ["DATABASE", "LOCK", "RUNS", "Clock", "History", "Night", "Series", "day_of", "reading", "writing"]
+__all__ = [
+    "DATABASE",
+    "LOCK",
+    "RUNS",
+    "Clock",
+    "History",
+    "Night",
+    "Series",
+    "date_of",
+    "day_of",
+    "reading",
+    "writing",
+]
 
 DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
 Clock = Callable[[], datetime]
 _CLOCKS_DIFFER = timedelta(minutes=10)
 """By how much the clock of whoever made a run may be ahead."""
+_FIGURE = np.dtype(
+    [
+        ("series", np.int64),
+        ("night", np.int64),
+        ("day", np.int64),
+        ("value", np.float64),
+        ("error", np.float64),
+    ]
+)
 
 
 @contextlib.contextmanager
@@ -160,20 +181,22 @@ class History:
         last = (until.started_utc, until.id) if until else ("9999", 2**62)
         first = until.day - n_days if until and n_days is not None else -(2**62)
         experiment = until.experiment if until else None
-        found = self.connection.execute(
-            f"SELECT series, night.id, day, value, error, {SUBJECT_COLUMNS} FROM figure "  # noqa: S608 - names of our own
-            "JOIN night ON night.id = night JOIN series ON series.id = series "
-            "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment) "
-            "ORDER BY series, started_utc, night.id",
+        rows = self.connection.execute(
+            "SELECT series, night.id, day, value, coalesce(error, -1) FROM figure "
+            "JOIN night ON night.id = night "
+            "WHERE (started_utc, night.id) <= (?, ?) AND day > ? AND experiment = coalesce(?, experiment)",
             (*last, first, experiment),
         )
-        rows: dict[int, list[tuple[int, int, float, float]]] = {}
-        subjects: dict[int, Subject] = {}
-        for series, night, day, value, error, *subject in found:
-            rows.setdefault(series, []).append((night, day, value, np.nan if error is None else error))
-            if series not in subjects:
-                subjects[series] = subject_of(subject)
-        return [series_of(subjects[series], of_series) for series, of_series in rows.items()]
+        figures = np.fromiter(rows, dtype=_FIGURE)
+        order = {night.id: place for place, night in enumerate(self.nights())}
+        places = np.array([order[night] for night in figures["night"].tolist()], dtype=np.int64)
+        figures = figures[np.lexsort((places, figures["series"]))]
+        ids, starts = np.unique(figures["series"], return_index=True)
+        subjects = subjects_of(self.connection)
+        return [
+            series_of(subjects[series], of_series)
+            for series, of_series in zip(ids.tolist(), np.split(figures, starts[1:]), strict=True)
+        ]
 
     def lost(self, night: Night) -> list[Lost]:
         """Cases without a figure in a night."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 import numpy as np
+import numpy.typing as npt
 
 from reports.history.figures import Subject
 from reports.history.noise import FloatArray, IntArray
@@ -57,6 +58,11 @@ def day_of(started_utc: str) -> int:
     return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
 
 
+def date_of(day: int) -> date:
+    """The date that so many days from a Monday lead to."""
+    return date.fromordinal(day + _A_MONDAY)
+
+
 def nights_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[Night]:
     """Nights of which an SQL condition holds, or in an order that it asks for."""
     found = connection.execute(
@@ -82,7 +88,7 @@ def nights_where(connection: sqlite3.Connection, condition: str, *values: object
 
 def name_of(connection: sqlite3.Connection, day: int) -> str:
     """The name of a day's next night: its date, numbered from the second one on."""
-    text = date.fromordinal(day + _A_MONDAY).isoformat()
+    text = date_of(day).isoformat()
     n_same = len(nights_where(connection, "WHERE day = ?", day))
     return f"{text}.{n_same + 1}" if n_same else text
 
@@ -111,8 +117,13 @@ def series_id(connection: sqlite3.Connection, subject: Subject) -> int:
     return int(found.fetchone()[0])
 
 
-def subject_of(values: Sequence[str]) -> Subject:
-    """What a series is of, from its columns."""
+def subjects_of(connection: sqlite3.Connection) -> dict[int, Subject]:
+    """What all series are of, by their numbers."""
+    rows = connection.execute(f"SELECT id, {SUBJECT_COLUMNS} FROM series")  # noqa: S608 - names of our own
+    return {series: _subject_of(values) for series, *values in rows}
+
+
+def _subject_of(values: Sequence[str]) -> Subject:
     case, workload, shape, strategy, comparison_key, lock_hash, metric, against = values
     return Subject(
         case=case,
@@ -126,13 +137,13 @@ def subject_of(values: Sequence[str]) -> Subject:
     )
 
 
-def series_of(subject: Subject, rows: Sequence[tuple[int, int, float, float]]) -> Series:
-    """A series from its rows: night, day, value and error of each."""
-    nights, days, values, errors = zip(*rows, strict=True)
+def series_of(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
+    """A series from its rows: night, day, value and error of each, which is negative where there is none."""
+    errors = figures["error"]
     return Series(
         subject=subject,
-        nights=np.array(nights, dtype=np.int64),
-        days=np.array(days, dtype=np.int64),
-        values=np.array(values, dtype=np.float64),
-        errors=np.array(errors, dtype=np.float64),
+        nights=figures["night"].copy(),
+        days=figures["day"].copy(),
+        values=figures["value"].copy(),
+        errors=np.where(errors < 0, np.nan, errors),
     )

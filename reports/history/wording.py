@@ -26,16 +26,18 @@ def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
     """What a person looks at next: regressions, what may become one, what is missing."""
     lines = []
     for each in verdict.regressed:
-        lines.append(f"regressed: {series_name(each)}: {_moved(each)}")
+        lines.append(f"regressed: {series_name(each)}: {moved(each)}")
         lines += [f"  {commit}" for commit in commits(each)]
     for state in ("pending", "improved"):
-        lines += [f"{state}: {series_name(x)}: {_moved(x)}" for x in verdict.series if _lasts(x, state)]
+        lines += [
+            f"{state}: {series_name(x)}: {moved(x)}" for x in verdict.series if x.state == state and lasts(x)
+        ]
     lines += [
-        f"drifting: {series_name(each)}: {100 * each.analysis.drift * 7:+.1f} % a week"
+        f"drifting: {series_name(each)}: {drifting_by(each)}"
         for each in verdict.series
         if each.state == "drifting"
     ]
-    lines += [f"known: {series_name(x)}: {_moved(x)}: {x.why}" for x in verdict.series if x.state == "known"]
+    lines += [f"known: {series_name(x)}: {moved(x)}: {x.why}" for x in verdict.series if x.state == "known"]
     lines += [f"no figure: {x.strategy} on {x.workload} · {x.shape}: {x.message}" for x in verdict.lost]
     return [literal(line) for line in lines]
 
@@ -69,9 +71,9 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
     }
 
 
-def _lasts(verdict: SeriesVerdict, state: str) -> bool:
-    """Whether a series in a state is worth a line: one odd night of a long series is none."""
-    if verdict.state != state or verdict.change is None:
+def lasts(verdict: SeriesVerdict) -> bool:
+    """Whether a change is worth a line: one odd night of a long series is none."""
+    if verdict.change is None:
         return False
     return verdict.change.n_nights > 1 or len(verdict.series.days) < LEAST_NIGHTS
 
@@ -88,7 +90,7 @@ def series_name(verdict: SeriesVerdict) -> str:
     return f"{subject.strategy} on {subject.workload} · {subject.shape}: {metric}"
 
 
-def _moved(verdict: SeriesVerdict) -> str:
+def moved(verdict: SeriesVerdict) -> str:
     """By how much, since when, and how long that has lasted."""
     change, since = verdict.change, verdict.since
     assert change is not None
@@ -97,6 +99,11 @@ def _moved(verdict: SeriesVerdict) -> str:
     noise = f"nights differ by {digits(100 * verdict.analysis.sigma, significant=2)} %"
     interval = f" [{limits(verdict.interval)}]" if verdict.interval else ""
     return f"{times(verdict.factor)}{interval} since {since.name}, {nights}; {noise}"
+
+
+def drifting_by(verdict: SeriesVerdict) -> str:
+    """How fast a series drifts."""
+    return f"{100 * verdict.analysis.drift * 7:+.1f} % a week"
 
 
 def _cause(cause: Cause) -> str:

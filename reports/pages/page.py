@@ -71,12 +71,13 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         charts=packed(
             {
                 "charts": pictures.specifications,
+                "noun": "strategies",
                 "kinds": _kinds(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
             }
         ),
         script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_hash=script_hash(script),
     )
 
 
@@ -98,6 +99,11 @@ def page_script() -> Markup:
     own = resources.files("reports.templates").joinpath("page.js").read_text(encoding="utf-8")
     # They are files of this package, and none of them holds the end of a script element.
     return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
+
+
+def script_hash(script: str) -> str:
+    """What a page's policy names its one script by."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[str, object]]]:

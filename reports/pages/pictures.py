@@ -16,8 +16,9 @@ from reports.figures.specification import Chart, LineChart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """A line's name and how it is drawn."""
+    """A line's name and how it is drawn; `key` is what readers filter by."""
 
+    key: str
     name: str
     color: int
     is_perfect: bool
@@ -47,16 +48,18 @@ class Pictures:
         specifications: of the charts that are in the page, what scripts draw them from.
     """
 
-    charts: Mapping[str, Chart]
+    charts: Mapping[str, Chart] = field(default_factory=dict)
     room: int = 1_700_000
     with_narrow: bool = True
     specifications: dict[str, object] = field(default_factory=dict)
 
     def of(self, id: str, *, always: bool = False) -> Picture | None:  # noqa: A002 - it is the element's id
-        """Draw a chart; None where there is none."""
+        """Draw the chart of an id; None where there is none."""
         chart = self.charts.get(id)
-        if chart is None:
-            return None
+        return None if chart is None else self.add(id, chart, always=always)
+
+    def add(self, id: str, chart: Chart, *, always: bool = False) -> Picture:  # noqa: A002 - as above
+        """Draw a chart and keep its specification."""
         data = as_data(chart)
         self.specifications[id] = data
         wide = svg_of(data, width=WIDE_PX) if always or self.room > 0 else ""
@@ -70,7 +73,7 @@ class Pictures:
             wide=Markup(wide),  # noqa: S704
             narrow=Markup(narrow),  # noqa: S704
             legend=tuple(
-                LegendEntry(name=line.name, color=line.color, is_perfect=line.kind == "perfect")
+                LegendEntry(key=line.key, name=line.name, color=line.color, is_perfect=line.kind == "perfect")
                 for line in lines
             ),
         )

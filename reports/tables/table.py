@@ -23,11 +23,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells under headings; the first column names the row."""
+    """Cells under headings; the first column names the row.
+
+    `keys`: what readers filter the rows by, where that is another thing than a strategy in the first column.
+    """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    keys: tuple[str, ...] = ()
 
     @property
     def is_of_strategies(self) -> bool:

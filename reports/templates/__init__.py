@@ -1,1 +1,1 @@
-"""Templates, style sheet and script of the HTML report."""
+"""Templates, style sheet and script of the HTML pages."""

@@ -1,4 +1,4 @@
-// What a reader can do with the page: point at charts, filter strategies, sort tables, choose another baseline.
+// What a reader can do with the page: point at charts, filter what is shown, sort tables, choose another baseline.
 // All of it stands in the page without this script too, in its first order.
 "use strict";
 
@@ -14,7 +14,7 @@
   const baselines = new Map();
   const filter = { words: [], kind: "" };
 
-  // ---- which strategies are shown -----------------------------------------------------------------------------
+  // ---- what is shown ------------------------------------------------------------------------------------------
 
   // A strategy can compute the right thing in one section and not in another.
   const kindsIn = (section) => data.kinds[section] ?? data.kinds[""];
@@ -75,7 +75,7 @@
     }
     const all = Object.keys(data.kinds[""]);
     const n = all.filter(keptIn("")).length;
-    document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} strategies shown`;
+    document.getElementById("n-shown").textContent = n === all.length ? "" : `${n} of ${all.length} ${data.noun} shown`;
   };
 
   const watched = new IntersectionObserver((entries) => {

@@ -10,11 +10,15 @@ import pytest
 import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
+from harness.cli.nightly.trend_file import TREND
 from harness.measure.export.nightly import NIGHT_METRICS
 from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS
 from reports.history.verdicts import RECENT_DAYS, State
+from reports.trend.page import MOST_CHARTS
+from reports.trend.panels import MOST_LINES
+from reports.trend.thinning import NIGHTLY_DAYS, WEEKLY_DAYS
 
 COMPARE, NIGHTLY = (ROOT / "docs" / name for name in ("compare.md", "nightly.md"))
 READY_MADE = ROOT / "docs" / "nightly"
@@ -49,6 +53,15 @@ def test_states_verdicts_and_limits_are_those_there_are() -> None:
     )
     table = COMPARE.read_text().partition("| verdict |")[2]
     assert all(VERDICT_WORDS[verdict] in table for verdict in get_args(Verdict))
+
+
+def test_limits_of_the_trend_page_are_those_there_are() -> None:
+    page = " ".join(NIGHTLY.read_text().split())
+    assert f"The last {NIGHTLY_DAYS} days are drawn night by night" in page
+    assert f"of months from {WEEKLY_DAYS} days back" in page
+    assert MOST_LINES == 8
+    assert f"eight lines at most and a page {MOST_CHARTS} charts" in page
+    assert f"`{TREND}` in the store" in page
 
 
 def test_metrics_of_a_night_are_those_there_are() -> None:

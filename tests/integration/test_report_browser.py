@@ -8,19 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from browser_pages import DESKTOP, INTRUDER, PHONE, listened, violations
+from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT, full_cases, write_run
 
 import reports
 
 pytestmark = pytest.mark.browser
-# Deque's axe-core 4.14.1; its licence, the MPL 2.0, lies beside it.
-AXE = Path(__file__).parents[1] / "vendor" / "axe-core" / "axe.min.js"
-DESKTOP, PHONE = 1280, 360
-INTRUDER = (
-    "() => { const script = document.createElement('script'); script.textContent = 'window.intruder = 1';"
-    " document.body.append(script); }"
-)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +25,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def chromium(browser: Path) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def page(chromium: Browser, report: Path) -> Iterator[Page]:
     """The report on a desktop; whatever it logs or asks for fails the test."""
@@ -47,17 +33,6 @@ def page(chromium: Browser, report: Path) -> Iterator[Page]:
     yield opened
     context.close()
     assert heard == []
-
-
-def listened(context: BrowserContext, report: Path) -> tuple[list[str], Page]:
-    """The opened report, and what it says to the console or asks for."""
-    heard: list[str] = []
-    opened = context.new_page()
-    opened.on("console", lambda message: heard.append(f"console: {message.text}"))
-    opened.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    opened.on("request", lambda asked: heard.append(asked.url) if asked.url != report.as_uri() else None)
-    opened.goto(report.as_uri())
-    return heard, opened
 
 
 def section_of(page: Page, workload: str) -> Locator:
@@ -120,10 +95,7 @@ def test_it_fits_every_page_and_everybody_can_read_it(
         assert paper == ("rgb(20, 23, 26)" if dark else "rgb(251, 250, 247)")
         assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
         assert page.locator(".toolbar").is_visible()
-        # The console runs what the page may not.
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+        assert violations(page) == []
     else:
         assert page.locator(".toolbar").is_hidden()
     context.close()

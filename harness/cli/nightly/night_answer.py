@@ -1,15 +1,16 @@
-"""The answer of a night, in words, as a document, and as a page for Prometheus."""
+"""The answer of a night, in words, as a document, and as pages for readers and for Prometheus."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from harness.atomic_files import write_bytes
 from harness.cli import output
 from harness.cli.answer import Answer
+from harness.cli.nightly.trend_file import write_trend
 from harness.errors import EXIT_REGRESSION, UsageError
 from harness.host_facts import commits_between
 from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
@@ -26,11 +27,18 @@ def night_answer(store: Path, verdict: NightVerdict, *, otherwise: int, promethe
     Raises:
         UsageError: that file cannot be written.
     """
+    report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
         _write_page(prometheus, verdict)
     lines = [wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
+    if report is not None:
+        lines.append(f"report: {report}")
     return Answer(
-        document={"store": str(store), **wording.document_of(verdict, commits_of), "report": None},
+        document={
+            "store": str(store),
+            **wording.document_of(verdict, commits_of),
+            "report": None if report is None else str(report),
+        },
         show=partial(_show, lines),
         exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
     )
@@ -40,7 +48,11 @@ def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
     """What was changed in the code between the nights before and after a change."""
     earlier = verdict.before.git_sha if verdict.before else None
     later = verdict.since.git_sha if verdict.since else None
-    return commits_between(earlier, later) if earlier and later and earlier != later else ()
+    return _commits(earlier, later) if earlier and later and earlier != later else ()
+
+
+# Many series change with one night, and each is told of in several places.
+_commits = cache(commits_between)
 
 
 def _show(lines: Sequence[str]) -> None:

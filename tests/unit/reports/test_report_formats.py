@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import csv
 import dataclasses
-import gzip
 import hashlib
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -18,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
+from page_parts import Page
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
@@ -30,32 +29,6 @@ from reports.pages.markdown_text import markdown_text
 from reports.pages.terminal import literal
 from reports.tables.cost import cost_table
 from reports.tables.speed import speed_table, step_table
-
-
-class Page(HTMLParser):
-    """What a page consists of: tags with attributes, text outside of scripts, and scripts by their ids."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.scripts: dict[str, str] = {}
-        self._script: str | None = None
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._script = str(dict(attrs).get("id", "")) if tag == "script" else None
-
-    def handle_endtag(self, tag: str) -> None:
-        self._script = None
-
-    def handle_data(self, data: str) -> None:
-        if self._script is not None:
-            self.scripts[self._script] = self.scripts.get(self._script, "") + data
-        else:
-            self.text.append(data)
 
 
 @pytest.fixture(scope="session")
@@ -119,8 +92,7 @@ def test_the_embedded_data_is_the_json_report_without_steps(page: Page, full_run
 
 def test_every_chart_has_a_name_and_is_there_wide_and_narrow(page: Page) -> None:
     pictures = [attrs for tag, attrs in page.tags if attrs.get("class") == "picture"]
-    packed = base64.b64decode(page.scripts["stratbench-charts"])
-    assert len(pictures) == len(json.loads(gzip.decompress(packed))["charts"]) > 4 * 4
+    assert len(pictures) == len(page.drawn_from["charts"]) > 4 * 4
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in pictures)
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert [chart["width"] for chart in charts] == ["1060", "340"] * len(pictures)
@@ -347,5 +319,4 @@ def test_the_baseline_is_offered_first_however_many_are_faster(tmp_path: Path) -
     cases = [Case(workload="w", p50_s=0.9, **SINGLE)]
     cases += [Case(workload="w", strategy=f"s{i}", p50_s=0.01 + 0.001 * i) for i in range(30)]
     page = Page(reports.render([write_run(tmp_path / "run", cases)], "html"))
-    packed = gzip.decompress(base64.b64decode(page.scripts["stratbench-charts"]))
-    assert next(iter(json.loads(packed)["ratios"]["comparison-0"])) == "single"
+    assert next(iter(page.drawn_from["ratios"]["comparison-0"])) == "single"

@@ -98,6 +98,48 @@ def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
     assert "a slower lock" in captured.out
 
 
+def test_each_night_writes_the_trend_page_and_names_it(
+    night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    _, said = night()
+    first = said["night"]
+    page = store / "trend.html"
+    assert said["report"] == str(page)
+    assert said["verdict"] in page.read_text()
+    _, said = night()
+    assert said["night"] in page.read_text()
+    for arguments in (
+        ["--replay", first],
+        ["--import", str(write_run(tmp_path / "r", [Case(workload="w", strategy="ps")]))],
+    ):
+        page.unlink()
+        _, again = night(*arguments)
+        assert again["report"] == str(page)
+        assert again["verdict"] in page.read_text()
+    _, captured = call(capsys, "nightly", "quickstart", "--store", str(store), "--replay", first)
+    assert captured.out.splitlines()[-1] == f"report: {page}"
+    assert not list(store.glob(".trend*"))
+
+
+def test_a_page_that_cannot_be_written_costs_a_line_and_not_the_night(
+    night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "store" / "trend.html"
+    page.mkdir(parents=True)
+    status, said = night()
+    assert (status, said["report"]) == (0, None)
+    status, captured = call(
+        capsys, "nightly", "quickstart", "--store", str(page.parent), "--replay", said["night"]
+    )
+    assert status == 0
+    assert captured.out.startswith(f"{said['night']}: ")
+    assert "report: " not in captured.out
+    assert captured.err.count("\n") == 1
+    assert f"{page} must be a file that can be written, got Is a directory" in captured.err
+    assert f"`--replay {said['night']}` writes its page" in captured.err
+
+
 def test_a_night_is_written_for_prometheus_as_it_was_judged(
     night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:

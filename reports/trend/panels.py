@@ -1,0 +1,198 @@
+"""Panels of the trend page: series of a workload and a metric, those that have changed by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.history.figures import METRICS, SECONDS, Metric, Subject
+from reports.history.store import Series, date_of
+from reports.history.verdicts import NightVerdict, SeriesVerdict, State
+from reports.history.wording import lasts, series_name
+from reports.pages.terminal import literal
+from reports.quantities import byte_count, plain, seconds, times
+
+MOST_LINES = 8
+"""Lines that a reader can tell apart in one chart."""
+_LEVEL_NIGHTS = 90
+_BENCHMARKS = "benchmarks"
+_BY_URGENCY: Sequence[State] = (
+    "regressed", "pending", "drifting", "improved", "known", "missed", "new", "ok",
+)  # fmt: skip
+_QUIET: Sequence[State] = ("ok", "new")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSeries:
+    """A series on the page.
+
+    Attributes:
+        past: all its nights, also those that the verdict does not look at.
+        level: what it was before the change that its verdict is about, or what it is without one.
+        key: unlike that of every other; what readers filter by.
+    """
+
+    verdict: SeriesVerdict
+    past: Series
+    level: float
+    key: str
+
+    @property
+    def subject(self) -> Subject:
+        """What it is of."""
+        return self.verdict.series.subject
+
+    @property
+    def metric(self) -> Metric:
+        """What is measured."""
+        return METRICS[self.subject.metric]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to say of it; one odd night is not."""
+        return self.verdict.state not in _QUIET and not self.is_odd_night
+
+    @property
+    def is_odd_night(self) -> bool:
+        """Whether it has changed in one night alone, which may be that night."""
+        return self.verdict.change is not None and not lasts(self.verdict)
+
+    @property
+    def name(self) -> str:
+        """Of its line in a chart of its workload and metric."""
+        strategy = literal(self.subject.strategy)
+        if self.verdict.state == "missed":
+            # Of another lock file there may be one that goes on.
+            return f"{strategy}, until {date_of(int(self.past.days[-1]))}"
+        factor = self.verdict.factor
+        return strategy if factor is None else f"{strategy}, {times(factor)}"
+
+    def figure(self, value: float) -> str:
+        """A value in the metric's unit."""
+        return figure_text(self.metric, value)
+
+
+def figure_text(metric: Metric, value: float) -> str:
+    """A value of a metric with its unit."""
+    if metric.name.endswith("bytes"):
+        return byte_count(value)
+    shows: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "ratio": times}
+    return shows.get(metric.name, plain)(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Series of one workload and metric, the most urgent first.
+
+    `n_left`: how many more there are than one chart has lines for.
+    """
+
+    title: str
+    metric: Metric
+    series: tuple[ShownSeries, ...]
+    n_left: int
+
+    @property
+    def key(self) -> str:
+        """Unlike that of every other: a series is in one panel alone."""
+        return self.series[0].key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A workload and shape, or a file of benchmarks.
+
+    `n_quiet`: series in which nothing has happened, `n_odd` of them with one odd night so far.
+    """
+
+    title: str
+    shape: str
+    changed: tuple[Panel, ...]
+    quiet: tuple[Panel, ...]
+    n_quiet: int
+    n_odd: int
+
+
+def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[ShownSeries, ...]:
+    """The series that a night has judged, the most urgent and largest changes first."""
+    past = {series.subject: series for series in all_series}
+    keys: set[str] = set()
+    shown = []
+    for each in verdict.series:
+        key = literal(series_name(each))
+        if key in keys:
+            # Another machine, method or lock file, of whose series two may be young at once.
+            key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
+        keys.add(key)
+        shown.append(ShownSeries(verdict=each, past=past[each.series.subject], level=_level(each), key=key))
+    return tuple(sorted(shown, key=_urgency))
+
+
+def sections_of(shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
+    """Series by what they are of, the places with the most urgent changes first."""
+    places: dict[tuple[str, str], list[ShownSeries]] = {}
+    for each in shown:
+        places.setdefault(_place(each.subject), []).append(each)
+    return tuple(
+        Section(
+            title=title,
+            shape=shape,
+            changed=_panels([each for each in of_place if each.has_changed]),
+            quiet=_panels([each for each in of_place if not each.has_changed]),
+            n_quiet=sum(not each.has_changed for each in of_place),
+            n_odd=sum(each.is_odd_night for each in of_place),
+        )
+        for (title, shape), of_place in places.items()
+    )
+
+
+def _level(verdict: SeriesVerdict) -> float:
+    """The median of up to 90 nights before the change, or of the newest ones."""
+    values = verdict.series.values
+    confirmed = [change.place for change in verdict.analysis.changes if change.state == "confirmed"]
+    end = len(values) if verdict.change is None else verdict.change.place
+    begin = max((place for place in confirmed if place < end), default=0)
+    return float(np.median(values[max(begin, end - _LEVEL_NIGHTS) : end]))
+
+
+def _urgency(shown: ShownSeries) -> tuple[int, float, str]:
+    factor = shown.verdict.factor
+    return _BY_URGENCY.index(shown.verdict.state), -abs(math.log(factor)) if factor else 0.0, shown.key
+
+
+def _place(subject: Subject) -> tuple[str, str]:
+    """What a section is of: benchmarks that name no workload are of their file."""
+    is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
+    workload = subject.case.partition("::")[0] if is_of_file else subject.workload
+    return literal(workload), literal(subject.shape)
+
+
+def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
+    """One for each metric, in the order of the metrics."""
+    by_metric: dict[tuple[int, str], list[ShownSeries]] = {}
+    order = list(METRICS)
+    for each in shown:
+        by_metric.setdefault((order.index(each.metric.name), each.subject.against), []).append(each)
+    return tuple(
+        Panel(
+            title=METRIC_WORDS[order[number]] + (f" to {literal(against)}" if against else ""),
+            metric=METRICS[order[number]],
+            series=tuple(of_metric[:MOST_LINES]),
+            n_left=len(of_metric[MOST_LINES:]),
+        )
+        for (number, against), of_metric in sorted(by_metric.items(), key=lambda item: item[0])
+    )
+
+
+METRIC_WORDS: Mapping[str, str] = {
+    "ratio": "Ratio of rates",
+    "rate": "Examples per second",
+    "payload_bytes": "Payload bytes of a step",
+    "tcp_bytes": "TCP bytes of a step",
+    "peak_rss_bytes": "Peak memory",
+    "seconds": "Seconds",
+}
+"""Metric → what a reader calls it."""

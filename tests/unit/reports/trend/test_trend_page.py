@@ -1,0 +1,164 @@
+"""The trend page: what it says, that names stay text, and that it stays small."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from page_parts import Page
+from synthetic_run import FORMULA, MARKDOWN, SCRIPT
+from trend_history import (
+    ENDED_BEFORE,
+    GAP,
+    LAST,
+    METRICS,
+    N_NIGHTS,
+    SLOWER_FOR,
+    STRATEGIES,
+    page_of,
+    write_history,
+)
+
+from reports.history.store import reading
+from reports.history.verdicts import verdict_of
+from reports.history.wording import verdict_line
+from reports.trend.page import MOST_CHARTS
+from reports.trend.panels import MOST_LINES, sections_of, shown_series
+
+BEGAN = (LAST - timedelta(days=SLOWER_FOR - 1)).date()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_history(tmp_path_factory.mktemp("trend"))
+
+
+@pytest.fixture(scope="module")
+def html(store: Path) -> str:
+    return page_of(store)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def charts_of(page: Page) -> list[dict]:
+    return list(page.drawn_from["charts"].values())
+
+
+def test_the_answer_comes_first_with_cause_since_when_size_and_commits(store: Path, page: Page) -> None:
+    with reading(store) as history:
+        verdict = verdict_of(history, history.nights()[-1])
+    text = "".join(page.text)
+    order = [
+        verdict_line(verdict),
+        f"Has got worse, since {BEGAN}: ps on digits-cnn",
+        f"since {BEGAN}, {SLOWER_FOR} nights",
+        f"abc1234 {SCRIPT}",
+        "Has got worse, and is known",
+        "Cases that failed, or were skipped",
+        "Ratio of rates to single",
+        "All series",
+        "Series that have ended",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert json.loads(page.scripts["stratbench-data"])["verdict"] == verdict_line(verdict)
+
+
+@pytest.mark.parametrize("name", [SCRIPT, FORMULA, MARKDOWN])
+def test_hostile_names_reasons_and_commits_are_text(page: Page, name: str) -> None:
+    assert name in "".join(page.text)
+    assert [tag for tag, attrs in page.tags if tag == "script"] == ["script"] * 3
+    assert "<script>document.title" not in page.scripts["stratbench-charts"]
+
+
+def test_changes_are_events_and_nights_without_a_run_are_gaps(page: Page) -> None:
+    newest = next(
+        chart for chart in charts_of(page) if chart["label"].startswith("Ratio of rates to single, the")
+    )
+    assert [line["name"].partition(",")[0] for line in newest["lines"]] == ["ps", "all-reduce"]
+    assert {event["text"] for event in newest["events"]} == {f"since {BEGAN}"}
+    assert {key for event in newest["events"] for key in event["keys"]} == {
+        line["key"] for line in newest["lines"]
+    }
+    for line in newest["lines"]:
+        values = {date(1970, 1, 1) + timedelta(days=x): y for x, y in line["points"]}
+        without = {(LAST - timedelta(days=N_NIGHTS - 1 - night)).date() for night in GAP}
+        assert {day for day, value in values.items() if value is None} <= without
+        assert sum(value is None for value in values.values()) == 1
+        assert not any(values.get(day) for day in without)
+    ps = newest["lines"][0]["points"]
+    assert all(y == pytest.approx(-0.2, abs=0.05) for x, y in ps[-SLOWER_FOR:])
+    assert all(y is None or abs(y) < 0.05 for x, y in ps[:-SLOWER_FOR])
+
+
+def test_every_series_is_in_the_table_and_can_be_filtered_by_state(page: Page) -> None:
+    filterable = page.drawn_from["kinds"][""]
+    rows = [attrs["data-key"] for tag, attrs in page.tags if tag == "tr" and "data-key" in attrs]
+    assert len(rows) == len(set(rows)) == 2 * len(STRATEGIES) * len(METRICS)
+    assert set(rows) == set(filterable)
+    assert [key for key, kept in filterable.items() if kept == ["regressed"]] == rows[:2]
+    assert {line["key"] for chart in charts_of(page) for line in chart["lines"]} <= set(filterable)
+
+
+def test_behind_every_chart_are_its_numbers(html: str, page: Page) -> None:
+    assert html.count('<table class="numbers">') == len(charts_of(page))
+    first = html[html.index('<table class="numbers">') :]
+    first = first[: first.index("</table>")]
+    assert first.count("<tr>") - 1 == len(
+        [y for _, y in charts_of(page)[0]["lines"][0]["points"] if y is not None]
+    )
+    assert f'<th scope="row">{LAST.date()}</th>' in first
+
+
+def test_links_lead_somewhere_and_ids_are_used_once(page: Page) -> None:
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {str(attrs["href"])[1:] for tag, attrs in page.tags if tag == "a"} <= set(ids)
+
+
+def test_a_page_of_an_earlier_night_knows_nothing_of_later_ones(store: Path) -> None:
+    before = (BEGAN - timedelta(days=1)).isoformat()
+    page = Page(page_of(store, before))
+    assert "Nothing has changed within a month." in "".join(page.text)
+    last = max(x for chart in charts_of(page) for line in chart["lines"] for x, _ in line["points"])
+    assert date(1970, 1, 1) + timedelta(days=last) == date.fromisoformat(before)
+
+
+def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_path: Path) -> None:
+    names = ("single", "ps", "all-reduce", *(f"s{k}" for k in range(12)))
+    store = write_history(tmp_path, strategies=names, n_nights=60)
+    with reading(store) as history:
+        verdict = verdict_of(history, history.nights()[-1])
+        first, *_ = sections_of(shown_series(verdict, history.series(until=verdict.night)))
+    assert first.title == "digits-cnn"
+    assert [[each.subject.strategy for each in panel.series] for panel in first.changed] == [
+        ["ps", "all-reduce"],
+        ["ps"],
+    ]
+    assert all(len(panel.series) <= MOST_LINES for panel in first.quiet)
+    n_drawn = sum(len(panel.series) + panel.n_left for panel in (*first.changed, *first.quiet))
+    assert n_drawn == len(names) * len(METRICS)
+    assert first.n_quiet == n_drawn - 3
+
+
+def test_charts_are_as_many_as_somebody_reads_and_the_rest_is_named(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.trend.page.MOST_CHARTS", 3)
+    page = Page(page_of(store))
+    labels = [chart["label"] for chart in charts_of(page)]
+    assert [label.partition(",")[0] for label in labels[:2]] == ["Ratio of rates to single", "Peak memory"]
+    assert len(labels) == 3 < MOST_CHARTS
+    assert "Without a chart of their own" in "".join(page.text)
+
+
+def test_a_series_of_an_older_lock_file_has_ended(html: str, store: Path) -> None:
+    ended = html[html.index("Series that have ended") :]
+    until = (LAST - timedelta(days=ENDED_BEFORE)).date()
+    assert f">{until}</td>" in ended
+    assert "Series that have ended" not in page_of(store, (until + timedelta(days=1)).isoformat())
