@@ -14,15 +14,23 @@ def report_title(runs: Sequence[Run]) -> str:
 
 
 def hints_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """For runs of one experiment the command that says what has changed from one to the next."""
+    """For runs of one experiment that share cases, the command that says what has changed between them."""
     by_experiment: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda each: each.stored.created_utc or ""):
         by_experiment.setdefault(_experiment(run), []).append(run)
-    return tuple(_compare_hint(name, alike) for name, alike in by_experiment.items() if len(alike) > 1)
+    newest = [(name, alike[-2], alike[-1]) for name, alike in by_experiment.items() if len(alike) > 1]
+    return tuple(
+        _compare_hint(name, earlier, later)
+        for name, earlier, later in newest
+        if _cases(earlier) & _cases(later)
+    )
 
 
-def _compare_hint(name: str, alike: Sequence[Run]) -> str:
-    earlier, later = sorted(alike, key=lambda run: run.stored.created_utc or "")[-2:]
+def _cases(run: Run) -> set[str]:
+    return {record.case for record in run.records}
+
+
+def _compare_hint(name: str, earlier: Run, later: Run) -> str:
     return (
         f"Strategies are compared within each run. What has changed between runs of {name}: "
         f"stratbench compare {_folder(earlier)} {_folder(later)}"

@@ -69,6 +69,11 @@ def test_runs_of_one_experiment_are_better_compared(
     assert json.loads(reports.render(runs, "json"))["hints"] == []
 
 
+def test_runs_without_a_case_in_common_have_nothing_to_compare(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, [Case(workload=name, strategy="ps")]) for name in ("one", "other")]
+    assert json.loads(reports.render(runs, "json"))["hints"] == []
+
+
 def test_a_run_that_is_named_twice_is_refused(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(runs[0]), str(runs[0]), "--format", "md"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
