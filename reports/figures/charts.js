@@ -153,10 +153,10 @@ globalThis.charts = (() => {
   const richFill = Object.fromEntries(Object.entries(rich).map(([name, { color: fill, ...rest }]) => [name, { fill, fontFamily: FONT, ...rest }]));
   const marked = (lane, most) => {
     const [symbol, name] = MARKS[lane.mark] ?? ["", "soft"];
-    return `{${name}|${symbol || " "}}{name| ${literal(clipped(lane.name, most))}}`;
+    return `{${name}|${symbol || " "}}{name|\u00a0${literal(clipped(lane.name, most))}}`;
   };
   const valued = (lane) =>
-    (lane.value ? `{value|${literal(lane.value)}}` : "") + (lane.note ? `{note|  ${literal(lane.note)}}` : "");
+    (lane.value ? `{value|${literal(lane.value)}}` : "") + (lane.note ? `{note|\u00a0 ${literal(lane.note)}}` : "");
 
   const interval = (api, low, high, at, horizontal, half = 5) => {
     const [from, to] = horizontal
