@@ -1,7 +1,7 @@
 """What a report of many records costs, beside reading them, which every format has to.
 
-Processor seconds of one process, which other programs disturb little; what is held is their ratio, and for a
-report of thousands of cases its time and its memory in a process of its own.
+Processor seconds of one process, which other programs disturb little; what is held is their ratio, and of a
+report of thousands of cases, made in a process of its own, its memory. The size of a page is held, too.
 """
 
 import json
@@ -27,8 +27,8 @@ N_STRATEGIES = 10
 N_REPEATS = 300
 # The permutation tests of ten strategies draw as many splits however few the repeats are.
 MOST_OF_READING = 3.0
-MOST_PROCESSOR_S = 20.0
 MOST_MEMORY_BYTES = 1e9
+MOST_PAGE_BYTES = 4e6
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ print(json.dumps({"cpu_s": time.process_time(), "most_bytes": most_bytes, "lette
 """
 
 
-@pytest.mark.parametrize("format", reports.FORMATS)
+@pytest.mark.parametrize("format", ["html", "json"])
 def test_report_of_thousands_of_cases(
     format: str,  # noqa: A002 - as the command line calls it
     many_cases: Path,
@@ -123,8 +123,15 @@ def test_report_of_thousands_of_cases(
     with capsys.disabled():
         sys.stdout.write(f"\nreport {format} of 6,000 records: {cost['cpu_s']:.1f} s, ")
         sys.stdout.write(f"{cost['most_bytes'] / 1e9:.2f} GB, {cost['letters'] / 1e6:.1f} MB of text\n")
-    assert cost["cpu_s"] < MOST_PROCESSOR_S
     assert cost["most_bytes"] < MOST_MEMORY_BYTES
+
+
+def test_a_page_of_two_hundred_cases_can_be_sent(tmp_path: Path) -> None:
+    run = write_many_cases(tmp_path / "run", n_shapes=5, n_strategies=40, n_repeats=3)
+    page = reports.render([run], "html")
+    assert len(page.encode()) < MOST_PAGE_BYTES
+    # All of its charts are there before any script runs.
+    assert "Drawn by the page's script" not in page.partition("<script")[0]
 
 
 def processor_s(work: Callable[[], object]) -> float:
