@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from harness.records.record import Record
 from harness.records.run_layout import PLAN
+from harness.records.store import StoreError
 from reports.load import Run
 from reports.repeat_files.placement_words import how_synchronized, where_it_lies, why
-from reports.repeat_files.stored_plan import StoredNode, StoredPlan, stored_plan
+from reports.repeat_files.stored_plan import PlanError, StoredNode, StoredPlan, stored_plan
 from reports.rows import LeftOut, Placement, PlacementLine
 
 MOST_LINES = 60
@@ -40,7 +41,7 @@ def placement_of(
             data = run.stored.file(record, PLAN, most_bytes=MOST_PLAN_BYTES)
             if data is not None:
                 return _placement(stored_plan(data), path, most_lines)
-        except Exception as error:  # noqa: BLE001 - reports may not import the class of the store's errors
+        except (StoreError, PlanError) as error:
             item = LeftOut(
                 where=f"{run.name}: {record.case}/{record.repeat}/{PLAN}", why=f"{error}; it is not shown"
             )
