@@ -29,7 +29,7 @@ __all__ = [
     "read_record",
     "require_run",
 ]
-"""With the error that all of it raises, which readers of stored runs catch without the rest of the harness."""
+"""With the error that all of it raises, for readers that know nothing else of the harness."""
 
 _WORKER_LOG = re.compile(r"worker-\d+\.log")
 

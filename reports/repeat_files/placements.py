@@ -20,6 +20,9 @@ MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")
 _MOST_LETTERS = 200
+"""Of a name, or of a value of an option."""
+_MOST_NOTES = 20
+_MOST_NOTE_LETTERS = 1_000
 
 
 def lines_of_each(n_rows: int) -> int:
@@ -64,8 +67,18 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
         n_more=sum(line.n for line in lines) - sum(lines[i].n for i in largest),
         server_bytes=plan.server_bytes,
         worker_bytes=plan.worker_bytes,
-        notes=plan.notes,
+        notes=_notes(plan.notes),
     )
+
+
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first of a plan's notes, each cut where it is longer than any that stratbench writes."""
+    shown = [
+        note if len(note) <= _MOST_NOTE_LETTERS else f"{note[:_MOST_NOTE_LETTERS]} …"
+        for note in notes[:_MOST_NOTES]
+    ]
+    n_more = len(notes) - len(shown)
+    return (*shown, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
 
 
 def _line(nodes: Sequence[StoredNode], plan: StoredPlan) -> PlacementLine:
