@@ -19,6 +19,7 @@ from harness.records.store import (
     read_lines,
     read_record,
 )
+from reports.legible_runs import legible, legible_document, legible_left_out, legible_record
 from reports.rows import LeftOut, StepSeries
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -66,7 +67,26 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     else:
         is_sound = not stored.damaged and all(record.run == stored.run for record in stored.records)
         run = _sound(stored) if is_sound else _rescue(path)
-    return replace(run, left_out=(*run.left_out, *_damaged_files(run.stored))) if with_files else run
+    damaged = tuple(_damaged_files(run.stored)) if with_files else ()
+    return _legible(replace(run, left_out=(*run.left_out, *damaged)))
+
+
+def _legible(run: Run) -> Run:
+    """The run with text that is fit for every medium."""
+    stored = run.stored
+    return Run(
+        name=legible(run.name),
+        stored=replace(
+            stored,
+            run=legible(stored.run),
+            spec_hash=legible(stored.spec_hash),
+            created_utc=legible(stored.created_utc),
+            experiment=legible_document(stored.experiment),
+            environment=legible_document(stored.environment),
+            records=tuple(map(legible_record, stored.records)),
+        ),
+        left_out=tuple(map(legible_left_out, run.left_out)),
+    )
 
 
 def _sound(stored: StoredRun) -> Run:

@@ -7,8 +7,11 @@ from dataclasses import field
 from functools import cache
 from typing import Annotated, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+
+from harness.records.legible_text import spelt_out
+from reports.legible_runs import legible
 
 MOST_TASKS = 10_000
 """Of a plan, with servers among them."""
@@ -16,9 +19,10 @@ _MOST_WHOLE = 2**63
 Size: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 Whole: TypeAlias = Annotated[int, Field(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
 Amount: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Word: TypeAlias = Annotated[str, Field(max_length=200)]
+Name: TypeAlias = Annotated[str, AfterValidator(legible)]
+Word: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(spelt_out)]
 """A name that stratbench or TensorFlow has given, such as a type's."""
-Text: TypeAlias = Annotated[str, Field(max_length=10_000)]
+Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(spelt_out)]
 Shape: TypeAlias = Annotated[tuple[Whole, ...], Field(max_length=254)]
 """TensorFlow knows no more dimensions."""
 
@@ -52,7 +56,7 @@ class StoredPartition:
 class StoredNode:
     """What happens to one variable."""
 
-    variable: str
+    variable: Name
     shape: Shape
     dtype: Word
     bytes: Size

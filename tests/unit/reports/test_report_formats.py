@@ -24,7 +24,6 @@ import reports
 from harness.records.facts.outcome import Failure
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import csv_cell, markdown_text
-from reports.pages.terminal import literal
 
 
 class Page(HTMLParser):
@@ -292,11 +291,6 @@ def test_no_text_breaks_a_markdown_table(text: str) -> None:
     shown = markdown_text(text)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", shown.replace("\\\\", ""))
-
-
-@given(st.text())
-def test_no_text_moves_the_cursor(text: str) -> None:
-    assert literal(text).isprintable()
 
 
 @pytest.mark.parametrize("number", [0, -1.5, 3, None, True])
