@@ -37,11 +37,13 @@ def markdown_text(text: str) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers.
+    """A cell that no spreadsheet takes for a formula; finite numbers stay numbers, others are empty.
 
     Source:
         OWASP, "CSV Injection": a leading =, +, -, @, tab or carriage return starts a formula.
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     # Spreadsheets drop leading white space before they look for a formula.
     if isinstance(value, str) and (value.lstrip()[:1] in _FORMULA_STARTS or value[:1] in _CONTROL_STARTS):
         return f"'{value}"
@@ -113,7 +115,7 @@ def _across(curves: Scaling | LinkSensitivity) -> list[str]:
 
 
 def to_csv(report: Report) -> str:
-    """One line per run, workload, shape and strategy; raw numbers, empty where missing."""
+    """One line per run, workload, shape and strategy; raw numbers, empty where missing or without an end."""
     lines = [_flat(comparison, row) for comparison in report.comparisons for row in comparison.rows]
     out = io.StringIO()
     writer = csv.DictWriter(
